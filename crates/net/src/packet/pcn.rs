@@ -1,14 +1,14 @@
 //! Proactive congestion notification (Kang et al. 2021, sections 3.1 and 3.2): switches shorten queues before bursts.
 //!
-//! A sender announces its burst with a small packet, PCN-START, to the burst's receiver. Every switch on the way marks
-//! from a lower queue length at the egress port that the packet takes, so that other senders on that port slow down;
-//! the receiver answers, and on the answer, a round trip later, the burst begins. Its first packet takes the
-//! announcement back at each port that it comes through.
+//! A sender announces its burst with a small packet, PCN-START, to the burst's receiver. Every switch on the path
+//! lowers the marking threshold of the egress port that the packet takes, so that the other senders through that port
+//! slow down. The receiver answers, and the sender starts the burst when the answer arrives, one round trip after the
+//! announcement. The first packet of the burst withdraws the announcement at each port on its path.
 //!
-//! The paper counts announcements per port. Here a port keeps them apart by connection: the counter is the length of
-//! the list. So an announcement that is sent again counts once, a packet takes back no more than its own, and the
-//! counter cannot fall below zero. Of several thresholds the least is in force. An announcement whose burst never comes
-//! (the connection's packets were lost, its host died) expires.
+//! The paper counts announcements per port. This port lists them by connection instead: the counter is the length of
+//! the list. Hence a repeated announcement counts once, a packet withdraws only the announcement of its own connection,
+//! and the counter cannot fall below zero. If several thresholds are announced, the lowest applies. An announcement
+//! whose burst never arrives (its packets were lost, or its host failed) expires.
 //!
 //! As in a P4 switch, a port reads its registers only when a packet passes.
 
@@ -33,11 +33,11 @@ pub struct PcnConfig {
     pub timeout: Time,
 }
 
-/// A PCN-START and its answer on the wire: IPv4 and Ethernet without payload (section 4.4).
+/// Size of a PCN-START and of its answer on the wire, in bytes: IPv4 and Ethernet without payload (section 4.4).
 const CONTROL_BYTES: u16 = 64;
 
-/// The type-of-service field of a control packet (fig. 7): PCN-START flag, ACK flag, four bits for a fifth of the
-/// threshold, two bits of ECN, which are 0: not ECN-capable.
+/// The type-of-service field of a control packet (fig. 7): PCN-START flag, ACK flag, four bits with the threshold
+/// divided by five, and two ECN bits that are 0 (not ECN-capable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tos(u8);
 
@@ -62,25 +62,25 @@ impl Tos {
     }
 }
 
-/// A PCN-START of the connection of `template`. `number` identifies its answer.
+/// Creates the PCN-START of the connection of `template`. The answer repeats `number`.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
     let number = number << 8 | u64::from(Tos::start(announced).0);
     Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
 }
 
-/// The receiver's answer to `packet`, for host `dst`.
+/// Creates the receiver's answer to `packet`, addressed to host `dst`.
 pub(crate) fn answer(packet: &Wire, dst: u32) -> Wire {
     let tos = Tos(packet.number() as u8).answered();
     let number = packet.number() & !0xff | u64::from(tos.0);
     Wire { dst, flags: flag::PCN | flag::REVERSE, ..*packet }.numbered(number)
 }
 
-/// Number of the announcement in `packet`, a control packet.
+/// Returns the number of the announcement in the control packet `packet`.
 pub(crate) fn number(packet: &Wire) -> u64 {
     packet.number() >> 8
 }
 
-/// An announced burst that has not reached the port.
+/// A burst that was announced and has not reached the port.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     connection: u32,
@@ -103,7 +103,8 @@ impl Bursts {
         let count = self.0.len();
         let is_own = |burst: &Burst| burst.connection == packet.connection && burst.generation == packet.generation;
         if packet.flags & flag::PCN == 0 {
-            // Segments of the burst; neither its handshake nor acknowledgements, which go the other way.
+            // The segments of the burst, not its handshake and not the acknowledgements, which travel in the other
+            // direction.
             let is_burst = packet.has_payload() && packet.flags & flag::REVERSE == 0;
             self.0.retain(|burst| burst.until_ps > now_ps && !(is_burst && is_own(burst)));
             return self.0.len() != count;
@@ -122,30 +123,31 @@ impl Bursts {
         true
     }
 
-    /// Queue length from which the port marks at `now_ps`; `initial` without bursts.
+    /// Returns the marking threshold of the port at `now_ps`, in packets; `initial` if no burst is announced.
     pub fn threshold(&self, now_ps: u64, initial: u32) -> u32 {
         let active = self.0.iter().filter(|burst| burst.until_ps > now_ps);
         active.map(|burst| burst.threshold).fold(initial, u32::min)
     }
 }
 
-/// The switches' ports.
+/// The announcements at the egress ports of all switches.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {
     expire_ps: u64,
     initial: u32,
-    /// By port; `None` for hosts'.
+    /// Announced bursts by port; `None` for the ports of hosts.
     ports: Vec<Option<Bursts>>,
 }
 
 impl Switches {
-    /// Switches of `graph` whose queues mark from `initial` packets on.
+    /// Creates the state of the switches of `graph`, whose queues mark from `initial` packets on while no burst is
+    /// announced.
     pub fn new(graph: &Graph, config: PcnConfig, initial: u32) -> Self {
         let of = |link: &Directed| (link.from.0 >= graph.host_count).then(Bursts::default);
         Self { expire_ps: config.expire.ps(), initial, ports: graph.links.iter().map(of).collect() }
     }
 
-    /// Handles `packet` before port `id` sends it.
+    /// Processes `packet` before port `id` sends it.
     #[inline]
     pub fn on_packet(&mut self, ports: &mut [Port], id: PortId, at: EventTime, packet: &Wire, calendar: &mut Calendar) {
         let Some(bursts) = &mut self.ports[id.0 as usize] else { return };
@@ -157,7 +159,7 @@ impl Switches {
         }
     }
 
-    /// Threshold in force at `now_ps`.
+    /// Returns the marking threshold of port `id` at `now_ps`, in packets.
     pub fn threshold(&self, id: PortId, now_ps: u64) -> u32 {
         let bursts = self.ports[id.0 as usize].as_ref();
         bursts.map_or(self.initial, |bursts| bursts.threshold(now_ps, self.initial))
@@ -211,7 +213,7 @@ mod tests {
         for tenant in 0..8 {
             assert!(bursts.on_packet(0, &start(of(tenant), announced(35 - 5 * (tenant % 4)), 0), 1_000));
         }
-        // Tenants 3 and 7 want 20, 2 and 6 want 25, 1 and 5 want 30, 0 and 4 want 35.
+        // Desired thresholds in packets: 20 by tenants 3 and 7, 25 by 2 and 6, 30 by 1 and 5, 35 by 0 and 4.
         let thresholds = [3, 7, 2, 6, 1, 5, 0, 4].map(|tenant| {
             let before = bursts.threshold(1, INITIAL);
             assert!(bursts.on_packet(1, &data(tenant), 1_000));
@@ -234,7 +236,7 @@ mod tests {
             answer(&start(of(1), announced(5), 0), 0),
         ];
         assert!(foreign.iter().all(|packet| !bursts.on_packet(1, packet, 1_000)));
-        // Said again, it counts once and from now on.
+        // A repeated announcement counts once, and its age starts again.
         bursts.on_packet(500, &start(of(1), announced(15), 1), 1_000);
         assert_eq!((bursts.0.len(), bursts.threshold(1_499, INITIAL)), (1, 15));
         assert_eq!(bursts.threshold(1_500, INITIAL), INITIAL);
@@ -253,14 +255,14 @@ mod tests {
         }
     }
 
-    /// Hosts that are real, and a row of switches that are tables and lose packets.
+    /// Real hosts, and a row of switches that consist of tables only and lose packets.
     struct Path {
         hosts: Hosts,
         config: TcpConfig,
         now: Time,
         under_way: EventQueue<(usize, Wire)>,
         switches: Vec<Bursts>,
-        /// What the switches should know, said anew: by connection, threshold and end.
+        /// Announcements that each switch should have, computed independently: threshold and expiry by connection.
         expected: Vec<BTreeMap<(u32, u16), (u32, u64)>>,
         last_start_ps: u64,
         expired_count: usize,
@@ -291,7 +293,7 @@ mod tests {
             }
         }
 
-        /// A packet comes to a switch: one in ten is lost there, after the switch has seen it.
+        /// Passes a packet to a switch. One packet in ten is lost there, after the switch has processed it.
         fn pass(&mut self, hop: usize, packet: Wire) {
             let now_ps = self.now.ps();
             if packet.flags & flag::REVERSE == 0 {
@@ -320,7 +322,7 @@ mod tests {
             }
         }
 
-        /// Runs to `until`; how many flows are complete by then.
+        /// Runs until `until`; returns the number of completed flows.
         fn run(&mut self, until: Time) -> usize {
             let mut out = Vec::new();
             loop {
@@ -350,8 +352,8 @@ mod tests {
         }
     }
 
-    /// Ten thousand random sequences of announcements and bursts of up to eight tenants, where each switch loses one in
-    /// ten of all packets: START, ACK, data, acknowledgements. Some hosts die between announcement and burst.
+    /// Runs ten thousand random sequences of announcements and bursts of up to eight tenants. Each switch loses one in
+    /// ten of all packets: START, ACK, data, acknowledgements. Some hosts fail between announcement and burst.
     #[test]
     fn whatever_is_lost_every_burst_is_sent_and_every_threshold_restored() {
         let (mut taken_back_count, mut expired_count) = (0, 0);
@@ -370,7 +372,7 @@ mod tests {
                 path.hosts.start(&config, now, FlowId(id), &flow, announced, (PortId(0), PortId(1)), &mut out);
                 path.put(&mut out);
                 if path.coin.below(4) == 0 {
-                    // Of a host that will not be heard of again.
+                    // The announcement of a host that fails right after it.
                     path.pass(0, start(Wire { generation: id as u16, ..of(u32::MAX) }, threshold, 0));
                 }
                 let pause = Time::from_ps(path.coin.below(100) * 1_000_000);
@@ -381,13 +383,13 @@ mod tests {
             let bound_ps = path.last_start_ps + EXPIRE.ps();
             for switch in &path.switches {
                 assert_eq!(switch.threshold(bound_ps, INITIAL), INITIAL);
-                // All that is left is of hosts that died.
+                // The remaining announcements are those of failed hosts.
                 assert!(switch.0.iter().all(|burst| burst.connection == u32::MAX));
             }
             taken_back_count += path.taken_back_count;
             expired_count += path.expired_count;
         }
-        // Both ends of an announcement have been seen, often.
+        // Announcements ended in both ways, by withdrawal and by expiry, many times.
         assert!(taken_back_count > 10_000 && expired_count > 1_000, "{taken_back_count} and {expired_count}");
     }
 }

@@ -16,36 +16,38 @@ use crate::Band;
 use crate::units::{Bytes, Rate, Time};
 use serde::Deserialize;
 
-/// In which band a receiver's packets (SYN-ACK, ACK) travel.
+/// Band of a receiver's packets (SYN-ACK, ACK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReverseBand {
-    /// Always in this one. An accepted socket of ns-3 has ToS 0 whatever the opener's is: pfifo_fast's band 1.
+    /// A fixed band. An accepted socket of ns-3 has ToS 0 whatever the opener's ToS: pfifo_fast's band 1.
     Fixed(Band),
-    /// In that of the data.
+    /// The band of the data.
     OfData,
 }
 
-/// What the packet engine follows where simulators and standards differ.
+/// The reference that the packet engine follows where simulators and standards differ.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Follow {
-    /// The RFCs of this module's header, and exact times.
+    /// The RFCs listed in this module's header, with exact times.
     #[default]
     Standards,
     /// ns-3.37.
     Ns3,
 }
 
-/// How much is sent during fast recovery.
+/// Amount of data sent during fast recovery.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Recovery {
-    /// RFC 6675: the window is ssthresh at once, and the pipe is kept as full as that (ns-3's «classic» recovery).
+    /// RFC 6675: the window is ssthresh at once, and the sender keeps that many bytes in the pipe (ns-3's «classic»
+    /// recovery).
     #[serde(rename = "sack")]
     Pipe,
-    /// The same with three habits of ns-3.30.1 that ns-3.37 has lost: every partial acknowledgement sends the first
-    /// outstanding segment again, even if it is under way again (RFC 6582, 3.2 (3), without regard to SACK), so that a
-    /// lost segment crosses the network twice or more; an acknowledgement with SACK blocks is a duplicate whether they
-    /// say anything new or not; and the window grows in disorder, but not by the acknowledgement that ends recovery.
+    /// RFC 6675 with three behaviours of ns-3.30.1 that ns-3.37 has dropped. Every partial acknowledgement retransmits
+    /// the first outstanding segment, even if a retransmission is in flight (RFC 6582, 3.2 (3), without regard to
+    /// SACK), so that a lost segment crosses the network at least twice. An acknowledgement with SACK blocks is a
+    /// duplicate even if the blocks report nothing new. The window grows in disorder, but not by the acknowledgement
+    /// that ends recovery.
     #[serde(rename = "ns3.30")]
     Ns330,
 }
@@ -53,11 +55,11 @@ pub enum Recovery {
 /// Parameters of every connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     pub segment_bytes: u16,
-    /// On the wire beside the payload: IPv4 20, TCP 20, timestamp option 12, framing.
+    /// Bytes on the wire in addition to the payload: IPv4 20, TCP 20, timestamp option 12, framing.
     pub header_bytes: u16,
-    /// A SYN on the wire: IPv4 20, TCP 20, options 16 (timestamp, window scale, SACK permitted), framing.
+    /// Bytes of a SYN on the wire: IPv4 20, TCP 20, options 16 (timestamp, window scale, SACK permitted), framing.
     pub syn_bytes: u16,
     /// Initial window (RFC 6928).
     pub initial_window_segments: u16,
@@ -65,46 +67,46 @@ pub struct TcpConfig {
     pub delayed_ack_segments: u8,
     /// Longest delay of an acknowledgement.
     pub delayed_ack_timeout: Time,
-    /// Least retransmission timeout (RFC 6298 (2.4) says 1 s).
+    /// Minimum retransmission timeout (RFC 6298 (2.4): 1 s).
     pub min_rto: Time,
-    /// Estimate before the first sample.
+    /// Round-trip time assumed before the first sample.
     pub initial_rtt: Time,
-    /// Timeout of the first SYN; doubled for each further one.
+    /// Timeout of the first SYN; doubled for each retransmission.
     pub connect_timeout: Time,
-    /// Send and receive buffers; the window of [`congestion::ideal`].
+    /// Size of the send and receive buffers, and of the window of [`congestion::ideal`].
     pub window: Bytes,
-    /// Resolution of timestamps: round-trip times shorter than it are seen as 1 us (ns-3: 1 ms).
+    /// Resolution of timestamps: a shorter round-trip time is measured as 1 us (ns-3: 1 ms).
     pub stamp_tick: Time,
-    /// From an application's write to the first segment of it (ns-3: 1 ns).
+    /// Time from an application's write to its first segment (ns-3: 1 ns).
     pub write_delay: Time,
-    /// Band of acknowledgements of connections that flows open for themselves.
+    /// Band of acknowledgements on connections that belong to a single flow.
     pub own_reverse_band: ReverseBand,
-    /// Band of acknowledgements of streams' connections.
+    /// Band of acknowledgements on the connections of streams.
     pub stream_reverse_band: ReverseBand,
     /// Congestion control.
     pub algorithm: CongestionAlgorithm,
     /// Whether connections negotiate ECN (RFC 3168).
     pub ecn: bool,
-    /// Where ns-3 differs from the RFCs, which of them is followed.
+    /// Reference to follow where ns-3 differs from the RFCs.
     pub follow: Follow,
-    /// Fast recovery.
+    /// Variant of fast recovery.
     pub recovery: Recovery,
 }
 
 impl TcpConfig {
-    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`:
-    /// docs/models/packet.md.
+    /// Returns the parameters of Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and
+    /// `delay`: docs/models/packet.md.
     pub fn basic_sim(host_count: u32, rate: Rate, delay: Time) -> Self {
         Self::over(host_count.saturating_mul(2).min(20), rate, delay)
     }
 
-    /// The same with timers for round trips of `hop_count` hops.
+    /// Returns the same parameters with timers for round trips of `hop_count` hops.
     ///
-    /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: each hop with 100
-    /// times three packets of 1502 bytes and a propagation delay.
+    /// All timers derive from w, a deliberately high estimate of the worst round-trip time: per hop, 100 times the
+    /// serialization of three 1502-byte packets plus the propagation delay.
     pub fn over(hop_count: u32, rate: Rate, delay: Time) -> Self {
         let hop_ps = rate.serialize(Bytes(3 * 1502), 1, 1).map_or(u64::MAX, Time::ps).saturating_add(delay.ps());
-        // Timers of no length would never end: no hop takes less than a nanosecond, the tick of the wire.
+        // A timer of length zero would never end, so each hop takes at least a nanosecond, the tick of the wire.
         let hop_ps = hop_ps.max(1_000);
         let worst_ps = hop_ps.saturating_mul(100 * u64::from(hop_count)).min(u64::MAX / 1_000_000);
         let share = |tenths: u64| Time::from_ps(worst_ps * tenths / 10);
@@ -130,30 +132,30 @@ impl TcpConfig {
         }
     }
 
-    /// The same with Linux's timers: TCP_RTO_MIN, TCP_DELACK_MIN and TCP_TIMEOUT_INIT of its `net/tcp.h`, the last of
-    /// which RFC 6298 (2.1) recommends.
+    /// Returns the parameters with Linux's timers: TCP_RTO_MIN, TCP_DELACK_MIN and TCP_TIMEOUT_INIT of its `net/tcp.h`.
+    /// RFC 6298 (2.1) recommends the value of TCP_TIMEOUT_INIT.
     pub fn with_linux_timers(self) -> Self {
         let ms = |count: u64| Time::from_ps(count * 1_000_000_000);
-        // The timeout before the first sample is that estimate.
+        // The timeout before the first sample is `initial_rtt`.
         Self { min_rto: ms(200), delayed_ack_timeout: ms(40), initial_rtt: ms(1000), connect_timeout: ms(1000), ..self }
     }
 
-    /// The window that a connection begins with.
+    /// Returns the initial window of a connection, in bytes.
     #[inline]
     pub(crate) fn initial_window_bytes(&self) -> u64 {
         u64::from(self.initial_window_segments) * u64::from(self.segment_bytes)
     }
 
-    /// `at` as a timestamp.
+    /// Returns `at` as a timestamp.
     #[inline]
     pub(crate) fn stamp(&self, at_ps: u64) -> u32 {
         (at_ps / self.stamp_tick.ps()) as u32
     }
 
-    /// A packet without payload and with `block_count` SACK blocks, on the wire.
+    /// Returns the size of a packet without payload and with `block_count` SACK blocks on the wire, in bytes.
     #[inline]
     pub(crate) fn ack_bytes(&self, block_count: usize) -> u16 {
-        // RFC 2018: 2 + 8n bytes; together with the 10 of the timestamp, 2 of padding less.
+        // RFC 2018: 2 + 8n bytes. Next to the 10 bytes of the timestamp option, 2 bytes of padding are saved.
         self.header_bytes + 8 * block_count as u16
     }
 }

@@ -1,4 +1,4 @@
-//! The receiving end: acknowledgements, and the close that answers the sender's.
+//! The receiving endpoint: acknowledgements, and the close in answer to the sender's FIN.
 
 use super::TcpConfig;
 use super::congestion::Ecn;
@@ -7,7 +7,7 @@ use super::sack::Reassembly;
 use super::sender::NEVER;
 use crate::packet::wire::{SackPool, Wire, flag};
 
-/// Times that the final FIN is repeated without an answer (ns-3: data retries).
+/// Number of times that an unanswered final FIN is repeated (ns-3: data retries).
 const FIN_REPEATS: u8 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +15,14 @@ enum ReceiverState {
     Listen,
     SynReceived,
     Established,
-    /// FIN received and answered; the sender's last acknowledgement is awaited.
+    /// FIN received and answered; the sender's last acknowledgement is outstanding.
     LastAck,
     /// The last acknowledgement has arrived, or the FIN was repeated for the last time.
     Finished,
 }
 
-/// One connection's receiving end. Fields in the order of use: data in order needs the first 40 bytes alone.
+/// The receiving endpoint of one connection. Fields are in the order of use: in-order data needs only the first 40
+/// bytes.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Receiver {
@@ -29,37 +30,38 @@ pub(crate) struct Receiver {
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,
-    /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
+    /// Time at which the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
     pub deadline_ps: u64,
     /// Stream offset of the FIN; [`u64::MAX`] before it has arrived.
     fin: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
     pub echo: u32,
     state: ReceiverState,
-    /// In-order segments since the last acknowledgement.
+    /// Number of in-order segments since the last acknowledgement.
     held_count: u8,
-    /// ECT if ECN has been negotiated. ECE if acknowledgements carry it now (with DCTCP: DCTCP.CE).
+    /// ECN flags of packets to send: ECT if ECN was negotiated, ECE while acknowledgements carry it (with DCTCP:
+    /// DCTCP.CE).
     ecn: u8,
-    /// Nothing is held out of order.
+    /// Whether no data is held out of order.
     is_ordered: bool,
-    /// Every packet starts as a copy of it.
+    /// Template of every packet.
     template: Wire,
-    /// What is held out of order, once anything has been.
+    /// Out-of-order data; allocated when the first arrives.
     reassembly: Option<Box<Reassembly>>,
-    /// FINs that have been sent, and not lost.
+    /// Number of FINs sent and not dropped.
     fins_alive: u32,
     fin_repeats: u8,
-    /// Timestamp of the SYN-ACK that the sender received first; of the first one sent until then.
+    /// Timestamp of the SYN-ACK that the sender received first; until that arrives, of the first one sent.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
-    /// When the FIN is repeated: six times an estimated round trip apart, and by the retransmission timer.
+    /// Time at which the FIN is repeated: every six estimated round trips, and with each retransmission timeout.
     fin_repeat_ps: u64,
     fin_rto_ps: u64,
     rtt: Rtt,
 }
 
 impl Receiver {
-    /// `template` travels from the receiver to the sender.
+    /// Creates a receiver. `template` is addressed from the receiver to the sender.
     pub fn new(config: &TcpConfig, template: Wire) -> Self {
         Self {
             state: ReceiverState::Listen,
@@ -83,38 +85,38 @@ impl Receiver {
         }
     }
 
-    /// Stream bytes received in order.
+    /// Returns the number of stream bytes received in order.
     #[inline]
     pub fn received(&self) -> u64 {
         self.next.min(self.fin)
     }
 
-    /// Whether it has finished; it keeps its slot to answer a sender that has not closed.
+    /// Returns whether the receiver has finished. It keeps its slot to answer a sender that has not closed.
     pub fn is_finished(&self) -> bool {
         self.state == ReceiverState::Finished
     }
 
-    /// Whether it has finished and the network has lost all its FINs, so that the sender cannot learn of it.
+    /// Returns whether the receiver has finished and the network dropped all its FINs, so that the sender gets no FIN.
     pub fn aborted_silently(&self) -> bool {
         self.is_finished() && self.fins_alive == 0
     }
 
-    /// The network has lost a FIN.
+    /// Records that the network dropped a FIN.
     pub fn on_lost_fin(&mut self) {
         self.fins_alive -= 1;
     }
 
-    /// Whether its deadline is that of its FIN.
+    /// Returns whether the pending deadline is that of the FIN.
     pub fn awaits_last_ack(&self) -> bool {
         self.state == ReceiverState::LastAck
     }
 
-    /// Later packets travel in `band`.
+    /// Sends later packets in `band`.
     pub fn set_band(&mut self, band: u8) {
         self.template = self.template.in_band(band);
     }
 
-    /// A SYN. Whether it is the first, which [`Receiver::accept`] answers.
+    /// Processes a SYN; returns whether it is the first, to be answered by [`Receiver::accept`].
     pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) -> bool {
         match self.state {
             ReceiverState::Listen => {
@@ -150,7 +152,7 @@ impl Receiver {
         self.deadline_ps = now_ps + config.connect_timeout.ps().saturating_mul(backoff);
     }
 
-    /// Anything but a SYN from the sender.
+    /// Processes any packet of the sender other than a SYN.
     pub fn on_packet(
         &mut self,
         config: &TcpConfig,
@@ -166,7 +168,8 @@ impl Receiver {
                 self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
             }
             if has_fin && packet.number_near(self.next) > self.next {
-                // ns-3: if the handshake's last packet was lost, a FIN out of sequence is ignored, and its data too.
+                // ns-3: if the handshake's last packet was lost, an out-of-sequence FIN is ignored together with its
+                // data.
                 return;
             }
             self.state = ReceiverState::Established;
@@ -184,10 +187,10 @@ impl Receiver {
         match self.state {
             ReceiverState::Listen | ReceiverState::SynReceived => {}
             ReceiverState::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
-            // ns-3: the FIN is repeated by its own clock alone.
+            // ns-3: only the FIN's own timer repeats it.
             ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
-            // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what
-            // a timeout sends again is answered, or the sender would never end.
+            // ns-3 now removes the connection and ignores later packets. Unlike ns-3, if every FIN was dropped, the
+            // engine answers retransmissions after a timeout, because the sender would otherwise never close.
             ReceiverState::Finished if self.fins_alive > 0 => {}
             ReceiverState::Finished => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
@@ -248,7 +251,7 @@ impl Receiver {
             return;
         }
         if !finished || has_fin {
-            // RFC 5681, 4.2: out of order, or a gap filled; ns-3 acknowledges a FIN's data and the FIN apart.
+            // RFC 5681, 4.2: out of order, or a gap filled; ns-3 acknowledges a FIN's data and the FIN separately.
             self.acknowledge(config, pool, out, self.template.flags);
         }
         if finished {
@@ -261,7 +264,7 @@ impl Receiver {
         }
     }
 
-    /// Time between repetitions of the FIN.
+    /// Returns the time between repetitions of the FIN.
     fn fin_wait_ps(&self) -> u64 {
         self.rtt.timeout_ns(1) * 1_000
     }
@@ -270,16 +273,17 @@ impl Receiver {
         self.fin_wait_ps().max(config.min_rto.ps())
     }
 
-    /// Effect of the ECN field of a data packet on later acknowledgements.
+    /// Applies the ECN field of a data packet to later acknowledgements.
     fn on_codepoint(&mut self, config: &TcpConfig, packet: &Wire, pool: &mut SackPool, out: &mut Vec<Wire>) {
         let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
         if config.algorithm.ecn() != Ecn::Scalable {
-            // RFC 3168, 6.1.3: ECE until CWR, and again if that packet is marked itself.
+            // RFC 3168, 6.1.3: ECE until a packet with CWR, and again if that packet is itself marked.
             let kept = if packet.flags & flag::CWR == 0 { self.ecn & flag::ECE } else { 0 };
             self.ecn = flag::ECT | kept | ece;
         } else if ece != self.ecn & flag::ECE {
-            // RFC 8257, 3.2: an acknowledgement covers packets of one kind only, so that the sender can tell how many
-            // were marked. Those that wait are acknowledged as what they are, and the first of the other kind at once.
+            // RFC 8257, 3.2: an acknowledgement covers only marked or only unmarked packets, so that the sender can
+            // count the marked ones. At a change, the waiting packets are acknowledged first, and the first packet
+            // after the change at once.
             if self.next > self.acknowledged {
                 self.acknowledge(config, pool, out, self.template.flags);
             }
@@ -303,7 +307,7 @@ impl Receiver {
         out.push(pool.attach(packet, blocks));
     }
 
-    /// Handles an expired deadline.
+    /// Processes an expired deadline.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, pool: &mut SackPool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
@@ -350,7 +354,7 @@ mod tests {
         Wire { wire_bytes: 54, flags, ..Wire::NOTHING }
     }
 
-    /// Both ends after the handshake, with ten segments under way.
+    /// Creates both endpoints after the handshake, with ten segments in flight.
     fn pair(config: &TcpConfig) -> (Sender, Receiver, SackPool, Vec<Wire>) {
         let (mut sender, mut receiver) =
             (Sender::new(config, config.window, template(0)), Receiver::new(config, template(flag::REVERSE)));
@@ -367,7 +371,7 @@ mod tests {
         (sender, receiver, pool, there)
     }
 
-    /// For each acknowledgement: segments that it acknowledges in all, and whether it has ECE.
+    /// Returns for each acknowledgement the cumulative number of acknowledged segments, and whether it carries ECE.
     fn echoes(
         config: &TcpConfig,
         receiver: &mut Receiver,
@@ -395,17 +399,18 @@ mod tests {
         let config = config(NEWRENO, true);
         let (mut sender, mut receiver, mut pool, packets) = pair(&config);
         assert!(packets.iter().all(|packet| packet.flags == flag::ECT));
-        // The first is acknowledged at once, then every second.
+        // The first segment is acknowledged at once, then every second one.
         let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3]);
         assert_eq!(acks, [(1, false), (3, false), (5, true), (7, true), (9, true)]);
-        // The window is halved by the first of them only, and the first new segment after it says so.
+        // Only the first of them halves the window, and the next new segment carries CWR.
         let mut out = Vec::new();
         for (segments, ece) in [(1, false), (3, false), (5, true), (7, true), (9, true), (11, true)] {
             let flags = flag::REVERSE | if ece { flag::ECE } else { 0 };
             let ack = template(flags).numbered(segments * u64::from(SEGMENT));
             sender.on_ack(&config, 6, &ack, &[], &mut out);
         }
-        // Ten, and one more for each of two acknowledgements; half of that is free again when the eleventh is through.
+        // Ten segments, and one more for each of two acknowledgements; half of the window is free again after the
+        // eleventh.
         assert_eq!(sender.ssthresh, 6 * u64::from(SEGMENT));
         assert_eq!(sender.cwnd, sender.ssthresh);
         let answers = out.iter().filter(|packet| packet.flags & flag::CWR != 0).count();
@@ -422,8 +427,9 @@ mod tests {
     fn dctcp_acknowledges_marked_and_unmarked_apart() {
         let config = config(CongestionAlgorithm::Dctcp(dctcp::Parameters::default()), true);
         let (_, mut receiver, mut pool, packets) = pair(&config);
-        // Segments 4, 5 and 7 of 1 to 10 are marked. 1 at once; 2 and 3 together; 4, the first marked, at once; 5 waits
-        // until 6 ends the run: 5 is acknowledged as marked, 6 at once as not; the same for 7 and 8; then 9 and 10.
+        // Segments 4, 5 and 7 of 1 to 10 are marked. 1 is acknowledged at once; 2 and 3 together; 4, the first marked
+        // one, at once; 5 waits until 6 arrives unmarked, then 5 is acknowledged as marked and 6 at once as unmarked;
+        // the same for 7 and 8; then 9 and 10.
         let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3, 4, 6]);
         let expected = [(1, false), (3, false), (4, true), (5, true), (6, false), (7, true), (8, false), (10, false)];
         assert_eq!(acks, expected);
@@ -441,7 +447,7 @@ mod tests {
         receiver.on_packet(&config, 2, &segment(u64::from(SEGMENT), flag::FIN), &mut pool, &mut back);
         assert!(back.is_empty() && receiver.received() == 0);
         receiver.on_packet(&config, 3, &segment(0, 0), &mut pool, &mut back);
-        // The last segment was ignored, not kept.
+        // The last segment was discarded.
         assert_eq!((back.len(), back[0].number(), pool.detach(&mut back[0]).1), (1, u64::from(SEGMENT), 0));
     }
 

@@ -10,12 +10,12 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Before the first sample, the estimate is `initial_ns` and its variation 0.
+    /// Creates the estimator. Before the first sample, the estimate is `initial_ns` and its variation 0.
     pub fn new(initial_ns: u64) -> Self {
         Self { srtt_ns: initial_ns as i64, rttvar_ns: 0, latest_ns: initial_ns as i64, sampled: false }
     }
 
-    /// RFC 6298 (2.2) and (2.3), alpha = 1/8, beta = 1/4.
+    /// Applies a sample: RFC 6298 (2.2) and (2.3), alpha = 1/8, beta = 1/4.
     pub fn sample(&mut self, rtt_ns: u64) {
         let rtt_ns = rtt_ns as i64;
         self.latest_ns = rtt_ns;
@@ -30,22 +30,22 @@ impl Rtt {
         self.rttvar_ns = ((self.rttvar_ns << 2) + error.abs() - self.rttvar_ns) >> 2;
     }
 
-    /// Whether there has been a sample.
+    /// Returns whether there has been a sample.
     pub fn is_sampled(&self) -> bool {
         self.sampled
     }
 
-    /// The last sample.
+    /// Returns the last sample.
     pub fn latest_ns(&self) -> u64 {
         self.latest_ns as u64
     }
 
-    /// SRTT.
+    /// Returns SRTT.
     pub fn srtt_ns(&self) -> u64 {
         self.srtt_ns as u64
     }
 
-    /// SRTT + max(G, 4 RTTVAR) (RFC 6298 (2.3)), without the minimum of (2.4).
+    /// Returns SRTT + max(G, 4 RTTVAR) (RFC 6298 (2.3)), without the minimum of (2.4).
     pub fn timeout_ns(&self, granularity_ns: u64) -> u64 {
         self.srtt_ns as u64 + granularity_ns.max(4 * self.rttvar_ns as u64)
     }

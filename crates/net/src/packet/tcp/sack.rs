@@ -5,7 +5,7 @@ use super::Follow;
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
 
-/// Segments SACKed above one that make it count as lost (RFC 6675, DupThresh).
+/// Number of SACKed segments above a segment from which it counts as lost (RFC 6675, DupThresh).
 const DUP_THRESH: u32 = 3;
 
 const SACKED: u8 = 1;
@@ -44,30 +44,29 @@ pub(crate) struct Scoreboard {
     sacked_bytes: u64,
     lost_bytes: u64,
     retransmitted_bytes: u64,
-    /// Serial number of the front segment. Serial numbers below are absolute.
+    /// Serial number of the front segment. The serial numbers in the fields below are absolute.
     front: u64,
     /// The highest SACKed segment.
     highest_sacked: Option<u64>,
-    /// Below it everything is SACKed or lost.
+    /// Serial number below which every segment is SACKed or lost.
     lost_edge: u64,
-    /// Below it nothing is both lost and still to be sent again.
+    /// Serial number below which no segment is lost and still to be retransmitted.
     lost_hint: u64,
-    /// Below it everything is SACKed or has been sent again.
+    /// Serial number below which every segment is SACKed or retransmitted.
     hole_hint: u64,
-    /// The blocks of the last acknowledgement, and of each the range of whole segments in it: those need not be
-    /// looked at again.
+    /// Blocks of the last acknowledgement, each with its range of whole segments, which need not be visited again.
     seen: [(Block, Block); 3],
 }
 
 impl Scoreboard {
-    /// A new segment has been sent.
+    /// Appends a segment that was sent for the first time.
     #[inline]
     pub fn push(&mut self, start: u64, length: u16) {
         self.segments.push_back(Segment { start, length, flags: 0 });
         self.sent_bytes += u64::from(length);
     }
 
-    /// RFC 6675's pipe.
+    /// Returns the bytes in flight (RFC 6675's pipe).
     #[inline]
     pub fn flight_bytes(&self) -> u64 {
         self.sent_bytes - self.sacked_bytes - self.lost_bytes + self.retransmitted_bytes
@@ -78,13 +77,13 @@ impl Scoreboard {
         self.segments.is_empty()
     }
 
-    /// Whether the first outstanding segment has been sent again.
+    /// Returns whether the first outstanding segment has been retransmitted.
     #[inline]
     pub fn head_retransmitted(&self) -> bool {
         self.segments.front().is_some_and(|head| head.is(RETRANSMITTED))
     }
 
-    /// The first segment counts as not sent again, so that it is the next to be.
+    /// Clears the retransmitted mark of the first segment, so that it is retransmitted next.
     pub fn forget_head_retransmission(&mut self) {
         let Some(head) = self.segments.front_mut().filter(|head| head.is(RETRANSMITTED)) else { return };
         head.flags &= !RETRANSMITTED;
@@ -93,8 +92,8 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
-    /// Takes note of SACK blocks; returns the bytes that they newly report. With ns-3.37, a segment that was sent again
-    /// stays in [`Scoreboard::flight_bytes`] when it is SACKed, until it is acknowledged cumulatively.
+    /// Applies SACK blocks; returns the number of bytes that they newly report. With ns-3.37, a retransmitted segment
+    /// stays in [`Scoreboard::flight_bytes`] after it is SACKed, until it is acknowledged cumulatively.
     pub fn sack(&mut self, blocks: &[Block], follow: Follow) -> u64 {
         let before = self.sacked_bytes;
         let mut seen = self.seen;
@@ -109,12 +108,12 @@ impl Scoreboard {
         newly
     }
 
-    /// Whether any of the `count` blocks just taken note of holds a whole outstanding segment.
+    /// Returns whether any of the last `count` applied blocks covers a whole outstanding segment.
     pub fn reports_segments(&self, count: usize) -> bool {
         self.seen.iter().take(count).any(|&(_, whole)| whole.0 < whole.1)
     }
 
-    /// Returns the range of whole segments in the block.
+    /// Applies a block; returns its range of whole segments.
     fn sack_block(&mut self, block: Block, follow: Follow) -> Block {
         let (mut start, mut end) = block;
         let (mut whole_start, mut whole_end) = (u64::MAX, 0);
@@ -130,7 +129,7 @@ impl Scoreboard {
         }
         let mut index = self.segments.partition_point(|segment| segment.start < start);
         while let Some(segment) = self.segments.get_mut(index) {
-            // Only a segment that lies wholly inside counts.
+            // Only a segment that lies entirely inside the block counts.
             if segment.end() > end {
                 break;
             }
@@ -156,7 +155,7 @@ impl Scoreboard {
         (whole_start, whole_end.max(start.min(end)))
     }
 
-    /// Everything with three SACKed segments above is lost (RFC 6675, IsLost).
+    /// Marks every segment with three SACKed segments above it as lost (RFC 6675, IsLost).
     fn mark_lost(&mut self) {
         let Some(highest) = self.highest_sacked else { return };
         let mut sacked_count = 0;
@@ -189,7 +188,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the first segment for lost and not yet sent again, whatever was known of it.
+    /// Marks the first segment as lost and not yet retransmitted, whatever its state was.
     pub fn mark_head_lost(&mut self) {
         let Some(head) = self.segments.front_mut() else { return };
         let bytes = u64::from(head.length);
@@ -208,8 +207,8 @@ impl Scoreboard {
         self.seen = Default::default();
     }
 
-    /// After a timeout all that is not SACKed is lost, and nothing has been sent again (RFC 6675, 5.1, with SACK
-    /// information kept as its erratum 1610 allows).
+    /// Marks every segment that is not SACKed as lost and none as retransmitted, after a timeout (RFC 6675, 5.1; SACK
+    /// information is kept as its erratum 1610 allows).
     pub fn mark_all_lost(&mut self) {
         self.lost_bytes = 0;
         self.retransmitted_bytes = 0;
@@ -225,12 +224,12 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
-    /// Whether the first outstanding segment is lost.
+    /// Returns whether the first outstanding segment is lost.
     pub fn head_lost(&self) -> bool {
         self.segments.front().is_some_and(|head| head.is(LOST))
     }
 
-    /// Whether of the segments from `offset` on the first that is lost or SACKed is lost.
+    /// Returns whether the first lost or SACKed segment from `offset` on is a lost one.
     pub fn is_lost(&self, offset: u64) -> bool {
         let Some(highest) = self.highest_sacked else { return false };
         let highest_index = (highest - self.front) as usize;
@@ -242,7 +241,7 @@ impl Scoreboard {
         decided.is_some_and(|segment| segment.is(LOST))
     }
 
-    /// RFC 6675, NextSeg rule (1): the first segment that is lost and has not been sent again.
+    /// Returns the first segment that is lost and not retransmitted: RFC 6675, NextSeg rule (1).
     #[inline]
     pub fn next_lost(&mut self) -> Option<usize> {
         if self.lost_bytes == 0 {
@@ -262,7 +261,7 @@ impl Scoreboard {
         None
     }
 
-    /// RFC 6675, NextSeg rule (3): the first segment neither SACKed nor sent again.
+    /// Returns the first segment neither SACKed nor retransmitted: RFC 6675, NextSeg rule (3).
     pub fn next_hole(&mut self) -> Option<usize> {
         let mut serial = self.hole_hint.max(self.front);
         let end = self.front + self.segments.len() as u64;
@@ -278,13 +277,13 @@ impl Scoreboard {
         None
     }
 
-    /// Where segment `index` starts.
+    /// Returns the offset at which segment `index` starts.
     pub fn start_of(&self, index: usize) -> u64 {
         self.segments[index].start
     }
 
-    /// Notes that segment `index` is sent again, joined with the head of the next one if both are alike and fit into
-    /// `bytes_max`; returns start and length.
+    /// Marks segment `index` as retransmitted, merged with the head of the next segment if both have the same state and
+    /// fit into `bytes_max`; returns start and length.
     pub fn retransmit(&mut self, index: usize, bytes_max: u16) -> Block {
         self.join(index, bytes_max);
         let segment = &mut self.segments[index];
@@ -304,7 +303,7 @@ impl Scoreboard {
         let moved = (bytes_max - this.length).min(next.length);
         let mut flags = this.flags;
         for segment in [this, next] {
-            // Of two that differ, neither keeps the mark.
+            // If only one of the two carries the mark, the merged segment does not.
             if segment.is(RETRANSMITTED) && !(this.is(RETRANSMITTED) && next.is(RETRANSMITTED)) {
                 self.retransmitted_bytes -= u64::from(segment.length);
                 flags &= !RETRANSMITTED;
@@ -331,7 +330,7 @@ impl Scoreboard {
         }
     }
 
-    /// Whether a segment that ends at `offset` has been sent again and is not SACKed.
+    /// Returns whether a segment that ends at `offset` was retransmitted and is not SACKed.
     pub fn retransmitted_up_to(&self, offset: u64) -> bool {
         let index = self.segments.partition_point(|segment| segment.end() < offset);
         self.segments
@@ -339,7 +338,7 @@ impl Scoreboard {
             .is_some_and(|segment| segment.end() == offset && segment.flags & (SACKED | RETRANSMITTED) == RETRANSMITTED)
     }
 
-    /// Everything below `acknowledged` has arrived.
+    /// Removes everything below `acknowledged`.
     #[inline]
     pub fn discard(&mut self, acknowledged: u64) {
         while let Some(head) = self.segments.front_mut() {
@@ -366,19 +365,19 @@ impl Scoreboard {
             self.highest_sacked = None;
         }
         if self.segments.front().is_some_and(|head| head.is(SACKED)) {
-            // Reneging, or a segment cut anew: it cannot be SACKed and not acknowledged.
+            // Reneging, or a segment with new boundaries: a SACKed segment would have been acknowledged.
             self.mark_head_lost();
         }
     }
 }
 
-/// What a receiver holds out of order, and what it reports of it.
+/// Data that a receiver holds out of order, and the SACK blocks that report it.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Reassembly {
-    /// Disjoint, in order, all above the next byte expected.
+    /// Disjoint, ordered ranges, all above the next byte expected.
     ranges: Vec<Block>,
-    /// Most recent first (RFC 2018, 4); four are remembered, three fit into a packet.
+    /// Blocks, most recent first (RFC 2018, 4): four are stored, three fit into a packet.
     report: [Block; 4],
     report_count: usize,
 }
@@ -389,16 +388,16 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
-    /// The blocks to report, most recent first.
+    /// Returns the blocks to report, most recent first.
     #[inline]
     pub fn report(&self) -> &[Block] {
         &self.report[..self.report_count]
     }
 
-    /// Keeps `[start, end)`, which lies above the next byte expected; false if all of it was there.
+    /// Stores `[start, end)`, which lies above the next byte expected; returns false if all of it was stored already.
     pub fn insert(&mut self, mut start: u64, mut end: u64) -> bool {
         let first = self.ranges.partition_point(|range| range.1 < start);
-        // What is new of it: segments are cut alike each time, so trimming both ends is enough.
+        // The part that is new. Segments have the same boundaries each time, so trimming both ends is enough.
         let (mut new_start, mut new_end) = (start, end);
         let mut last = first;
         while let Some(&(range_start, range_end)) = self.ranges.get(last)
@@ -427,7 +426,7 @@ impl Reassembly {
         true
     }
 
-    /// Puts a block first and joins it with remembered ones that it touches.
+    /// Puts a block first and merges it with the stored blocks that it touches.
     fn remember(&mut self, block: Block) {
         let mut joined = block;
         let mut kept = [(0, 0); 5];
@@ -447,7 +446,8 @@ impl Reassembly {
         self.report[1..self.report_count].copy_from_slice(&kept[..self.report_count - 1]);
     }
 
-    /// The next byte expected is now `next`: takes what has become in order and returns the new next byte.
+    /// Advances the next byte expected to `next`, and on over stored ranges that are now in order; returns the new
+    /// value.
     pub fn advance(&mut self, next: u64) -> u64 {
         let mut next = next;
         let mut used = 0;
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(board.flight_bytes(), 500);
     }
 
-    /// RFC 6675, SetPipe: what is SACKed is in the pipe no longer, however often it was sent. ns-3 keeps it.
+    /// RFC 6675, SetPipe: SACKed data leaves the pipe, however often it was sent. ns-3 keeps it.
     #[test]
     fn what_was_sent_again_leaves_the_pipe_when_it_is_sacked() {
         for (follow, bytes) in [(Follow::Standards, 0), (Follow::Ns3, 200)] {
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!(board.next_lost(), Some(1));
         assert_eq!(board.retransmit(1, 100), (100, 200));
         assert_eq!(board.next_lost(), Some(2));
-        // What is left of the third, 30 bytes, takes 70 of the fourth along.
+        // The remaining 30 bytes of the third segment are merged with 70 bytes of the fourth.
         assert_eq!(board.retransmit(2, 100), (200, 300));
         assert_eq!(board.retransmit(3, 100), (300, 330));
         assert_eq!(board.flight_bytes(), 330);

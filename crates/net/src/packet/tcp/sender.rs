@@ -1,10 +1,10 @@
-//! The sending end.
+//! The sending endpoint.
 //!
 //! States of congestion as in RFC 6675 and Linux: open, disorder (duplicate acknowledgements, no loss yet), recovery
 //! (fast retransmit to the recovery point), loss (after a timeout).
 //!
 //! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the comments that begin
-//! with «ns-3»; those that depend on [`Follow`] apply only with [`Follow::Ns3`].
+//! with «ns-3». Behaviour that depends on [`Follow`] applies only with [`Follow::Ns3`].
 //!
 //! The file is longer than 600 lines because recovery, ECN, the window and the timer all read and write the state of one connection.
 
@@ -16,11 +16,11 @@ use crate::packet::wire::{Block, Wire, flag};
 use crate::trace::Window;
 use crate::units::Bytes;
 
-/// Duplicate acknowledgements that start recovery (RFC 5681).
+/// Number of duplicate acknowledgements that start recovery (RFC 5681).
 const DUP_ACKS: u32 = 3;
-/// No timer.
+/// Deadline of a timer that is not armed.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// RFC 6298 (2.5).
+/// Maximum retransmission timeout (RFC 6298 (2.5)), in ps.
 const RTO_MAX_PS: u64 = 60_000_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,55 +38,57 @@ enum CongestionState {
     Loss,
 }
 
-/// One connection's sending end. Fields in the order of use.
+/// The sending endpoint of one connection. Fields are in the order of use.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Sender {
-    /// First byte not acknowledged (SND.UNA).
+    /// First unacknowledged byte (SND.UNA).
     una: u64,
     /// First byte never sent (HighData).
     high: u64,
-    /// End of what the application has written.
+    /// End of the data that the application has written.
     written: u64,
     pub cwnd: u64,
     pub ssthresh: u64,
     /// Recovery point (RFC 6675).
     recover: u64,
-    /// The pipe as last computed.
+    /// Bytes in flight (RFC 6675's pipe) as last computed.
     flight: u64,
-    /// When the retransmission timer expires.
+    /// Time at which the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
-    /// Most bytes in flight.
+    /// Maximum number of bytes in flight.
     window_bytes: u64,
-    /// The same until the first acknowledgement of data: the window in a SYN is not scaled (RFC 7323, 2.2).
+    /// Maximum number of bytes in flight until the first acknowledgement of data: the window in a SYN is not scaled
+    /// (RFC 7323, 2.2).
     first_window_bytes: u64,
-    /// Segments that start below give no sample: they may have been sent before a timeout.
+    /// Offset below which segments give no round-trip sample, because they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
-    /// Acknowledged bytes that do not make a segment yet.
+    /// Acknowledged bytes that do not add up to a full segment yet.
     odd_bytes: u64,
     dup_acks: u32,
     pub state: SenderState,
     phase: CongestionState,
-    /// The application will write no more: the last segment carries FIN.
+    /// Whether the application has closed the stream: the last segment carries FIN.
     pub closing: bool,
     fin_sent: bool,
     recover_active: bool,
     first_partial_ack: bool,
-    /// ECN has been negotiated.
+    /// Whether ECN has been negotiated.
     ecn: bool,
-    /// Of new segments: ECT, and CWR on the first after a reduction (RFC 3168, 6.1.2).
+    /// Flags of new segments: ECT, and CWR on the first one after a reduction (RFC 3168, 6.1.2).
     fresh_flags: u8,
-    /// The current acknowledgement carries ECE.
+    /// Whether the current acknowledgement carries ECE.
     echoed: bool,
     congestion: Congestion,
-    /// Every packet starts as a copy of it.
+    /// Template of every packet.
     pub template: Wire,
     board: Scoreboard,
-    /// Bytes on the wire for which its NIC has room; set by the caller before each event.
+    /// Free room for this connection in its NIC, in bytes on the wire; set by the caller before each event.
     pub room_bytes: u64,
-    /// Marks of segments below it have been answered.
+    /// Sequence number up to which ECE is ignored, because the window was already reduced for that data (RFC 3168,
+    /// 6.1.2).
     cwr_end: u64,
     syn_count: u32,
     pub retransmits: u64,
@@ -94,7 +96,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender with at most `window` bytes in flight.
+    /// Creates a sender with at most `window` bytes in flight.
     pub fn new(config: &TcpConfig, window: Bytes, template: Wire) -> Self {
         let congestion = Congestion::new(&config.algorithm, config.window.0);
         Self {
@@ -137,22 +139,22 @@ impl Sender {
         }
     }
 
-    /// Later packets travel in `band`.
+    /// Sends later packets in `band`.
     pub fn set_band(&mut self, band: u8) {
         self.template = self.template.in_band(band);
     }
 
-    /// Bytes written and not acknowledged.
+    /// Returns the number of bytes written and not acknowledged.
     pub fn backlog(&self) -> u64 {
         self.written.saturating_sub(self.una)
     }
 
-    /// End of what the application has written.
+    /// Returns the end of the data that the application has written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// The window as a probe reports it.
+    /// Returns the window in the form that probes report.
     pub fn window(&self) -> Window {
         let ssthresh = (self.ssthresh != u64::MAX).then_some(Bytes(self.ssthresh));
         Window { cwnd: Bytes(self.cwnd), ssthresh, flight: Bytes(self.high.saturating_sub(self.una)) }
@@ -171,7 +173,7 @@ impl Sender {
         self.written += bytes;
     }
 
-    /// Sends the SYN, or sends it again.
+    /// Sends or retransmits the SYN.
     pub fn connect(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let backoff = 1_u64 << self.syn_count.min(20);
         self.syn_count += 1;
@@ -183,12 +185,12 @@ impl Sender {
         out.push(syn.stamped(config.stamp(now_ps)));
     }
 
-    /// Handles a SYN-ACK; returns whether it is the first.
+    /// Processes a SYN-ACK; returns whether it is the first.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> bool {
         if self.state != SenderState::SynSent {
             if config.follow == Follow::Ns3 {
-                // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet
-                // was lost.
+                // ns-3: every SYN-ACK sets the window, also one that is retransmitted because the handshake's last
+                // packet was lost.
                 self.cwnd = self.congestion.start_window(config.initial_window_bytes());
                 self.ssthresh = u64::MAX;
             }
@@ -205,7 +207,7 @@ impl Sender {
         true
     }
 
-    /// A pure acknowledgement of the receiver's SYN or FIN.
+    /// Sends a pure acknowledgement of the receiver's SYN or FIN.
     fn acknowledge(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let number = self.high + u64::from(self.fin_sent);
         out.push(self.template.numbered(number).stamped(config.stamp(now_ps)));
@@ -213,7 +215,7 @@ impl Sender {
 
     fn sample(&mut self, config: &TcpConfig, now_ps: u64, echo: u32) {
         let ticks = u64::from(config.stamp(now_ps).wrapping_sub(echo));
-        // ns-3: an echo of the same tick counts as 1 us.
+        // ns-3: an echo from the same tick counts as 1 us.
         let rtt_ns = if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 };
         self.rtt.sample(rtt_ns);
         self.rto_ps = self.timeout_ps(config);
@@ -223,7 +225,7 @@ impl Sender {
         (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
     }
 
-    /// Handles an acknowledgement with its SACK blocks; returns whether it closes the connection.
+    /// Processes an acknowledgement with its SACK blocks; returns whether it closes the connection.
     pub fn on_ack(
         &mut self,
         config: &TcpConfig,
@@ -237,7 +239,7 @@ impl Sender {
         }
         let acknowledged = ack.number_near(self.una);
         let end = self.high + u64::from(self.fin_sent);
-        // ns-3 drops an acknowledgement that another has overtaken, unless its FIN has been sent.
+        // ns-3 drops an acknowledgement that a later one has overtaken, unless the sender's FIN has been sent.
         let drops_old = config.follow == Follow::Ns3 && !self.fin_sent;
         if acknowledged > end || (acknowledged < self.una && drops_old) {
             return false;
@@ -246,7 +248,8 @@ impl Sender {
             self.sample(config, now_ps, ack.stamp());
         }
         let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks, config.follow) };
-        // RFC 6675, section 2: what it reports anew makes it a duplicate, wherever its cumulative acknowledgement is.
+        // RFC 6675, section 2: an acknowledgement that newly reports SACKed data is a duplicate, whatever its
+        // cumulative acknowledgement.
         let is_old = acknowledged < self.una;
         if is_old && (sacked == 0 || config.follow == Follow::Ns3) {
             return false;
@@ -272,7 +275,7 @@ impl Sender {
         false
     }
 
-    /// RFC 6675, section 5, up to (C).
+    /// Processes an acknowledgement as in RFC 6675, section 5, up to (C).
     fn process(&mut self, config: &TcpConfig, now_ps: u64, before: u64, duplicate: bool, out: &mut Vec<Wire>) {
         if duplicate {
             self.on_duplicate(config, now_ps, out);
@@ -335,7 +338,7 @@ impl Sender {
 
     fn grow(&mut self, config: &TcpConfig, segments: u64, now_ps: u64) {
         if self.echoed {
-            // RFC 3168, 6.1.2: an acknowledgement with ECE does not grow the window.
+            // RFC 3168, 6.1.2: an acknowledgement with ECE does not increase the window.
             return;
         }
         let (rtt_ns, srtt_ns) = (self.rtt.latest_ns(), self.rtt.srtt_ns());
@@ -345,16 +348,17 @@ impl Sender {
         (self.cwnd, self.ssthresh) = (window.cwnd, window.ssthresh);
     }
 
-    /// RFC 3168, 6.1.2: what an acknowledgement of `bytes` says of marks. The window answers once per window of data.
+    /// Processes the ECE flag of an acknowledgement of `bytes` (RFC 3168, 6.1.2). The window is reduced at most once
+    /// per window of data.
     fn on_echo(&mut self, config: &TcpConfig, bytes: u64, ece: bool) {
         self.echoed = ece;
         self.congestion.on_echo(&Echo { una: self.una, high: self.high, bytes, is_marked: ece });
-        // In recovery and after a timeout the window has been reduced already.
+        // In recovery and after a timeout, the window has already been reduced.
         if !ece || self.una <= self.cwr_end || !matches!(self.phase, CongestionState::Open | CongestionState::Disorder)
         {
             return;
         }
-        // A FIN is acknowledged one beyond the last byte.
+        // The acknowledgement of a FIN is one beyond the last byte.
         let outstanding = (self.high + bytes).saturating_sub(self.una);
         let window = self.congestion_window(config);
         if let Some(ssthresh) = self.congestion.on_mark(&window, outstanding.min(self.cwnd)) {
@@ -364,7 +368,7 @@ impl Sender {
         }
     }
 
-    /// After any reduction of the window: signals it to the receiver, and ignores marks of data in flight.
+    /// Signals any reduction of the window to the receiver, and ignores the marks of data in flight.
     fn on_reduced(&mut self) {
         if self.ecn {
             self.fresh_flags |= flag::CWR;
@@ -466,7 +470,8 @@ impl Sender {
         self.deadline_ps = now_ps + self.rto_ps;
     }
 
-    /// Handles an expired retransmission timer. `peer_aborted`: the receiver has finished, and all its FINs were lost.
+    /// Processes an expired retransmission timer. `peer_aborted`: the receiver has finished, and all its FINs were
+    /// lost.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, peer_aborted: bool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
@@ -478,7 +483,7 @@ impl Sender {
             if self.fin_sent {
                 self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
                 self.start_timer(now_ps);
-                // ns-3 waits for ever once its FIN has been acknowledged.
+                // ns-3 waits for ever after its FIN was acknowledged.
                 if peer_aborted || self.una == self.high {
                     self.send_fin(config, now_ps, out);
                 }
@@ -499,7 +504,7 @@ impl Sender {
         self.pump(config, now_ps, out);
     }
 
-    /// RFC 6675, (C): sends what the window allows.
+    /// Sends as much as the window allows (RFC 6675, (C)).
     pub fn pump(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if self.state != SenderState::Established {
             return;
@@ -514,7 +519,7 @@ impl Sender {
         }
         let window_bytes = self.offered_window();
         let segment = u64::from(config.segment_bytes);
-        // A window of less than a segment is sent as such.
+        // A window of less than a segment is sent as one short segment.
         let full = segment.min(window_bytes);
         loop {
             self.flight = self.board.flight_bytes();
@@ -533,7 +538,7 @@ impl Sender {
                 None if unsent => self.high,
                 None => return,
             };
-            // Silly window avoidance; there is no Nagle delay.
+            // Silly window avoidance, without Nagle's delay.
             if window < full && self.written - next > window {
                 return;
             }
@@ -547,13 +552,13 @@ impl Sender {
         }
     }
 
-    /// New bytes that the window permits.
+    /// Returns the number of new bytes that the window permits.
     #[inline]
     fn unused_window(&self) -> u64 {
         self.offered_window().saturating_sub(self.high - self.una)
     }
 
-    /// Window of the receiver and of the send buffer.
+    /// Returns the minimum of the receiver's window and the send buffer, in bytes.
     #[inline]
     fn offered_window(&self) -> u64 {
         if self.una == 0 { self.first_window_bytes } else { self.window_bytes }
@@ -569,8 +574,8 @@ impl Sender {
         self.high += u64::from(length);
     }
 
-    /// Fast retransmit: the first lost segment; without one, ns-3 takes NextSeg at its word and sends a new segment,
-    /// and without that the first outstanding one once more.
+    /// Fast retransmit: sends the first lost segment. If no segment counts as lost, ns-3 applies NextSeg literally and
+    /// sends a new segment, or without new data the first outstanding segment again.
     fn retransmit_one(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.flight = self.board.flight_bytes();
         let room = self.unused_window().min(u64::from(config.segment_bytes));
@@ -585,7 +590,7 @@ impl Sender {
     fn retransmit(&mut self, config: &TcpConfig, now_ps: u64, index: usize, bytes_max: u16, out: &mut Vec<Wire>) {
         let (start, end) = self.board.retransmit(index, bytes_max);
         self.retransmits += 1;
-        // RFC 3168, 6.1.5: what is sent again is not ECN-capable.
+        // RFC 3168, 6.1.5: retransmissions are not ECN-capable.
         self.emit(config, now_ps, start, (end - start) as u16, 0, out);
     }
 
@@ -626,10 +631,10 @@ mod tests {
         TcpConfig { follow, algorithm, initial_window_segments: 69, ..base }
     }
 
-    /// A sender that has just sent 69 of many segments.
+    /// Creates a sender that has sent 69 of many segments.
     fn sender(config: &TcpConfig) -> Sender {
         let mut sender = Sender::new(config, config.window, Wire::NOTHING);
-        // As if data had been acknowledged, so that the window is scaled.
+        // Acknowledge some data, so that the window is scaled.
         sender.first_window_bytes = config.window.0;
         sender.write(1_000 * SEGMENT);
         sender.connect(config, 0, &mut Vec::new());
@@ -639,7 +644,7 @@ mod tests {
         sender
     }
 
-    /// An acknowledgement up to a segment, with a block of segments; returns what is sent.
+    /// Delivers an acknowledgement up to a segment, with a SACK block of segments; returns the number of packets sent.
     fn ack(sender: &mut Sender, config: &TcpConfig, next: u64, (start, end): (u64, u64)) -> usize {
         let mut out = Vec::new();
         let blocks = [(start * SEGMENT, end * SEGMENT)];
@@ -647,7 +652,7 @@ mod tests {
         out.len()
     }
 
-    /// 50 of 69 segments are lost: RFC 6675's pipe is what is left of 19, FlightSize all 69 (RFC 5681, (4); 9438, 4.6).
+    /// 50 of 69 segments are lost: RFC 6675's pipe is the rest of the 19, FlightSize all 69 (RFC 5681, (4); 9438, 4.6).
     #[test]
     fn ssthresh_is_a_share_of_flight_size_however_many_are_lost() {
         let cubic = CongestionAlgorithm::Cubic(cubic::Parameters::default());
@@ -661,12 +666,12 @@ mod tests {
                 ack(&mut lost, &config, 0, (50, end));
             }
             assert_eq!((lost.phase, lost.ssthresh), (CongestionState::Recovery, ssthresh), "{algorithm:?}");
-            // A timeout in recovery is for the same losses.
+            // A timeout in recovery has the same losses as its cause.
             lost.on_timeout(&config, 4, false, &mut Vec::new());
             assert_eq!(lost.ssthresh, ssthresh, "{algorithm:?}");
             let mut silent = sender(&config);
             for time in [4, 5] {
-                // RFC 5681, 3.1: the second timeout of a segment leaves it.
+                // RFC 5681, 3.1: the second timeout of a segment leaves ssthresh unchanged.
                 silent.on_timeout(&config, time, false, &mut Vec::new());
                 assert_eq!((silent.phase, silent.ssthresh), (CongestionState::Loss, ssthresh), "{algorithm:?}");
             }
@@ -676,12 +681,12 @@ mod tests {
         for end in 51..=53 {
             ack(&mut lost, &config, 0, (50, end));
         }
-        // All below three segments that are SACKed count as lost; two more went out before that was known.
+        // All segments below three SACKed ones count as lost; two more were sent before these losses were detected.
         assert_eq!(lost.ssthresh, (69 + 2 - 50 - 3) * SEGMENT / 2);
     }
 
-    /// Three acknowledgements of a lost segment, all of them overtaken by one of less data that was sent before it was
-    /// lost. What they report is news.
+    /// Three acknowledgements of a lost segment are overtaken by an acknowledgement of less data, sent before the loss.
+    /// The SACK blocks of the three still count.
     #[test]
     fn blocks_of_an_acknowledgement_that_was_overtaken_count() {
         for (follow, phase) in
@@ -690,11 +695,11 @@ mod tests {
             let config = config(follow, NEWRENO);
             let mut sender = sender(&config);
             ack(&mut sender, &config, 20, (21, 22));
-            // Those of a time when the first ten had arrived.
+            // SACK blocks from the time at which the first ten segments had arrived.
             ack(&mut sender, &config, 10, (21, 23));
             ack(&mut sender, &config, 10, (21, 24));
             assert_eq!((sender.phase, sender.una), (phase, 20 * SEGMENT), "{follow:?}");
-            // Nothing new is in this one.
+            // This acknowledgement reports nothing new.
             assert_eq!(ack(&mut sender, &config, 10, (21, 24)), 0);
         }
     }
