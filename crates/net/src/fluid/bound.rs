@@ -1,25 +1,25 @@
-//! When rates are solved, if finish times may be off by a bound.
+//! The times at which rates are solved if finish times may have a bounded error.
 //!
-//! A solve for all messages that end within an interval costs little more than one for a single end. So the rates that
-//! follow from an end may come up to `shift` too late or too early:
+//! One solve for all messages that end within an interval costs little more than a solve for a single end. The rates
+//! that follow from an end may therefore change up to `shift` too late or too early:
 //!
 //! ```text
 //! shift(t) = a / DIVISOR * (t - the latest instant at which a flow entered)
 //! ```
 //!
-//! The solve for an end is deferred by `shift` at most. It then counts all ends so far, and [anticipates](Leaving)
+//! The solve for an end is deferred by at most `shift`. It then applies all ends so far, and [anticipates](Leaving)
 //! those within another `shift`, so that ends are late and early in turn.
 //!
-//! Why this bounds times: let n equal flows share a link of capacity C. While i of them are left, each has C / i. An
-//! end that is late by `shift` costs each of them `shift * (C / i - C / (i + 1))`. The sum of that from n to i is below
-//! `shift * C / i`, and takes `shift` at the rate C / i. So an end is off by `shift` in all, however many came before.
-//! Where a flow gets what others leave, its rate goes up and down; then each change counts by its size. [`DIVISOR`] is
-//! for those.
+//! Why this bounds the error: let n equal flows share a link of capacity C. While i of them are left, each has C / i.
+//! An end that is late by `shift` costs each of them `shift * (C / i - C / (i + 1))`. The sum of these costs from n to
+//! i is below `shift * C / i`, and takes `shift` at the rate C / i. An end is thus off by `shift` in total, however
+//! many ends came before. The rate of a flow that gets the remainder of other flows goes up and down, and each change
+//! adds its size to the error; [`DIVISOR`] allows for such flows.
 //!
 //! There is no bound for a flow that is starved by another band: a flow that ends just before the starvation in an
-//! exact run may end after it here. So no solve is deferred while flows of several bands are in flight.
+//! exact run may end after it here. Hence no solve is deferred while flows of several bands are in flight.
 //!
-//! What does not live here: rates. They are max-min fair for the flows that a solve counts, to the last bit.
+//! Rates are computed elsewhere. They are max-min fair for the flows that a solve counts, to the last bit.
 
 use super::due::NEVER;
 use crate::Band;
@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
-/// Largest error of the times from start to end.
+/// The largest error of finish times, relative to the time since the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     ppm: u32,
@@ -50,38 +50,38 @@ impl Bound {
         Self { ppm: ppm.get(), exact_below }
     }
 
-    /// Whether every change is solved at once, with this number of flows in flight.
+    /// Returns whether every change is solved at once with `flows` flows in flight.
     fn is_exact(self, flows: u64) -> bool {
         flows <= self.exact_below
     }
 
-    /// Whether `ends` at one instant justify a solve at once, with this number of flows in flight. There are no more
-    /// such instants than deferred solves.
+    /// Returns whether `ends` at one instant justify an immediate solve with `flows` flows in flight. Such instants are
+    /// at most as many as deferred solves.
     fn justifies_solve(self, ends: u64, flows: u64) -> bool {
         u128::from(ends) * MILLION >= u128::from(flows) * u128::from(self.ppm)
     }
 
-    /// Largest shift of an end if every flow is at least `age_fs` old.
+    /// Returns the largest shift of an end, in fs, if every flow is at least `age_fs` old.
     fn shift_fs(self, age_fs: u128) -> u128 {
         age_fs * u128::from(self.ppm) / (DIVISOR * MILLION)
     }
 }
 
-/// When rates are solved next.
+/// Time and scope of the next solve.
 #[derive(Clone, Debug)]
 pub(super) struct SolveTimer {
     bound: Option<Bound>,
-    /// [`NEVER`] if nothing has changed since the last solve.
+    /// Time of the next solve; [`NEVER`] if nothing has changed since the last one.
     pub solve_at_fs: u128,
-    /// Whether the next solve anticipates nothing.
+    /// Whether the next solve anticipates no ends.
     is_exact: bool,
     /// Number of messages that a solve counts, by band.
     flows: [u64; Band::COUNT],
     /// The last instant at which messages ended, and their number.
     ended: (u128, u64),
-    /// When a flow entered last.
+    /// Time at which the latest flow entered.
     entered_fs: u128,
-    /// Messages that end soon and that a solve no longer counts.
+    /// Messages that end soon and are excluded from solves.
     pub leaving: BinaryHeap<Reverse<Leaving>>,
 }
 
@@ -98,7 +98,7 @@ impl SolveTimer {
         }
     }
 
-    /// A message has entered; `is_first`: the first of its flow.
+    /// Records that a message has entered; `is_first`: it is the first of its flow.
     pub fn enter(&mut self, now_fs: u128, band: Band, is_first: bool) {
         self.flows[usize::from(band.index())] += 1;
         if is_first {
@@ -107,13 +107,13 @@ impl SolveTimer {
         self.solve_at_once(now_fs);
     }
 
-    /// A message that was counted leaves its band before its end.
+    /// Records that a counted message leaves its band before its end.
     pub fn leave_band(&mut self, now_fs: u128, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.solve_at_once(now_fs);
     }
 
-    /// A message that was counted has ended.
+    /// Records that a counted message has ended.
     pub fn end(&mut self, now_fs: u128, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.ended = (now_fs, if self.ended.0 == now_fs { self.ended.1 + 1 } else { 1 });
@@ -127,25 +127,25 @@ impl SolveTimer {
         }
     }
 
-    /// Until when the next solve anticipates ends; `None` if it does not.
+    /// Returns the time up to which the next solve anticipates ends; `None` if it anticipates none.
     pub fn horizon_fs(&self, now_fs: u128) -> Option<u128> {
         let bound = self.bound.filter(|_| !self.is_exact)?;
         Some(now_fs + bound.shift_fs(now_fs - self.entered_fs))
     }
 
-    /// A message ends soon.
+    /// Excludes a message that ends soon from later solves.
     pub fn leave(&mut self, leaving: Leaving, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.leaving.push(Reverse(leaving));
     }
 
-    /// The next message that has ended by now.
+    /// Removes and returns the next excluded message that has ended by `now_fs`.
     pub fn take_left(&mut self, now_fs: u128) -> Option<u32> {
         self.leaving.peek().filter(|Reverse(first)| first.at_fs <= now_fs)?;
         self.leaving.pop().map(|Reverse(first)| first.slot)
     }
 
-    /// Rates are solved.
+    /// Records that rates are solved.
     pub fn solved(&mut self) {
         (self.solve_at_fs, self.is_exact) = (NEVER, false);
     }
@@ -155,7 +155,7 @@ impl SolveTimer {
     }
 }
 
-/// A message that the solves no longer count. It keeps its rate until it is received.
+/// A message that solves no longer count. It keeps its rate until it is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaving {
     pub at_fs: u128,
@@ -164,7 +164,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// Work that it has left.
+    /// Returns the remaining work of the message.
     pub fn left(self, now_fs: u128) -> u128 {
         u128::from(self.rate) * (self.at_fs - now_fs)
     }

@@ -1,4 +1,4 @@
-//! Connections of the fluid engine: which flows follow one another, and which links they cross.
+//! Connections of the fluid engine: queues of consecutive flows, and the links on their paths.
 
 use crate::index::{self, Index};
 use crate::maxmin::{ClassId, LinkId};
@@ -7,24 +7,24 @@ use crate::topology::PortId;
 use crate::units::{Bytes, Time};
 use crate::{Band, Connection, Flow, FlowId, HostId, StreamKey};
 
-/// Index that stands for no flow.
+/// Sentinel: no flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
 
 /// A flow that has been started and has not completed.
 #[derive(Clone, Debug)]
 pub(super) struct FlowState {
     pub id: FlowId,
-    /// When it was started, and then when it became the first of its connection: the clock's time, and the fs since.
-    /// Two fields take less memory than one of 128 bits.
+    /// Time at which the flow was started; once it is the first of its connection, the time at which that happened.
+    /// Stored as the clock's time and the fs since, because two fields take less memory than one of 128 bits.
     pub began: Time,
     pub began_fs: u16,
     pub hold: Time,
-    /// Work of one message.
+    /// Work of each message.
     pub work: u128,
     pub counted: Bytes,
     pub rounds_left: u32,
     pub connection: u32,
-    /// The next flow on the connection; [`NO_FLOW`] if there is none.
+    /// The next flow on the connection; [`NO_FLOW`] for the last one.
     pub next: u32,
     pub band: Band,
     pub stage: Stage,
@@ -32,12 +32,12 @@ pub(super) struct FlowState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Behind another flow on its connection, or received.
+    /// Queued behind another flow on its connection, or received.
     Waiting,
-    /// First on its connection; its message has not entered yet.
+    /// First on its connection, before its message enters.
     Beginning,
     Moving(ClassId),
-    /// Ends soon: the solver no longer counts it.
+    /// Ending soon, and no longer counted by the solver.
     Leaving,
 }
 
@@ -47,22 +47,22 @@ pub(super) struct Connections {
     routes: Routes,
     hashes: Hashes,
     pub rows: Vec<ConnectionState>,
-    /// Links that connections cross: see [`ConnectionState::path`].
+    /// Links of all connections' paths: see [`ConnectionState::path`].
     links: Vec<LinkId>,
     free: Vec<u32>,
-    /// By source, the connections that are a stream's.
+    /// Connections of streams, by source host.
     streams: Vec<Index>,
 }
 
-/// A queue of flows between two hosts. Small, because there may be one for every pair of hosts.
+/// A queue of flows between two hosts. Small, because every pair of hosts may have one.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionState {
     dst: u32,
     pub stream: u32,
-    /// The first and the last flow of the queue; [`NO_FLOW`] if it is empty.
+    /// The first and the last flow of the queue; [`NO_FLOW`] in an empty queue.
     pub first: u32,
     pub last: u32,
-    /// Where in [`Connections::links`] its links begin, and how many there are.
+    /// Start of the path in [`Connections::links`], and its number of links.
     path: u32,
     pub hop_count: u16,
     pub own: bool,
@@ -76,7 +76,7 @@ impl Connections {
         Self { routes, hashes, rows: Vec::new(), links: Vec::new(), free: Vec::new(), streams }
     }
 
-    /// The connection of a flow, opened if there is none.
+    /// Returns the connection of a flow, and opens it if necessary.
     pub fn open(&mut self, flow: &Flow) -> u32 {
         let own = flow.connection == Connection::Own;
         let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
@@ -97,7 +97,7 @@ impl Connections {
         let hop_count = u16::try_from(self.links.len() - begin).expect("a path has fewer than 2^16 links");
         let mut path = begin as u32;
         if let Some(last) = self.rows.get(index as usize).filter(|last| hop_count <= last.hop_count) {
-            // The slice of the last connection with this index is large enough.
+            // The slice of the previous connection with this index is large enough.
             self.links.copy_within(begin.., last.path as usize);
             self.links.truncate(begin);
             path = last.path;
@@ -114,7 +114,7 @@ impl Connections {
         index
     }
 
-    /// The links that a connection crosses.
+    /// Returns the links of a connection's path.
     #[inline]
     pub fn path(&self, connection: u32) -> &[LinkId] {
         let ConnectionState { path, hop_count, .. } = self.rows[connection as usize];
@@ -126,7 +126,7 @@ impl Connections {
         self.free.push(connection);
     }
 
-    /// The path of a stream's flows in one band.
+    /// Returns the path of a stream's flows in one band.
     pub fn path_of_stream(&self, stream: u32, src: HostId, dst: HostId) -> Vec<PortId> {
         let hash = self.hashes.of_stream(src.0, dst.0, StreamKey { stream, band: 0 });
         self.routes.path(src.0, dst.0, hash)

@@ -1,23 +1,23 @@
-//! Times by number, earliest first: an indexed heap.
+//! An indexed heap of times by number, earliest first.
 
-/// A heap of four branches (Johnson 1975). An entry is a time with the number in its lowest 32 bits, so that equal
-/// times are in the order of numbers.
+/// A 4-ary heap (Johnson 1975). An entry is a time with its number in the lowest 32 bits, so that equal times are
+/// ordered by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Due {
     heap: Vec<u128>,
-    /// By number, its place in the heap.
+    /// Position in the heap, by number.
     places: Vec<u32>,
 }
 
 const BRANCHES: usize = 4;
-/// Not in the heap.
+/// Position of a number that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Times are below this.
+/// Exclusive upper bound of times.
 pub(super) const NEVER: u128 = u128::MAX >> 32;
 
 impl Due {
-    /// The earliest time; [`NEVER`] if there is none.
+    /// Returns the earliest time; [`NEVER`] if the heap is empty.
     #[inline]
     pub fn first_at(&self) -> u128 {
         self.heap.first().map_or(NEVER, |entry| entry >> 32)
@@ -58,14 +58,14 @@ impl Due {
         }
     }
 
-    /// Moves all numbers with times up to `at` to `numbers`, in no order.
+    /// Moves all numbers with times up to `at` to `numbers`, unordered.
     pub fn take(&mut self, at: u128, numbers: &mut Vec<u32>) {
         let begin = numbers.len();
         let last = at << 32 | u128::from(u32::MAX);
         if self.first_at() <= at {
             numbers.push(0);
         }
-        // Places first: below a later entry all are later.
+        // Find the positions first: all entries below a later one are later.
         let mut visited = begin;
         while visited < numbers.len() {
             let first = BRANCHES * numbers[visited] as usize + 1;

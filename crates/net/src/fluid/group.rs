@@ -1,12 +1,12 @@
-//! Which flow of those with one rate is received next: virtual work for each group of classes, and a heap of the
-//! classes by their targets.
+//! Selects the flow that is received next among flows of one rate: virtual work for each group of classes, and a heap
+//! of the classes by target.
 //!
-//! Classes with the same [bottleneck](crate::maxmin) have one rate and are a group: a change of rate does not touch the
-//! classes. A class that changes its group converts its target to the work of the other group.
+//! Classes with the same [bottleneck](crate::maxmin) have one rate and form a group, so that a change of rate does not
+//! touch the classes. When a class changes its group, its target is converted to the work of the new group.
 
 use super::due::{Due, NEVER};
 
-/// Index that stands for nothing.
+/// Sentinel: no index.
 const NONE: u32 = u32::MAX;
 /// Target and slot of a class without flows.
 pub(super) const NO_MESSAGE: (u128, u32) = (u128::MAX, NONE);
@@ -14,36 +14,37 @@ pub(super) const NO_MESSAGE: (u128, u32) = (u128::MAX, NONE);
 /// The classes of one solver, in groups.
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
-    /// By link.
+    /// Groups, by bottleneck link.
     groups: Vec<Group>,
     classes: Vec<ClassState>,
     /// Groups whose next message has to be planned again.
     replan: Vec<u32>,
 }
 
-/// Classes with one bottleneck.
+/// The classes with one bottleneck.
 #[derive(Clone, Debug, Default)]
 struct Group {
     rate: u64,
-    /// Work of a flow that has always been in the group, less rate times now; modulo 2^128.
+    /// Work of a flow that has always been in the group, minus rate times the present time; modulo 2^128.
     ahead: u128,
-    /// A heap of four branches: classes by their target.
+    /// A 4-ary heap of the classes by target.
     classes: Vec<u32>,
-    /// Whether it is in [`Groups::replan`].
+    /// Whether the group is in [`Groups::replan`].
     replan: bool,
 }
 
 /// Flows with the same links.
 #[derive(Clone, Debug)]
 struct ClassState {
-    /// Work of the class at which its next message is received, and the slot of its flow; [`NO_MESSAGE`] without flows.
+    /// Work of the class at which its next message is received, and the slot of that flow; [`NO_MESSAGE`] without
+    /// flows.
     target: u128,
     slot: u32,
-    /// Its bottleneck; [`NONE`] before the first solve.
+    /// Bottleneck of the class; [`NONE`] before the first solve.
     group: u32,
-    /// Its place in the heap of its group; [`NONE`] if it is not there.
+    /// Position in the heap of the group; [`NONE`] outside of the heap.
     place: u32,
-    /// Work of its flows since the class was opened, less the work of its group; modulo 2^128.
+    /// Work of a flow since the class was opened, minus the work of the group; modulo 2^128.
     ahead: u128,
 }
 
@@ -60,7 +61,7 @@ impl Groups {
         Self { groups: vec![Group::default(); link_count], classes: Vec::new(), replan: Vec::new() }
     }
 
-    /// A class has flows from now on.
+    /// Opens a class, which has flows from now on.
     pub fn open(&mut self, class: u32) {
         if class as usize >= self.classes.len() {
             let (target, slot) = NO_MESSAGE;
@@ -69,20 +70,20 @@ impl Groups {
         }
     }
 
-    /// A class has no flow any more.
+    /// Closes a class, which has no flow any more.
     pub fn close(&mut self, class: u32) {
         self.pull(class);
         let (target, slot) = NO_MESSAGE;
         self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
     }
 
-    /// The next message of a class that is received: its target in [`Self::work_at`], and the slot of its flow.
+    /// Returns the message of a class that is received next: its target in [`Self::work_at`], and the slot of its flow.
     pub fn first(&self, class: u32) -> (u128, u32) {
         let ClassState { target, slot, .. } = self.classes[class as usize];
         (target, slot)
     }
 
-    /// As [`Self::first`], if it is received by `until_fs`.
+    /// Returns the same as [`Self::first`] if that message is received by `until_fs`.
     pub fn first_by(&self, class: u32, until_fs: u128) -> Option<(u128, u32)> {
         let (target, slot) = self.first(class);
         (slot != NONE && target <= self.work_at(class, until_fs)).then_some((target, slot))
@@ -98,13 +99,13 @@ impl Groups {
         }
     }
 
-    /// Work of a flow that has been in a class since that was opened.
+    /// Returns the work of a flow that has been in a class since the class was opened.
     pub fn work_at(&self, class: u32, now_fs: u128) -> u128 {
         let ClassState { group, ahead, .. } = self.classes[class as usize];
         self.groups.get(group as usize).map_or(0, |group| group.work_at(now_fs)).wrapping_add(ahead)
     }
 
-    /// Rate of the flows of a class.
+    /// Returns the rate of the flows of a class.
     pub fn rate(&self, class: u32) -> u64 {
         self.groups[self.classes[class as usize].group as usize].rate
     }
@@ -127,11 +128,11 @@ impl Groups {
         self.push(class);
     }
 
-    /// Moves the classes of a group to `due` that have done the work of a message by `until_fs`.
+    /// Moves the classes of a group whose next message is complete by `until_fs` to `due`.
     pub fn take(&mut self, link: u32, until_fs: u128, due: &mut Vec<u32>) {
         let work = self.groups[link as usize].work_at(until_fs);
         if self.groups[link as usize].classes.iter().all(|&class| !is_before(work, self.key(class))) {
-            // Most often, in regular traffic; no order is needed then.
+            // The most frequent case in regular traffic, where no order is needed.
             let Self { groups, classes, .. } = self;
             due.extend(groups[link as usize].classes.drain(..).inspect(|&class| classes[class as usize].place = NONE));
         }
@@ -145,9 +146,9 @@ impl Groups {
         self.replan(link);
     }
 
-    /// Plans the groups in which something has changed.
+    /// Plans the next message of every changed group.
     pub fn plan(&mut self, now_fs: u128, due: &mut Due) {
-        // Many groups have the same work left at the same rate: saves a 128-bit division for each.
+        // Cached division: many groups have the same work left at the same rate, and each division has 128 bits.
         let mut known = (0, 1, 0);
         for link in self.replan.drain(..) {
             let group = &mut self.groups[link as usize];
@@ -174,7 +175,7 @@ impl Groups {
         }
     }
 
-    /// Target of a class in the work of its group.
+    /// Returns the target of a class in the work of its group.
     fn key(&self, class: u32) -> u128 {
         let ClassState { target, ahead, .. } = self.classes[class as usize];
         target.wrapping_sub(ahead)
@@ -192,7 +193,7 @@ impl Groups {
         }
     }
 
-    /// Removes a class from the heap of its group, if it is there.
+    /// Removes a class from the heap of its group if the heap contains it.
     fn pull(&mut self, class: u32) {
         let ClassState { group: link, place, .. } = self.classes[class as usize];
         if place == NONE {
@@ -215,7 +216,7 @@ impl Groups {
         self.classes[class as usize].place = place as u32;
     }
 
-    /// Puts a class at a place or above it; returns the place.
+    /// Moves a class up from `place` to its position; returns that position.
     fn sift_up(&mut self, link: u32, mut place: usize, class: u32) -> usize {
         let key = self.key(class);
         while place > 0 {
@@ -252,7 +253,7 @@ impl Groups {
     }
 }
 
-/// Order of work modulo 2^128, of which less than half is in use at once.
+/// Compares work modulo 2^128, of which less than half is in use at once.
 fn is_before(one: u128, other: u128) -> bool {
     (one.wrapping_sub(other) as i128) < 0
 }
@@ -261,13 +262,13 @@ fn is_before(one: u128, other: u128) -> bool {
 mod tests {
     use super::*;
 
-    /// After any changes of rates and groups, the plan equals that of each class by itself.
+    /// After any changes of rates and groups, the plan equals the plan of each class separately.
     #[test]
     fn groups_plan_what_each_class_would_plan() {
         const LINKS: u64 = 5;
         const CLASSES: u64 = 60;
         let (mut groups, mut due) = (Groups::new(LINKS as usize), Due::default());
-        // By class: work left, and at which link.
+        // Work left and bottleneck link, by class.
         let mut left: Vec<Option<(u128, u32)>> = vec![None; CLASSES as usize];
         let mut rates = [0_u64; LINKS as usize];
         let mut state = 1_u64;

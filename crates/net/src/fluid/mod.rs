@@ -6,20 +6,20 @@
 //! received(f) = the instant at which the integral of rate(f, t) since enters(f) is the flow's bytes
 //! ```
 //!
-//! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models.
-//! Rates change when a flow enters or is received, at once and everywhere; [within a bound](Fluid::within) they may
-//! change a little earlier or later. Flows of one stream from one host to another are one connection, on which one
-//! begins when the last byte of the one before has left, which is the delay before it is received. Bands are strict: a
-//! band shares the capacity that the bands before it leave. A message takes the time of exactly `bytes / parts`, which
-//! need not be whole; links count its [whole bytes](Flow::counted) when it is received, and for one in flight the bytes
-//! that have crossed, rounded down.
+//! The first byte of a flow thus takes the delay, and rates are shares as seen by the receivers, as in SimGrid's
+//! models. Rates change when a flow enters or is received, at once and everywhere; [within a bound](Fluid::within) they
+//! may change slightly earlier or later. Flows of one stream from one host to another share one connection. On it, a
+//! flow begins when the last byte of the previous flow has left, one path delay before that byte is received. Bands are
+//! strict: a band shares the capacity that higher bands leave. A message takes the time of exactly `bytes / parts`,
+//! which may be a fraction. Links count the message's [whole bytes](Flow::counted) when it is received, and for a
+//! message in flight the bytes that have crossed, rounded down.
 //!
-//! Inside, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
-//! function of rates and instants and nothing drifts. An instant at which a message is received is rounded up to a
-//! femtosecond; the clock shows picoseconds, rounded down, and what starts at an instant of the clock starts at the
-//! femtosecond that it stands for. So a chain of n messages is late by less than n fs.
+//! Internally, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
+//! function of rates and instants and nothing drifts. The instant at which a message is received is rounded up to a
+//! femtosecond. The clock shows picoseconds, rounded down; a flow that starts at an instant of the clock starts at the
+//! corresponding femtosecond. A chain of n messages is therefore late by less than n fs.
 //!
-//! What does not live here: packets and their headers, queues, losses, windows. Links have the rate of payload.
+//! Not modelled: packets and their headers, queues, losses, windows. The rate of a link is that of payload.
 
 mod bound;
 mod connections;
@@ -50,14 +50,14 @@ pub use work::{Lane, Load};
 pub struct Fluid {
     links: Vec<FluidLink>,
     now_fs: u128,
-    /// By band, created when the band is first used.
+    /// Flows by band; created when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
     connections: Connections,
     /// Messages to enter, by time.
     timers: BTreeMap<u128, Vec<u32>>,
-    /// Completions that have not been reported.
+    /// Completions not yet reported.
     completed: Vec<Completion>,
     started_count: u64,
     completed_count: u64,
@@ -66,18 +66,18 @@ pub struct Fluid {
     scratch: Scratch,
 }
 
-/// Why an engine cannot be created.
+/// Reason why an engine cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FluidError {
     /// The graph does not connect its hosts.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// Rates are counted in 2^-20 bit/s, in 64 bits.
+    /// The link's rate does not fit 64 bits in units of 2^-20 bit/s.
     #[error("link {port} carries {bps} bit/s; the fluid engine counts rates below {CAPACITY_LIMIT} bit/s")]
     TooFast {
         /// The link's port.
         port: u32,
-        /// Its rate.
+        /// The link's rate.
         bps: u64,
     },
 }
@@ -86,11 +86,11 @@ pub enum FluidError {
 struct FluidLink {
     rate: Rate,
     delay_ps: u64,
-    /// Load of the messages that have been received.
+    /// Load of all received messages.
     received: Load,
 }
 
-/// Buffers, kept for their memory.
+/// Buffers that are kept between calls.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     groups: Vec<u32>,
@@ -98,7 +98,7 @@ struct Scratch {
 }
 
 impl Fluid {
-    /// An idle network at time zero. `seed` chooses the hashes of [`Policy::Ecmp`].
+    /// Creates an idle network at time zero. `seed` chooses the hashes of [`Policy::Ecmp`].
     ///
     /// # Errors
     /// [`FluidError`] if the graph does not connect its hosts, or a link is too fast.
@@ -129,8 +129,8 @@ impl Fluid {
         })
     }
 
-    /// The same idle network with finish times that may be off by about `ppm` millionths of the time from start to end.
-    /// With 16,384 flows at a time or fewer they are exact.
+    /// Returns the idle network with finish times that may be off by about `ppm` millionths of the time since the
+    /// start. Finish times are exact with at most 16,384 flows at a time.
     ///
     /// # Panics
     /// If something has been sent.
@@ -138,7 +138,7 @@ impl Fluid {
         self.within_above(ppm, EXACT_BELOW)
     }
 
-    /// As [`within`](Self::within), and exact with at most `exact_below` flows at a time.
+    /// Does the same as [`within`](Self::within), with exact finish times for at most `exact_below` flows at a time.
     ///
     /// # Panics
     /// If something has been sent.
@@ -147,26 +147,27 @@ impl Fluid {
         Self { solve_timer: SolveTimer::new(Some(Bound::new(ppm, exact_below))), ..self }
     }
 
-    /// Totals so far. Events are messages that enter or are received, and rate changes; there are no packets.
+    /// Returns the totals so far. Events are messages that enter or are received, and rate changes; there are no
+    /// packets.
     pub fn counters(&self) -> Counters {
         Counters { events: self.event_count, ..Counters::default() }
     }
 
-    /// Totals of one port, including the parts of messages in flight that have crossed: whole bytes, and the time that
-    /// these take at the link's full rate.
+    /// Returns the totals of one port, including the part of messages in flight that has crossed: whole bytes, and
+    /// their time at the link's full rate.
     pub fn port_counters(&self, port: PortId) -> PortCounters {
         self.counters_of(port, self.load(port))
     }
 
-    /// Totals of one port after `load`.
+    /// Returns the totals of one port after `load`.
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
-        // Rounded down like the clock: no link is busy for longer than the clock has run.
+        // Rounded down like the clock, so that no link is busy for longer than the clock has run.
         let busy_ps = load.work / (rate_parts * FS_PER_PS);
         PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
 
-    /// Load that has crossed the link of a port.
+    /// Returns the load that has crossed the link of a port.
     pub fn load(&self, port: PortId) -> Load {
         let mut load = self.links[port.0 as usize].received;
         for shares in self.bands.iter().flatten() {
@@ -189,20 +190,20 @@ impl Fluid {
         load
     }
 
-    /// Number of links, and of ports.
+    /// Returns the number of links, which is also the number of ports.
     pub fn link_count(&self) -> u32 {
         self.links.len() as u32
     }
 
-    /// Flows started so far.
+    /// Returns the number of flows started so far.
     pub fn started_count(&self) -> u64 {
         self.started_count
     }
 
-    /// The paths of a stream's flows in one band between these distinct pairs of hosts, if no flow slows another.
-    /// `None` if one does, or has no path.
+    /// Returns the paths of a stream's flows in one band between these distinct pairs of hosts, if no flow slows
+    /// another; `None` if one does, or has no path.
     ///
-    /// Then any subset of the flows is as fast, too: rates that are feasible for all flows are feasible for a subset,
+    /// Any subset of the flows is then as fast, too: rates that are feasible for all flows are feasible for a subset,
     /// and no max-min fair share is higher.
     pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
@@ -219,7 +220,7 @@ impl Fluid {
         lanes.collect()
     }
 
-    /// Time of the next event, rounded up; `None` if there is none until a flow is started.
+    /// Returns the time of the next event, rounded up; `None` if there is no event until a flow is started.
     pub fn next_event(&mut self) -> Option<Time> {
         if !self.completed.is_empty() {
             return Some(self.now());
@@ -229,12 +230,12 @@ impl Fluid {
         (next < NEVER).then(|| Time::from_ps(next.div_ceil(FS_PER_PS) as u64))
     }
 
-    /// Whether all flows have completed.
+    /// Returns whether all flows have completed.
     pub fn is_idle(&self) -> bool {
         self.completed_count == self.started_count
     }
 
-    /// Rates in bit/s of the flows that have entered, by flow.
+    /// Returns the rates of all flows that have entered, in bit/s.
     pub fn rates(&mut self) -> Vec<(FlowId, f64)> {
         self.share();
         let sending = self.flows.iter().filter_map(|flow| match flow.stage {
@@ -253,13 +254,13 @@ impl Fluid {
         rates
     }
 
-    /// Propagation delay of a connection's path.
+    /// Returns the propagation delay of a connection's path, in fs.
     fn delay_fs(&self, connection: u32) -> u128 {
         let path = self.connections.path(connection).iter();
         u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// Starts the first flow of a connection, and the next ones as long as those before take no time.
+    /// Starts the first flow of a connection, and the following ones as long as the previous ones take no time.
     fn serve(&mut self, connection: u32) {
         loop {
             let row = &self.connections.rows[connection as usize];
@@ -289,7 +290,8 @@ impl Fluid {
         }
     }
 
-    /// A message enters the links of its path; `true` if that completes the flow, because it has no bytes or no links.
+    /// Lets a message enter the links of its path; returns `true` if that completes the flow, because it has no bytes
+    /// or no links.
     fn enter(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &self.flows[slot as usize];
@@ -305,7 +307,7 @@ impl Fluid {
         false
     }
 
-    /// The last byte of a message has crossed its path.
+    /// Processes the last byte of a message at the end of its path.
     fn arrive(&mut self, slot: u32) {
         let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
         for link in self.connections.path(connection) {
@@ -316,7 +318,7 @@ impl Fluid {
         }
     }
 
-    /// A message has been received; `true` if it was the flow's last one.
+    /// Processes a received message; returns `true` if it was the last one of its flow.
     fn receive(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &mut self.flows[slot as usize];
@@ -342,7 +344,7 @@ impl Fluid {
         true
     }
 
-    /// Puts a flow with `work` left on the links of its path.
+    /// Adds a flow with `work` left to the links of its path.
     fn join(&mut self, slot: u32, work: u128) {
         let flow = &mut self.flows[slot as usize];
         let mut is_new = false;
@@ -361,7 +363,7 @@ impl Fluid {
         }
     }
 
-    /// Moves the rest of a flow to its new band.
+    /// Moves the remaining work of a flow to its new band.
     fn move_band(&mut self, slot: u32, class: ClassId, before: Band) {
         let shares = self.bands[usize::from(before.index())].as_mut().expect("the band is in use");
         let left = shares.detach(class, slot, self.now_fs);
@@ -392,7 +394,7 @@ impl Fluid {
         (self.scratch.groups, self.scratch.due) = (groups, due);
     }
 
-    /// Brings rates and finish times up to date.
+    /// Updates rates and finish times.
     fn share(&mut self) {
         if self.solve_timer.solve_at_fs > self.now_fs {
             self.bands.iter_mut().flatten().for_each(|shares| shares.groups.plan(self.now_fs, &mut shares.due));
@@ -415,7 +417,7 @@ impl Fluid {
                 groups.move_to(id.0, link.0, self.now_fs);
             });
             groups.plan(self.now_fs, due);
-            // The bands behind share what this band and those before it leave.
+            // Lower bands share the capacity that this band and higher ones leave.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
             let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
             let (links, next) = (&self.links, &mut next.solver);
@@ -429,7 +431,7 @@ impl Fluid {
         }
     }
 
-    /// Time of the next event.
+    /// Returns the time of the next event.
     fn next_at(&self) -> u128 {
         let leaving = self.bands.iter().flatten().map(|shares| shares.due.first_at());
         let timer = self.timers.first_key_value().map_or(NEVER, |(&at, _)| at);
@@ -469,7 +471,7 @@ impl Fluid {
         }
     }
 
-    /// Receives the messages of a class whose work is done.
+    /// Receives the completed messages of a class.
     fn receive_due(&mut self, of_band: usize, id: ClassId) {
         loop {
             let shares = self.bands[of_band].as_mut().expect("the band is in use");
@@ -525,10 +527,10 @@ impl Network for Fluid {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        // The clock shows an instant up to 1 ps after it.
+        // The clock shows the time of an instant up to 1 ps after it.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
         if done.is_empty() && self.completed.is_empty() {
-            // Keeps the buffer of the last completions.
+            // Reuses the buffer of the last completions.
             std::mem::swap(done, &mut self.completed);
         }
         // A flow that takes no time completes when it is started.
@@ -552,7 +554,7 @@ impl Network for Fluid {
     }
 
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
-        // Of the message in flight, rounded up to whole bytes; a flow on a connection of its own has one message.
+        // Remaining bytes of the message in flight, rounded up; a flow on a connection of its own has one message.
         let of = |slot: u32, work: u128| {
             let FlowState { id, connection, .. } = self.flows[slot as usize];
             let bytes = Bytes(work.div_ceil(WORK_PER_BYTE) as u64);

@@ -1,4 +1,4 @@
-//! The flows of one band: their max-min fair rates, and which of their messages is received next.
+//! The flows of one band: their max-min fair rates, and their next message to be received.
 
 use super::due::Due;
 use super::group::{Groups, NO_MESSAGE};
@@ -6,16 +6,16 @@ use crate::maxmin::{ClassId, MaxMin};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Classes of a band's flows.
+/// The flows of one band, in classes.
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     pub solver: MaxMin,
     /// Classes by their bottlenecks.
     pub groups: Groups,
-    /// By class, target and slot of its messages after the first; shorter than the number of classes if the last ones
-    /// never had a second message.
+    /// Target and slot of the later messages of each class, all but the first. Shorter than the number of classes if
+    /// the last ones never had a second message.
     pub later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
-    /// When the next message of each group is received.
+    /// Time at which the next message of each group is received.
     pub due: Due,
 }
 
@@ -24,7 +24,7 @@ impl Shares {
         Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
     }
 
-    /// Adds a flow of `work` to a class; its end is planned once rates are solved.
+    /// Adds a flow of `work` to a class; the next solve plans its end.
     pub fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         self.groups.open(id.0);
         let target =
@@ -53,7 +53,7 @@ impl Shares {
         }
     }
 
-    /// Removes a flow from a class; returns the work that it has left.
+    /// Removes a flow from a class; returns the remaining work of the flow.
     pub fn detach(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
         let done = self.groups.work_at(id.0, now_fs);
         let (mut target, first) = self.groups.first(id.0);

@@ -8,23 +8,23 @@ use crate::units::{Bytes, Time};
 use std::ops::{AddAssign, Mul, Sub};
 
 pub(super) const FS_PER_PS: u128 = 1_000;
-/// In 2^-20 bit/s times 1 fs.
+/// Work of one byte, in 2^-20 bit/s times 1 fs.
 pub(super) const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
-/// Of a message of `bytes / parts`.
+/// Returns the work of a message of `bytes / parts`.
 #[inline]
 pub(super) fn work(bytes: Bytes, parts: u32) -> u128 {
     let work = u128::from(bytes.0).checked_mul(WORK_PER_BYTE).expect("a message is below 2^54 bytes");
     work / u128::from(parts)
 }
 
-/// The clock's time at an instant, rounded down.
+/// Returns the clock's time at an instant, rounded down.
 #[inline]
 pub(super) fn clock(instant_fs: u128) -> Time {
     Time::from_ps((instant_fs / FS_PER_PS) as u64)
 }
 
-/// An instant as the clock's time and the fs since.
+/// Splits an instant into the clock's time and the fs since.
 #[inline]
 pub(super) fn split(instant_fs: u128) -> (Time, u16) {
     let shown = clock(instant_fs);
@@ -40,22 +40,22 @@ pub(super) fn joined(shown: Time, after_fs: u16) -> u128 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     pub(super) bytes: Bytes,
-    /// Exact work: rate times time.
+    /// Exact work: the integral of the rate over time.
     pub(super) work: u128,
 }
 
 impl Load {
-    /// Whole bytes.
+    /// Returns the load in whole bytes.
     pub fn bytes(self) -> Bytes {
         self.bytes
     }
 
-    /// The load of `count` messages of `bytes / parts`, which are counted as `counted` in all.
+    /// Returns the load of `count` messages of `bytes / parts` each, counted as `counted` bytes in total.
     pub fn of_messages(count: u64, bytes: Bytes, parts: u32, counted: Bytes) -> Self {
         Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
     }
 
-    /// The load of a message of which `done` work has crossed.
+    /// Returns the load of a message of which `done` work has crossed the link.
     pub(super) fn of(done: u128, work: u128, counted: Bytes) -> Self {
         let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
         Self { bytes, work: done.min(work) }
@@ -83,7 +83,7 @@ impl Mul<u64> for Load {
     }
 }
 
-/// A path between two hosts on which no other flow slows its own.
+/// A path between two hosts on which no other flow slows the flow of these hosts.
 #[derive(Clone, Debug)]
 pub struct Lane {
     pub(super) rate: u64,
@@ -92,7 +92,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Serialisation time of `bytes / parts` bytes in fs, rounded up as in the engine.
+    /// Returns the serialisation time of `bytes / parts` bytes in fs, rounded up as in the engine.
     ///
     /// # Panics
     /// If there are 2^54 bytes or more.
@@ -100,28 +100,28 @@ impl Lane {
         work(bytes, parts).div_ceil(u128::from(self.rate))
     }
 
-    /// Propagation delay in fs.
+    /// Returns the propagation delay in fs.
     pub fn delay_fs(&self) -> u128 {
         u128::from(self.delay_ps) * FS_PER_PS
     }
 
-    /// The load of a message of `bytes / parts` bytes, counted as `counted`, `fs` after it entered.
+    /// Returns the load of a message of `bytes / parts` bytes, counted as `counted`, `fs` after it entered.
     pub fn load_after(&self, bytes: Bytes, parts: u32, counted: Bytes, fs: u128) -> Load {
         let work = work(bytes, parts);
         Load::of(if fs < self.sending_fs(bytes, parts) { u128::from(self.rate) * fs } else { work }, work, counted)
     }
 
-    /// The links of the path.
+    /// Returns the links of the path.
     pub fn ports(&self) -> &[PortId] {
         &self.ports
     }
 
-    /// The engine's clock at an instant in fs.
+    /// Returns the engine's clock at an instant in fs.
     pub fn clock(instant_fs: u128) -> Time {
         clock(instant_fs)
     }
 
-    /// An instant of the clock in fs.
+    /// Returns an instant of the clock in fs.
     pub fn fs(instant: Time) -> u128 {
         joined(instant, 0)
     }

@@ -1,4 +1,4 @@
-//! Classes of flows: the links that they cross, their bottleneck and their number of flows.
+//! Classes of flows: their links, bottleneck and number of flows.
 
 use super::state::{Class, ClassId, HEAD, LinkId, MaxMin, NO_LINK, mark, record_size};
 use crate::index;
@@ -15,7 +15,7 @@ impl MaxMin {
         self.levels[self.classes[class as usize].bottleneck as usize]
     }
 
-    /// Adds a flow to a class that has some, or removes one of several.
+    /// Adds a flow to a class that has flows, or removes a flow that is not the last one.
     pub(super) fn count(&mut self, class: u32, more: bool) {
         let rate = u128::from(self.rate_of(class));
         let Self { links, levels, bottlenecked, classes, stale, touched, .. } = self;
@@ -40,7 +40,7 @@ impl MaxMin {
         }
     }
 
-    /// A new class with one flow.
+    /// Creates a class with one flow.
     pub(super) fn open(&mut self, path: &[LinkId], shared: bool) -> u32 {
         self.flow_count += 1;
         if path.len() > self.stride {
@@ -48,7 +48,7 @@ impl MaxMin {
         }
         if self.free.is_empty() && 2 * self.dead.len() > self.classes.len() {
             (0..self.links.len() as u32).for_each(|link| self.sweep(link));
-            // In the order in which they ended, so that numbers are given in order again.
+            // In the order in which the classes ended, so that their numbers are reused in order.
             self.free.extend(self.dead.drain(..).rev());
         }
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
@@ -91,7 +91,7 @@ impl MaxMin {
         index
     }
 
-    /// Gives a class another bottleneck.
+    /// Sets the bottleneck of a class.
     pub(super) fn set_bottleneck(&mut self, class: u32, bottleneck: u32) {
         let size = record_size(self.stride);
         let state = &mut self.classes[class as usize];
@@ -112,7 +112,7 @@ impl MaxMin {
         }
     }
 
-    /// Widens all records, for paths of more links.
+    /// Widens all records to `stride` links per path.
     pub(super) fn widen(&mut self, stride: usize) {
         let (narrow, wide) = (record_size(self.stride), record_size(stride));
         for bottlenecked in &mut self.bottlenecked {
@@ -164,7 +164,7 @@ impl MaxMin {
     }
 }
 
-/// Hash of a shared class.
+/// Returns the hash of a shared class.
 pub(super) fn hash_of(path: &[LinkId]) -> u32 {
     index::hash(path.iter().map(|link| link.0))
 }

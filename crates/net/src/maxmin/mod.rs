@@ -1,23 +1,23 @@
 //! Max-min fair shares of capacities: progressive filling, solved again only where something changed.
 //!
-//! All rates rise together. When the flows that still rise fill a link, they stop there, at the link's *level*; the
-//! rest rises on, until all have stopped (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2):
+//! All rates rise together. When the rising flows fill a link, they stop there, at the link's *level*; the other flows
+//! rise on, until all have stopped (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2):
 //!
 //! ```text
 //! level(l) = (capacity(l) - what flows stopped below the level use) / flows of l not stopped below the level
 //! rate(f)  = the least level of the links of f
 //! ```
 //!
-//! Numbers are whole [parts](PARTS) of a unit of capacity, and a level is rounded down to one. Sums of whole numbers do
-//! not depend on their order, and links that fill at one level stop their flows together. So the shares are a function
-//! of the flows alone, to the last bit, independent of the order of links and of the history of changes, and no link is
-//! ever above its capacity.
+//! All quantities are whole [parts](PARTS) of a unit of capacity, and levels are rounded down. Sums of integers do not
+//! depend on their order, and links that fill at one level stop their flows together. The shares are therefore a
+//! function of the flows alone, to the last bit, independent of the order of links and of the history of changes, and
+//! no link ever exceeds its capacity.
 //!
-//! Five things make it fast. Flows with the same links are one *class* with a count. Any number of changes is one
+//! Five techniques make it fast. Flows with the same links are one *class* with a count. Any number of changes is one
 //! solve, at the next read. A class has one *bottleneck*, a link whose level is its rate; when that level moves, the
 //! rates of all classes of the bottleneck move with it. A solve moves levels, lowest first, from the links that gained
 //! or lost a flow to those where a rate changes, and no further; it [reports](MaxMin::take_changed_levels) these
-//! levels. Where most levels move, it fills all links from scratch. What does not live here: time, bytes, routes.
+//! levels. If most levels move, the solve fills all links from scratch. The solver contains no time, bytes or routes.
 
 mod classes;
 mod refill;
@@ -30,7 +30,7 @@ use state::{Bottlenecked, LinkState, UNBOUNDED, mark, record_size};
 pub use state::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
 
 impl MaxMin {
-    /// Links of these capacities and no flow.
+    /// Creates a solver for links of these capacities without flows.
     ///
     /// # Panics
     /// If a capacity is not below [`CAPACITY_LIMIT`], or there are 2^32 links.
@@ -92,8 +92,8 @@ impl MaxMin {
         ClassId(class)
     }
 
-    /// As [`add`](Self::add), in a class of its own, without a search: for flows of which no two cross the same links
-    /// at once. Rates are the same either way.
+    /// Adds a flow in a class of its own, without a search for an existing class: for flows of which no two cross the
+    /// same links at once. Rates are the same as with [`add`](Self::add).
     ///
     /// # Panics
     /// If there is no link, or one that does not exist; or there are 2^16 links. The caller guarantees that no link
@@ -106,10 +106,10 @@ impl MaxMin {
         ClassId(self.open(links, false))
     }
 
-    /// Removes a flow of a class; returns whether the class has others.
+    /// Removes a flow of a class; returns whether the class has more flows.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the class has no flow.
     pub fn remove(&mut self, class: ClassId) -> bool {
         let class = class.0;
         let count = self.classes[class as usize].count;
@@ -122,7 +122,7 @@ impl MaxMin {
         count > 1
     }
 
-    /// Rate of each flow of a class in [`PARTS`]. Solves first if flows were added or removed.
+    /// Returns the rate of each flow of a class in [`PARTS`]. Solves first if flows were added or removed.
     ///
     /// # Panics
     /// If the class does not exist.
@@ -131,15 +131,15 @@ impl MaxMin {
         self.rate_of(class.0)
     }
 
-    /// Every class that has flows, and their rate in [`PARTS`]. Solves first if flows were added or removed.
+    /// Returns every class that has flows, with its rate in [`PARTS`]. Solves first if flows were added or removed.
     pub fn rates(&mut self) -> impl Iterator<Item = (ClassId, u64)> {
         self.solve();
         let live = self.classes.iter().enumerate().filter(|(_, class)| class.count > 0);
         live.map(|(id, class)| (ClassId(id as u32), self.levels[class.bottleneck as usize]))
     }
 
-    /// Solves, and passes `each` link whose level has changed since the last call, once, with its level and the number
-    /// of classes whose bottleneck it is.
+    /// Solves, and calls `each` once for every link whose level has changed since the last call, with its level and the
+    /// number of classes whose bottleneck it is.
     pub fn take_changed_levels(&mut self, mut each: impl FnMut(LinkId, u64, usize)) {
         self.solve();
         for link in self.changed.drain(..) {
@@ -151,8 +151,8 @@ impl MaxMin {
         }
     }
 
-    /// Solves, and passes `each` class that is new since the last call or has another bottleneck, once, with its
-    /// bottleneck.
+    /// Solves, and calls `each` once for every class that is new since the last call or has another bottleneck, with
+    /// its bottleneck.
     pub fn take_moved_classes(&mut self, mut each: impl FnMut(ClassId, LinkId)) {
         self.solve();
         for id in self.moved.drain(..) {
@@ -173,19 +173,19 @@ impl MaxMin {
         }
     }
 
-    /// Sum of the rates on a link, in [`PARTS`]. Solves first if flows were added or removed.
+    /// Returns the sum of the rates on a link, in [`PARTS`]. Solves first if flows were added or removed.
     pub fn used(&mut self, link: LinkId) -> u64 {
         self.solve();
         u64::try_from(self.links[link.0 as usize].used).expect("no link is above its capacity")
     }
 
-    /// The next [`take_touched`](Self::take_touched) passes all links.
+    /// Makes the next [`take_touched`](Self::take_touched) report all links.
     pub fn touch_all(&mut self) {
         self.touched = None;
     }
 
-    /// Solves, and passes `each` link on which the sum of rates may have changed since the last call, some of them more
-    /// than once; at the first call all.
+    /// Solves, and calls `each` for every link on which the sum of rates may have changed since the last call, for some
+    /// of them more than once. The first call reports all links.
     pub fn take_touched(&mut self, mut each: impl FnMut(LinkId)) {
         self.solve();
         match &mut self.touched {
@@ -197,22 +197,22 @@ impl MaxMin {
         }
     }
 
-    /// Makes the next solve start from scratch, at any cost. Rates are the same.
+    /// Makes the next solve start from scratch, whatever the cost. Rates are the same.
     pub fn start_over(&mut self) {
         self.refill_from = 0;
     }
 
-    /// Number of solves.
+    /// Returns the number of solves.
     pub fn solve_count(&self) -> u64 {
         self.solve_count
     }
 
-    /// The links of a class.
+    /// Returns the links of a class.
     pub fn links(&self, class: ClassId) -> impl Iterator<Item = LinkId> {
         self.hops_of(class.0).iter().map(|&link| LinkId(link))
     }
 
-    /// The classes that cross a link, in no order.
+    /// Returns the classes that cross a link, in no particular order.
     pub fn classes(&self, link: LinkId) -> impl Iterator<Item = ClassId> {
         let members = self.members[link.0 as usize].iter();
         members.filter(|&&class| self.classes[class as usize].count > 0).map(|&class| ClassId(class))

@@ -1,8 +1,7 @@
-//! Solving from scratch, where much has changed: links fill in the order of their levels, and each flow is visited
-//! once.
+//! Solves from scratch after many changes: links fill in the order of their levels, and each flow is visited once.
 //!
-//! Progressive filling as at the head of [`super`]. It is fast because most flows keep their bottleneck, so that a link
-//! which fills finds nearly all flows that stop there in contiguous memory.
+//! Progressive filling as described at the head of [`super`]. Most flows keep their bottleneck, so that nearly all
+//! flows that stop at a link are in contiguous memory when the link fills.
 //!
 //! ```text
 //! left(l)   = capacity(l) - what flows use that are known to stop below
@@ -10,22 +9,22 @@
 //! next      = the link of the least left(l) / rising(l)
 //! ```
 //!
-//! A class is *misplaced* if it stops at another link than its former bottleneck. It is found when the former
-//! bottleneck fills, and moved. Until then, the other links on its path count it among those that rise. So their `left
-//! / rising` is too low, and one of them may have filled at that. [`MaxMin::refill`] marks such links, and the rest of
-//! [`MaxMin::solve`] corrects them: one in 100,000 refills of a leaf-spine network has one. On paths of two links there
-//! is none.
+//! A class is *misplaced* if it stops at another link than its former bottleneck. It is detected when the former
+//! bottleneck fills, and then moved. Until then, the other links on its path count the class as rising. Their `left /
+//! rising` is too low, and one of them may have filled at that level. [`MaxMin::refill`] marks such links, and the rest
+//! of [`MaxMin::solve`] corrects them: one in 100,000 refills of a leaf-spine network has such a link. With paths of
+//! two links there is none.
 
 use super::state::{Filling, HEAD, LinkId, MaxMin, NO_LINK, RefillScratch, Stage, UNBOUNDED, mark, record_size};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Links that rise, by a lower bound of their level.
+/// Rising links, by a lower bound of their level.
 type Rising = BinaryHeap<Reverse<(u64, u32)>>;
 
 impl MaxMin {
-    /// Gives each link the level that it should have, or marks it.
+    /// Sets the level of each link, or marks the links whose level may be too low.
     pub(super) fn refill(&mut self) {
         let mut scratch = std::mem::take(&mut self.refill_scratch);
         let RefillScratch { fillings, before, next, misplaced } = &mut scratch;
@@ -61,7 +60,7 @@ impl MaxMin {
         self.refill_scratch = scratch;
     }
 
-    /// Stops the flows of the links that fill at `lowest`, and finds the misplaced classes among them.
+    /// Stops the flows of the links that fill at `lowest`, and collects the misplaced classes among them.
     fn stop(&self, lowest: u64, next: &[u32], fillings: &mut [Filling], misplaced: &mut Vec<u32>) {
         for &link in next {
             for record in self.bottlenecked[link as usize].records.chunks_exact(record_size(self.stride)) {
@@ -81,7 +80,7 @@ impl MaxMin {
         }
     }
 
-    /// Takes [`Self::stop`] back.
+    /// Undoes [`Self::stop`].
     fn undo_stop(&self, lowest: u64, next: &[u32], fillings: &mut [Filling]) {
         for &link in next {
             for record in self.bottlenecked[link as usize].records.chunks_exact(record_size(self.stride)) {
@@ -110,7 +109,7 @@ impl MaxMin {
         self.set_bottleneck(class, bottleneck);
     }
 
-    /// Brings the state of all links up to date, and marks those that filled too low.
+    /// Updates the state of all links, and marks those that filled too low.
     fn adopt(&mut self, fillings: &[Filling], before: &[u64], highest: u64) {
         self.stale.clear();
         for (link, filling) in (0..).zip(fillings) {

@@ -5,24 +5,24 @@ use super::state::{Class, HEAD, LinkId, LinkState, MaxMin, NO_LINK, Scratch, Sha
 use gradtide_watch::look;
 use std::cmp::Reverse;
 
-/// A solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links classes. Measured: with less for a
-/// link, `random 50000 star` of `examples/fluid.rs` takes up to twice the time; with as many classes as flows, `skewed
-/// 1024 within 1000` takes a tenth more.
+/// Cost of a link, in classes: a solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links
+/// classes. Measured: with a lower cost, `random 50000 star` of `examples/fluid.rs` takes up to twice the time; with a
+/// limit of as many classes as flows, `skewed 1024 within 1000` takes a tenth more.
 const REFILL_PER_LINK: u64 = 16;
-/// With at most this many stale links, as after the end of one flow, it visits 2 · flows classes first. Measured: a
-/// tenth of `skewed 256 star`.
+/// Number of stale links up to which, as after the end of one flow, a solve visits 2 · flows classes before it starts
+/// from scratch. Measured: saves a tenth of `skewed 256 star`.
 const FEW_STALE: u64 = 16;
-/// A solve that starts from scratch at once raises the number of stale links for the next one by this part, so that the
-/// incremental solve is tried again from time to time.
+/// Part by which a solve that starts from scratch at once raises the number of stale links required for the next one,
+/// so that the incremental solve is tried again from time to time.
 const REFILL_LESS: u64 = 256;
 
 impl MaxMin {
-    /// Rate that a class would have without the link `except`.
+    /// Returns the rate of a class without the link `except`.
     fn rate_but(&self, class: u32, except: u32) -> u64 {
         lowest(&self.levels, self.hops_of(class).iter().copied(), except).map_or(UNBOUNDED, |(level, _)| level)
     }
 
-    /// Level of a link that follows from the levels of all others.
+    /// Returns the level of a link that follows from the levels of all others.
     fn level(&mut self, link: u32, rising: &mut Vec<Share>) -> u64 {
         let (state, current) = (self.links[link as usize], self.levels[link as usize]);
         if current == UNBOUNDED {
@@ -30,30 +30,31 @@ impl MaxMin {
                 return UNBOUNDED;
             }
             if state.used == u128::from(state.flows) * u128::from(UNBOUNDED) {
-                // None has a rate yet.
+                // No flow has a rate yet.
                 return state.capacity / state.flows;
             }
         }
         let of_bottlenecked = state.level_of_bottlenecked(current, self.bottlenecked[link as usize].flows);
         if of_bottlenecked > state.fastest_elsewhere.saturating_add(state.flows) {
-            // The others are slower by more than the rounding. If some of its own are slower elsewhere, this level is
-            // too low, and is computed again once these have another bottleneck.
+            // All other flows are slower by more than the rounding. If some of the link's own flows are slower
+            // elsewhere, this level is too low, and is computed again when these have another bottleneck.
             return of_bottlenecked;
         }
         self.sweep(link);
         if state.surely_not_full() {
-            // The level rises from where it is, for the flows that are faster elsewhere.
+            // The level rises from its present value, for the flows that are faster elsewhere.
             return self.fill(link, current, true, rising);
         }
-        // If it becomes the bottleneck of others, too, all together give up less, but for the rounding.
+        // If the link also becomes the bottleneck of other flows, all flows together give up less, except for the
+        // rounding.
         let least = of_bottlenecked.saturating_sub(state.flows + 1).max(state.capacity / state.flows);
         let level = self.fill(link, least, false, rising);
-        // At most the rounding above the level that it has.
+        // `level` exceeds the current level by at most the rounding.
         if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
-    /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Unless the
-    /// link `rises`, flows whose bottleneck it is are not slower elsewhere.
+    /// Returns the level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link.
+    /// Unless the link `rises`, the flows whose bottleneck it is are not slower elsewhere.
     fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
         let mut fastest_elsewhere = 0;
@@ -96,8 +97,8 @@ impl MaxMin {
     /// Moves levels, lowest first, until each follows from the others. A level depends only on lower ones, so a link is
     /// not computed before it can be the next to move.
     ///
-    /// A link that falls because others rise keeps its place in this order. It is then computed once, after these, and
-    /// not for each. If it becomes the bottleneck of flows of a link between, that link moves once more.
+    /// A link that falls because others rise keeps its place in this order, and is computed once, after all of these.
+    /// If it becomes the bottleneck of flows of a link in between, that link moves once more.
     pub(super) fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
@@ -151,7 +152,7 @@ impl MaxMin {
                 if target != level && target.min(level) <= at {
                     movers.push((link, target));
                 } else if target != level {
-                    // If it rises, levels of others may move before without marking it.
+                    // While the link rises, levels of other links may move before it without marking it.
                     state.stale = target > level;
                     state.moves_at = target.min(level);
                     moves.push(Reverse((state.moves_at, link)));
@@ -165,7 +166,7 @@ impl MaxMin {
         self.scratch = Scratch { moves, movers, rising, regrouped, path };
     }
 
-    /// Sets the level of a link and the rates of its flows, and marks the links that these cross.
+    /// Sets the level of a link and the rates of its flows, and marks the other links of these flows.
     fn move_level(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         let rises = level > before;
@@ -187,7 +188,7 @@ impl MaxMin {
         let bottlenecked = &bottlenecked[link as usize];
         let more = u128::from(level).wrapping_sub(u128::from(before));
         state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(bottlenecked.flows)));
-        // Most of the time is spent here.
+        // The hot loop of the solver.
         let (links, levels) = (&mut links[..], &levels[..]);
         for record in bottlenecked.records.chunks_exact(record_size(self.stride)) {
             let more = if record[1] == 1 { more } else { more.wrapping_mul(u128::from(record[1])) };
@@ -210,8 +211,8 @@ impl MaxMin {
                 regrouped.push(record[0]);
             }
         }
-        // A falling link is then at its level. A rising one can rise further if some flows got another bottleneck, and
-        // depends on levels of other links that may move now without changing a rate here.
+        // A falling link is now at its level. A rising one can rise further if some flows got another bottleneck, and
+        // depends on levels of other links that may now move without changing a rate here.
         if rises && !(is_alone && regrouped.is_empty()) {
             mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
         }
@@ -222,7 +223,7 @@ impl MaxMin {
         }
     }
 
-    /// Gives a class another bottleneck, and marks the links where its rate changes.
+    /// Changes the bottleneck of a class, and marks the links where its rate changes.
     fn move_class(&mut self, class: u32, bottleneck: u32) {
         let before = u128::from(self.rate_of(class));
         self.set_bottleneck(class, bottleneck);
@@ -241,7 +242,7 @@ impl MaxMin {
     }
 }
 
-/// The least level of some links except `except`, and the first link that has it.
+/// Returns the lowest level of some links except `except`, and the first link that has it.
 fn lowest(levels: &[u64], links: impl Iterator<Item = u32>, except: u32) -> Option<(u64, u32)> {
     links.filter(|&link| link != except).map(|link| (levels[link as usize], link)).min_by_key(|&(level, _)| level)
 }

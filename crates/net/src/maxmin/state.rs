@@ -4,24 +4,24 @@ use crate::index::Index;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Parts of one unit of capacity (say, of 1 bit/s) that rates are counted in: 2^20.
+/// Number of parts per unit of capacity (say, of 1 bit/s): 2^20. Rates are counted in parts.
 ///
 /// A level is rounded down by less than one part: 1e-10 of a share of 10 kbit/s, if capacities are in bit/s.
 pub const PARTS: u64 = 1 << 20;
 
-/// Capacities are below this, so that they fit 64 bits in [`PARTS`]: 2^44 units, or 17.6 Tbit/s.
+/// Exclusive upper bound of capacities, which have to fit 64 bits in [`PARTS`]: 2^44 units, or 17.6 Tbit/s.
 pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 
-/// Index of a link in the capacities that the solver was made from.
+/// Index of a link in the capacities with which the solver was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links and the same first link, or one flow added [unshared](MaxMin::add_unshared); they have one
-/// rate. The number of a class whose last flow was removed is used again.
+/// Flows of one rate: those with the same links and the same first link, or one flow added
+/// [unshared](MaxMin::add_unshared). The number of a class is reused after its last flow was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
-/// No rate yet, and no level: faster than any link.
+/// Rate or level before the first solve: faster than any link.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 /// Sentinel: no link.
 pub(super) const NO_LINK: u32 = u32::MAX;
@@ -30,36 +30,36 @@ pub(super) const NO_LINK: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
     pub(super) links: Vec<LinkState>,
-    /// By link: rate of the flows whose bottleneck it is; [`UNBOUNDED`] if the link is not full. Not in [`LinkState`]
-    /// because it is read most.
+    /// Rate of the flows whose bottleneck is the link, by link; [`UNBOUNDED`] if the link is not full. Outside of
+    /// [`LinkState`] because it is read most often.
     pub(super) levels: Vec<u64>,
     pub(super) bottlenecked: Vec<Bottlenecked>,
-    /// By link, the classes that cross it, and some without flows: see [`Self::sweep`].
+    /// Classes that cross each link, and some without flows: see [`Self::sweep`].
     pub(super) members: Vec<Vec<u32>>,
     pub(super) classes: Vec<Class>,
-    /// Most links of a path so far.
+    /// Largest number of links of a path so far.
     pub(super) stride: usize,
     pub(super) free: Vec<u32>,
-    /// Classes without flows that links may still have among their members.
+    /// Classes without flows that may still be members of links.
     pub(super) dead: Vec<u32>,
-    /// By link, the shared classes of which it is the first: small tables, local in memory if flows begin with the link
-    /// of their source.
+    /// Shared classes by their first link: small tables, local in memory if flows begin with the link of their source.
     pub(super) shared_classes: Vec<Index>,
-    /// Links that have become stale, each once.
+    /// Stale links, each once.
     pub(super) stale: Vec<u32>,
     /// Links whose level has changed.
     pub(super) changed: Vec<LinkId>,
     /// Classes that are new or have another bottleneck than before.
     pub(super) moved: Vec<ClassId>,
-    /// Links whose used capacity has changed; `None` until they are first read.
+    /// Links whose used capacity has changed; `None` until the first read.
     pub(super) touched: Option<Vec<LinkId>>,
     pub(super) scratch: Scratch,
     pub(super) refill_scratch: RefillScratch,
-    /// Flows of all classes.
+    /// Number of flows of all classes.
     pub(super) flow_count: u64,
-    /// Classes that the current solve has visited.
+    /// Number of classes that the current solve has visited.
     pub(super) visited: u64,
-    /// Number of stale links from which a solve starts from scratch at once: that of the last solve that had to.
+    /// Number of stale links from which a solve starts from scratch at once: that of the last solve that had to start
+    /// over.
     pub(super) refill_from: u64,
     pub(super) solve_count: u64,
 }
@@ -67,35 +67,35 @@ pub struct MaxMin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkState {
     pub(super) capacity: u64,
-    /// Its key in the heap of links to move; [`UNBOUNDED`] if it is not there.
+    /// Key in the heap of links to move; [`UNBOUNDED`] outside of the heap.
     pub(super) moves_at: u64,
     /// Level that follows from those of the other links, unless it is stale.
     pub(super) target: u64,
-    /// Sum of the rates of its flows; above the capacity only during a solve.
+    /// Sum of the rates of the link's flows; above the capacity only during a solve.
     pub(super) used: u128,
     pub(super) flows: u64,
-    /// Upper bound of the rates of its flows with another bottleneck.
+    /// Upper bound of the rates of the flows that have another bottleneck.
     pub(super) fastest_elsewhere: u64,
-    /// Members without flows.
+    /// Number of members without flows.
     pub(super) dead: u32,
-    /// Whether its level has to be computed again.
+    /// Whether the level has to be computed again.
     pub(super) stale: bool,
-    /// Whether it is among the links whose level has changed.
+    /// Whether the link is in [`MaxMin::changed`].
     pub(super) changed: bool,
 }
 
-/// Classes whose bottleneck is a link: its level is the least on their path. If several links have that level, one of
-/// them is the bottleneck.
+/// Classes whose bottleneck is a link, that is, whose path has no lower level than that of the link. If several links
+/// of a path have the lowest level, one of them is the bottleneck.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bottlenecked {
-    /// One record per class: its number, its count, and `stride` links of which it uses the first few, sorted but for
-    /// the first in a shared class. Contiguous, because a link that moves reads all of them.
+    /// One record per class: its number, its count, and `stride` links, of which the first ones are in use, sorted
+    /// except for the first link of a shared class. Contiguous, because moving a link reads all of them.
     pub(super) records: Vec<u32>,
     pub(super) flows: u64,
 }
 
 impl Bottlenecked {
-    /// Removes the record that begins at `place`; returns the class whose record begins there now.
+    /// Removes the record that begins at `place`; returns the class whose record begins there afterwards.
     #[inline]
     pub fn remove(&mut self, place: usize, size: usize) -> Option<u32> {
         let last = self.records.len() - size;
@@ -111,28 +111,29 @@ impl Bottlenecked {
 }
 
 impl LinkState {
-    /// Adds a flow of this rate.
+    /// Adds a flow of rate `rate`.
     #[inline]
     pub fn enter(&mut self, rate: u128) {
         self.used += rate;
         self.flows += 1;
     }
 
-    /// Removes a flow of this rate.
+    /// Removes a flow of rate `rate`.
     #[inline]
     pub fn leave(&mut self, rate: u128) {
         self.used -= rate;
         self.flows -= 1;
     }
 
-    /// Whether it has more room than rounding leaves on a full link: less than a part for each flow.
+    /// Returns whether the link has more free capacity than rounding leaves on a full link: less than a part for each
+    /// flow.
     #[inline]
     pub fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
     }
 
-    /// Its level if it stays the bottleneck of the `bottlenecked` flows that are at `level`, and of no others: they
-    /// share what the others leave.
+    /// Returns the level of the link if it stays the bottleneck of the `bottlenecked` flows that are at `level`, and of
+    /// no others: these flows share the capacity that the other flows leave.
     #[inline]
     pub fn level_of_bottlenecked(&self, level: u64, bottlenecked: u64) -> u64 {
         let capacity = u128::from(self.capacity);
@@ -146,19 +147,20 @@ impl LinkState {
         }
     }
 
-    /// Lower bound of the level at which it moves, if it is the bottleneck of `bottlenecked` flows at `level`.
+    /// Returns a lower bound of the level at which the link moves, if it is the bottleneck of `bottlenecked` flows at
+    /// `level`.
     #[inline]
     pub fn earliest_move(&self, level: u64, bottlenecked: u64) -> u64 {
         if self.surely_not_full() {
-            // It rises from where it is.
+            // The link rises from its present level.
             return level;
         }
-        // If it falls and becomes the bottleneck of others, all together give up less.
+        // If the link falls and becomes the bottleneck of other flows, all flows together give up less.
         level.min(self.level_of_bottlenecked(level, bottlenecked)).max(self.capacity / self.flows)
     }
 }
 
-/// Flows of one rate.
+/// A number of flows of one rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) rate: u64,
@@ -168,20 +170,20 @@ pub(super) struct Share {
 /// A class without its record, in a quarter of a cache line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
-    /// The link whose level is the least on the path, and the rate of the class.
+    /// Link with the lowest level on the path; that level is the rate of the class.
     pub(super) bottleneck: u32,
-    /// Where its record there begins.
+    /// Start of the record among those of the bottleneck.
     pub(super) place: u32,
-    /// Flows.
+    /// Number of flows.
     pub(super) count: u32,
     pub(super) hop_count: u16,
-    /// Whether it is among the moved classes.
+    /// Whether the class is in [`MaxMin::moved`].
     pub(super) moved: bool,
-    /// Whether other flows can join it.
+    /// Whether other flows can join the class.
     pub(super) shared: bool,
 }
 
-/// Buffers of a solve, kept for their memory.
+/// Buffers of a solve that are kept between calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
     pub(super) path: Vec<LinkId>,
@@ -194,7 +196,7 @@ pub(super) struct Scratch {
     pub(super) rising: Vec<Share>,
 }
 
-/// A link of a refill: 16 bytes, because they are accessed at random.
+/// State of a link during a refill: 16 bytes, because the access is random.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling {
     pub(super) left: u64,
@@ -205,9 +207,9 @@ pub(super) struct Filling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Rising,
-    /// It fills now.
+    /// Filling now.
     Next,
-    /// It has a level.
+    /// Filled, with a final level.
     Full,
 }
 
@@ -217,7 +219,7 @@ impl Filling {
         self.left.checked_div(self.rising.into()).unwrap_or(UNBOUNDED)
     }
 
-    /// `count` of its flows stop at `rate` elsewhere.
+    /// Stops `count` of the link's flows at `rate`, on another link.
     #[inline]
     pub fn stop(&mut self, rate: u64, count: u32) {
         self.left -= rate * u64::from(count);
@@ -225,15 +227,15 @@ impl Filling {
     }
 }
 
-/// Buffers of a refill, kept for their memory.
+/// Buffers of a refill that are kept between calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RefillScratch {
     pub(super) fillings: Vec<Filling>,
-    /// Levels before.
+    /// Levels before the refill.
     pub(super) before: Vec<u64>,
     /// Links that fill now.
     pub(super) next: Vec<u32>,
-    /// Their misplaced classes.
+    /// Misplaced classes of the links that fill now.
     pub(super) misplaced: Vec<u32>,
 }
 

@@ -5,13 +5,13 @@ use crate::units::Ratio;
 
 /// An extended generalised fat tree (Öhring et al. 1995, «On generalized fat trees», definition 1).
 ///
-/// On tier 0 are the hosts. A node of tier t has `parents` on the tier above, one link to each, and every node above
-/// has `children` below. The nodes of tier t are trees side by side, each with so many copies of its top as the product
-/// of the parents up to it; copy p is below the copies p + P·j of the next tier, where P is the number of copies and
-/// j, the parent's number, counts its parents.
+/// Hosts are on tier 0. A node of tier t has one link to each of its `parents` nodes on the tier above, and a node of
+/// the tier above has `children` nodes below. The nodes of tier t form trees side by side. Each tree has as many copies
+/// of its top as the product of `parents` over the tiers up to t. Copy p has the parents p + P·j of the next tier,
+/// where P is the number of copies and j, the parent's number, runs from 0 to `parents` - 1.
 ///
-/// Nodes are numbered host by host, then tier by tier, tree by tree, copy by copy. Ports: tier by tier the links up in
-/// the order of their lower ends and of parents' numbers, then those down in the order of their upper ends and of the
+/// Nodes are numbered by tier (hosts first), then tree, then copy. Ports are numbered by tier: first the links up,
+/// ordered by their lower ends and the parents' numbers, then the links down, ordered by their upper ends and the
 /// children.
 #[derive(Clone, Debug)]
 pub struct FatTree {
@@ -29,34 +29,34 @@ struct Tier {
     link: Link,
 }
 
-/// Why a network cannot be built.
+/// Reason why a network cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
-    /// Half of the ports of a switch lead down.
+    /// The number of ports is odd, but half of the ports of a switch lead down.
     #[error("a Clos network needs switches with an even number of ports, 2 or more, not {ports}")]
     OddPorts {
-        /// Ports of a switch.
+        /// Number of ports of a switch.
         ports: u32,
     },
-    /// `bisection * ports / 2` switches of a kind are needed.
+    /// `bisection * ports / 2`, the number of switches of a kind, is not a whole number.
     #[error("a bisection ratio of {bisection} with {ports}-port switches takes {bisection} x {half} switches, \
              which is no whole number", half = .ports / 2)]
     PartOfSwitch {
-        /// The ratio.
+        /// Ratio of bandwidth upwards to bandwidth downwards.
         bisection: Ratio,
-        /// Ports of a switch.
+        /// Number of ports of a switch.
         ports: u32,
     },
-    /// An edge switch has no more ports upwards than downwards.
+    /// The ratio is above 1: an edge switch has at most as many ports upwards as downwards.
     #[error("a Clos network has a bisection ratio of at most 1, not {bisection}")]
     AboveOne {
-        /// The ratio.
+        /// Ratio of bandwidth upwards to bandwidth downwards.
         bisection: Ratio,
     },
     /// A number of nodes is 0.
     #[error("a network has at least one host on every leaf, one leaf and one spine")]
     Empty,
-    /// Indices are of 31 bits.
+    /// More nodes or links than fit 31-bit indices.
     #[error("a network has fewer than 2^31 hosts, switches and links")]
     TooLarge,
 }
@@ -69,8 +69,8 @@ impl From<Star> for FatTree {
 }
 
 impl FatTree {
-    /// Every one of `leaves` switches has `hosts_per_leaf` hosts and a link to every one of `spines` switches. Capacity
-    /// above the leaves may be less than that below, equal or more.
+    /// Creates a leaf-spine network: each of `leaves` switches has `hosts_per_leaf` hosts and a link to each of
+    /// `spines` switches. Capacity above the leaves may be less than, equal to or more than that below.
     ///
     /// # Errors
     /// [`FabricError::Empty`] if a number is 0, [`FabricError::TooLarge`].
@@ -89,8 +89,8 @@ impl FatTree {
         Self { tiers, switch_ports }.checked()
     }
 
-    /// The 2-layered Clos network of k-port switches (Zhang et al. 2017, sec. 2.3 and table 1): k leaves of k/2 hosts
-    /// and (k/2)·r spines, each leaf with one link to each spine.
+    /// Creates the 2-layered Clos network of k-port switches (Zhang et al. 2017, sec. 2.3 and table 1): k leaves of k/2
+    /// hosts and (k/2)·r spines, each leaf with one link to each spine.
     ///
     /// # Errors
     /// [`FabricError`] if k is odd, r is above 1 or (k/2)·r is no whole number.
@@ -100,9 +100,9 @@ impl FatTree {
         Self { tiers, switch_ports: ports }.checked()
     }
 
-    /// The 3-layered Clos network of k-port switches (Zhang et al. 2017, sec. 2.3 and table 1; Al-Fares et al. 2008,
-    /// sec. 2.2): k pods of k/2 edge switches with k/2 hosts each and (k/2)·r aggregation switches; (k/2)²·r roots with
-    /// a port to every pod, on strides of the number of aggregation switches in a pod.
+    /// Creates the 3-layered Clos network of k-port switches (Zhang et al. 2017, sec. 2.3 and table 1; Al-Fares et al.
+    /// 2008, sec. 2.2): k pods of k/2 edge switches with k/2 hosts each and (k/2)·r aggregation switches; (k/2)²·r
+    /// roots with a port to every pod, on strides of the number of aggregation switches in a pod.
     ///
     /// # Errors
     /// As [`FatTree::clos2`].
@@ -123,7 +123,7 @@ impl FatTree {
         let mut hosts: u128 = self.tiers.iter().map(|tier| u128::from(tier.children)).product();
         let (mut copies, mut links) = (1, 0);
         for tier in &self.tiers {
-            // The count of a tier: trees side by side times copies; each node has its links up.
+            // Number of nodes of a tier: trees side by side times copies; each node has `parents` links up.
             links += 2 * hosts * copies * u128::from(tier.parents);
             hosts /= u128::from(tier.children);
             copies *= u128::from(tier.parents);
@@ -134,42 +134,42 @@ impl FatTree {
         Ok(self)
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub fn host_count(&self) -> u32 {
         self.count(0)
     }
 
-    /// Number of switches.
+    /// Returns the number of switches.
     pub fn switch_count(&self) -> u32 {
         (1..=self.tiers.len()).map(|tier| self.count(tier)).sum()
     }
 
-    /// Number of cables; each is two links.
+    /// Returns the number of cables; each is two links.
     pub fn cable_count(&self) -> u32 {
         self.tiers.iter().enumerate().map(|(tier, above)| self.count(tier) * above.parents).sum()
     }
 
-    /// Ports of the switches that it is built from, all alike; not all are used everywhere.
+    /// Returns the number of ports per switch. All switches are alike; some leave ports unused.
     pub fn switch_ports(&self) -> u32 {
         self.switch_ports
     }
 
-    /// Links of the longest route.
+    /// Returns the number of links of the longest route.
     pub fn hop_count(&self) -> u32 {
         2 * self.tiers.len() as u32
     }
 
-    /// Hosts of an edge switch.
+    /// Returns the number of hosts per edge switch.
     pub fn hosts_per_edge(&self) -> u32 {
         self.tiers[0].children
     }
 
-    /// Most hosts whose traffic can share a link: those below one child of the top.
+    /// Returns the largest number of hosts whose traffic can share a link: the hosts below one child of the top.
     pub fn shared_by(&self) -> u32 {
         self.tiers[..self.tiers.len() - 1].iter().map(|tier| tier.children).product()
     }
 
-    /// Hosts, switches and links, in the order that [`FatTree`] gives.
+    /// Returns hosts, switches and links, numbered as described at [`FatTree`].
     pub fn graph(&self) -> Graph {
         let mut links = Vec::with_capacity(2 * self.cable_count() as usize);
         let mut first = 0;
@@ -193,8 +193,8 @@ impl FatTree {
         Graph { host_count: self.host_count(), switch_count: self.switch_count(), links, has_parts: false }
     }
 
-    /// Name of a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1`
-    /// and `root0`.
+    /// Returns the name of a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`,
+    /// `agg1` and `root0`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (mut tier, mut index) = (0, node.0);
         while index >= self.count(tier) {
@@ -213,8 +213,8 @@ impl FatTree {
         format!("{kind}{index}")
     }
 
-    /// Name of the link of `port` in [`FatTree::graph`]: a host's only link has the host's name, `h3`; others are named
-    /// from end to end, `leaf2-spine1`, `s-h3`.
+    /// Returns the name of the link of `port` in [`FatTree::graph`]: a host's only link has the host's name, `h3`;
+    /// others are named from end to end, `leaf2-spine1`, `s-h3`.
     pub fn link_name(&self, graph: &Graph, port: PortId) -> String {
         let (from, to) = (graph.near(port), graph.far(port));
         if from.0 < graph.host_count {
@@ -223,18 +223,18 @@ impl FatTree {
         format!("{}-{}", self.node_name(from), self.node_name(to))
     }
 
-    /// Copies of a node of `tier`.
+    /// Returns the number of copies of a node of `tier`.
     fn copies(&self, tier: usize) -> u32 {
         self.tiers[..tier].iter().map(|tier| tier.parents).product()
     }
 
-    /// Nodes of `tier`.
+    /// Returns the number of nodes of `tier`.
     fn count(&self, tier: usize) -> u32 {
         self.copies(tier) * self.tiers[tier..].iter().map(|tier| tier.children).product::<u32>()
     }
 }
 
-/// Half the ports, and the bisection's part of them.
+/// Returns half the ports, and the bisection's part of them.
 fn halves(ports: u32, bisection: Ratio) -> Result<(u32, u32), FabricError> {
     if ports == 0 || !ports.is_multiple_of(2) {
         return Err(FabricError::OddPorts { ports });
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn switches_and_cables_are_those_of_table_1() {
         // Zhang et al. 2017, table 1: k/2 (2 + r) switches and k²/2 (1 + r) links for k²/2 nodes; k²/4 (2 + 3r) and
-        // k³/4 (1 + 2r) for k³/4. With r = 1/d all is counted in d-ths.
+        // k³/4 (1 + 2r) for k³/4. With r = 1/d all numbers are counted in d-ths.
         for (k, d) in [(4_u32, 1_u32), (4, 2), (8, 1), (8, 4), (16, 1), (16, 2), (16, 4), (16, 8), (32, 8), (64, 8)] {
             let r = ratio(1, d.into());
             let two = FatTree::clos2(k, r, link(1)).unwrap();
@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn half_of_the_leaves_reach_the_others_by_the_bisection_ratio() {
-        // The cut between the first half of the trees below the top and the tops: rate out of it per rate of its hosts.
+        // The cut between the first half of the trees below the top and the tops: rate out of it relative to the rate
+        // of its hosts.
         let trees = [
             FatTree::clos2(8, ratio(1, 4), link(10)).unwrap(),
             FatTree::clos3(8, ratio(1, 2), link(10)).unwrap(),

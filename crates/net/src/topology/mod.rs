@@ -23,7 +23,7 @@ pub struct PortId(pub u32);
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Rate at which payload moves: the nominal rate less what headers and retransmissions take.
+    /// Rate of payload: the nominal rate minus headers and retransmissions.
     #[serde(rename = "rate_bps")]
     pub rate: Rate,
     /// Propagation delay.
@@ -31,58 +31,59 @@ pub struct Link {
     pub delay: Time,
 }
 
-/// Hosts around one switch, every host on a cable of its own.
+/// Hosts around one switch, each on its own cable.
 #[derive(Clone, Copy, Debug)]
 pub struct Star {
     /// Number of hosts.
     pub host_count: u32,
-    /// Every link.
+    /// Rate and delay of every link.
     pub link: Link,
 }
 
-/// Where a link begins and ends.
+/// A link with its two ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Directed {
     /// The node whose egress port feeds the link.
     pub from: NodeId,
-    /// The node at its far end.
+    /// The node at the far end of the link.
     pub to: NodeId,
-    /// Its rate and delay.
+    /// Rate and delay of the link.
     pub link: Link,
 }
 
-/// Hosts, switches and directed links: what the packet engine runs on. Every host has exactly one link out.
+/// Hosts, switches and directed links: the network of the packet engine. Every host has exactly one link out.
 #[derive(Clone, Debug)]
 pub struct Graph {
-    /// Number of hosts; they are the first nodes.
+    /// Number of hosts; hosts are the first nodes.
     pub host_count: u32,
     /// Number of switches.
     pub switch_count: u32,
-    /// Links; the index of one is the [`PortId`] of its egress port.
+    /// Links; the index of a link is the [`PortId`] of its egress port.
     pub links: Vec<Directed>,
-    /// Whether it is several networks without links and traffic between them. Else each host reaches all.
+    /// Whether the graph consists of several networks without links or traffic between them. If not, each host reaches
+    /// all others.
     pub has_parts: bool,
 }
 
 impl Graph {
-    /// The node whose egress port `port` is.
+    /// Returns the node whose egress port is `port`.
     pub fn near(&self, port: PortId) -> NodeId {
         self.links[port.0 as usize].from
     }
 
-    /// The node that `port` leads to.
+    /// Returns the node at the far end of `port`'s link.
     pub fn far(&self, port: PortId) -> NodeId {
         self.links[port.0 as usize].to
     }
 
-    /// The index of a node among switches; `None` for a host.
+    /// Returns the index of a node among switches; `None` for a host.
     pub fn switch(&self, node: NodeId) -> Option<u32> {
         node.0.checked_sub(self.host_count)
     }
 }
 
 impl Star {
-    /// The star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
+    /// Returns the star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
     pub fn graph(&self) -> Graph {
         FatTree::from(*self).graph()
     }

@@ -376,7 +376,7 @@ impl Sender {
         }
     }
 
-    /// RFC 6675, section 5: an acknowledgement with news of data above it.
+    /// Processes an acknowledgement that newly reports data above it (RFC 6675, section 5).
     fn on_duplicate(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         match self.phase {
             CongestionState::Loss => {}
@@ -392,9 +392,9 @@ impl Sender {
         }
     }
 
-    /// FlightSize of RFC 5681, (4): all that is not acknowledged, but for what limited transmit has sent (RFC 6675,
-    /// (4.2)), which is what lies beyond the window while nothing is known to be lost. ns-3 takes RFC 6675's pipe
-    /// instead, from which what is SACKed or lost is missing.
+    /// Returns the FlightSize of RFC 5681, (4): all outstanding data except what limited transmit has sent (RFC 6675,
+    /// (4.2)), which is the data beyond the window while no loss is known. ns-3 uses RFC 6675's pipe instead, which
+    /// excludes SACKed and lost data.
     fn flight_size(&self, config: &TcpConfig) -> u64 {
         let outstanding = self.high - self.una;
         match (config.follow, self.phase) {
@@ -404,21 +404,21 @@ impl Sender {
         }
     }
 
-    /// ssthresh after a timeout.
+    /// Returns ssthresh after a timeout.
     fn ssthresh_after_timeout(&mut self, config: &TcpConfig) -> u64 {
-        // RFC 5681, 3.1: it stays when the timer expires again for the same segment.
+        // RFC 5681, 3.1: ssthresh stays when the timer expires again for the same segment.
         let again = self.phase == CongestionState::Loss && self.board.head_retransmitted();
         if again && config.follow == Follow::Standards {
             return self.ssthresh;
         }
         let flight_size = self.flight_size(config);
         let ssthresh = self.congestion.on_timeout(&self.congestion_window(config), flight_size);
-        // Recovery has reduced it already for the same losses; (4) is an upper bound.
+        // Recovery has already reduced ssthresh for the same losses; (4) is an upper bound.
         let is_reduced = self.phase == CongestionState::Recovery && config.follow == Follow::Standards;
         if is_reduced { ssthresh.min(self.ssthresh) } else { ssthresh }
     }
 
-    /// RFC 6675, (4): the window is ssthresh until recovery ends.
+    /// Starts recovery (RFC 6675, (4)): the window is ssthresh until recovery ends.
     fn enter_recovery(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if !self.board.head_lost() {
             self.board.mark_head_lost();
@@ -437,7 +437,7 @@ impl Sender {
         self.retransmit_one(config, now_ps, out);
     }
 
-    /// RFC 6675, (B): an acknowledgement below the recovery point.
+    /// Processes an acknowledgement below the recovery point (RFC 6675, (B)).
     fn on_partial(&mut self, config: &TcpConfig, now_ps: u64, segments: u64, out: &mut Vec<Wire>) {
         if segments >= 1 {
             self.cwnd = self.ssthresh;
