@@ -1,14 +1,14 @@
 //! The buffer that the ports of one switch share.
 //!
-//! A shared-memory switch keeps one pool for all its ports, with no fixed share for any. So that a busy port cannot
-//! take all of it, each queue may grow to a threshold that depends on the free space (Choudhury & Hahne, «Dynamic queue
+//! A shared-memory switch has one pool for all its ports, without reserved shares. To keep a busy port from taking the
+//! whole pool, each queue may grow to a threshold that depends on the free space (Choudhury & Hahne, «Dynamic queue
 //! length thresholds for shared-memory packet switches», 1998, eq. 1): `T = alpha (B - Q)` with the pool's size `B` and
-//! all its queues together `Q`. Queues that stand at the threshold share evenly: n of them hold `alpha B / (1 + n
-//! alpha)` each, and `B / (1 + n alpha)` stays free for a port that was idle.
+//! the sum of all its queues `Q`. Queues at the threshold share evenly: n of them hold `alpha B / (1 + n alpha)` each,
+//! and `B / (1 + n alpha)` stays free for a port that was idle.
 //!
 //! Ports compute their departures lazily ([`Port::catch_up`]), so the last known occupancy of a port may be too high,
-//! never too low. A packet that fits by the known occupancy fits; only before a drop are the other ports with packets
-//! waiting brought up to date. The pool holds the packets in qdiscs, not those in devices or in transmission.
+//! never too low. A packet that fits by the known occupancy fits; the other ports with packets waiting are updated only
+//! before a drop. The pool holds the packets in qdiscs, not those in devices or in transmission.
 
 use super::calendar::Calendar;
 use super::event_key::EventTime;
@@ -18,11 +18,11 @@ use super::wire::Wire;
 use crate::topology::{Graph, PortId};
 use serde::Deserialize;
 
-/// Configuration of the buffer that each switch has.
+/// Configuration of the shared buffer of each switch.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct SharedBuffer {
-    /// Limit of all queues of the switch together, in packets or in bytes.
+    /// Limit of the sum of all queues of the switch, in packets or in bytes.
     pub capacity: Capacity,
     /// Limit of a queue, in millionths of the free space.
     pub alpha_ppm: u32,
@@ -32,25 +32,25 @@ pub struct SharedBuffer {
 #[derive(Clone, Debug)]
 pub(crate) struct SharedBuffers {
     config: SharedBuffer,
-    /// Which pool a port draws from; `u32::MAX` for hosts' ports.
+    /// Pool of each port; `u32::MAX` for hosts' ports.
     pool_of: Vec<u32>,
-    /// Last known occupancy of each port.
+    /// Last known occupancy, by port.
     taken: Vec<u64>,
-    /// Whether a port is in `waiting` of its pool.
+    /// Whether the pool of a port lists it in `waiting`, by port.
     is_waiting: Vec<bool>,
     pools: Vec<Pool>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Pool {
-    /// Last known occupancy of all queues.
+    /// Last known sum of all queues.
     used: u64,
     /// Ports that may hold packets, each once.
     waiting: Vec<u32>,
 }
 
 impl SharedBuffers {
-    /// One empty pool per switch of `graph`.
+    /// Creates one empty pool per switch of `graph`.
     pub fn new(graph: &Graph, config: SharedBuffer) -> Self {
         let pool_of = graph.links.iter().map(|link| link.from.0.checked_sub(graph.host_count).unwrap_or(u32::MAX));
         Self {
@@ -62,7 +62,7 @@ impl SharedBuffers {
         }
     }
 
-    /// [`Port::send`] within what the pool of the port allows.
+    /// Calls [`Port::send`] with the limit that the pool of the port allows.
     #[inline(never)]
     pub fn send(
         &mut self,
@@ -92,7 +92,7 @@ impl SharedBuffers {
         verdict
     }
 
-    /// Whether the queues of every switch fit into its buffer.
+    /// Returns whether the queues of every switch fit into its buffer.
     pub fn holds(&self, ports: &[Port]) -> bool {
         self.pools.iter().enumerate().all(|(index, pool)| {
             let own = self.pool_of.iter().zip(ports).filter(|&(&of, _)| of as usize == index);
@@ -116,14 +116,14 @@ impl SharedBuffers {
         }
     }
 
-    /// Present limit of the queue of a port.
+    /// Returns the present limit of the queue of a port.
     fn limit(&self, pool: usize, port: usize) -> Capacity {
         let free = self.size() - self.pools[pool].used;
         // 2^64 bytes times 2^32 millionths stay below 2^128.
         let threshold = u128::from(free) * u128::from(self.config.alpha_ppm) / 1_000_000;
         let limit = threshold.min(u128::from(self.taken[port] + free)) as u64;
         match self.config.capacity {
-            // At most the pool's size.
+            // The limit is at most the pool's size.
             Capacity::Packets(_) => Capacity::Packets(limit as u32),
             Capacity::Bytes(_) => Capacity::Bytes(limit),
         }
@@ -135,7 +135,7 @@ impl SharedBuffers {
         self.taken[index] = taken;
     }
 
-    /// Brings all ports that may hold packets up to date.
+    /// Updates all ports that may hold packets.
     fn refresh_all(&mut self, pool: usize, ports: &mut [Port], at: EventTime, calendar: &mut Calendar) {
         let mut waiting = std::mem::take(&mut self.pools[pool].waiting);
         waiting.retain(|&id| {
@@ -167,7 +167,7 @@ mod tests {
         Wire { wire_bytes, ..Wire::NOTHING }.in_band(band)
     }
 
-    /// A star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
+    /// Creates a star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
     fn switch(hosts: u32, config: SharedBuffer) -> (Vec<Port>, SharedBuffers, Calendar) {
         let rate = Rate::from_bps(10_000_000_000).unwrap();
         let delay = Time::from_ps(1);
@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn queues_at_the_threshold_share_the_buffer_as_its_authors_say() {
-        // Choudhury & Hahne, eq. 2: n ports whose queues want to grow hold alpha B / (1 + n alpha) each. Packets come
-        // to all of them in turn, so each is within one packet of it.
+        // Choudhury & Hahne, eq. 2: n ports with growing queues hold alpha B / (1 + n alpha) each. Packets arrive at
+        // these ports in turn, so each queue is within one packet of that value.
         for (alpha_ppm, alpha) in [(500_000, 0.5), (1_000_000, 1.0), (4_000_000, 4.0)] {
             for count in 1..=6_u32 {
                 for (capacity, unit) in [(Capacity::Packets(900), 1.0), (Capacity::Bytes(900_000), 1_000.0)] {
@@ -230,7 +230,7 @@ mod tests {
             let (mut eager, mut known, mut calendar) = switch(4, SharedBuffer { capacity, alpha_ppm });
             let mut now_ps = 2;
             for (pause_ps, port, band, wire_bytes) in arrivals {
-                // Half of the arrivals come together with the one before.
+                // Half of the arrivals coincide with the previous one.
                 now_ps += pause_ps.saturating_sub(SENDING_PS);
                 known.refresh_all(0, &mut eager, at(now_ps), &mut calendar);
                 let packet = wire(band, wire_bytes);

@@ -1,8 +1,9 @@
 //! Future arrivals in order: a calendar queue (Brown 1988) whose buckets are no longer than the shortest link latency.
 //!
 //! A packet arrives at least one link latency after the event that sends it, so events within a bucket add no arrival
-//! to that bucket. Arrivals are appended to their bucket unsorted; when the bucket begins, all of them are known and
-//! are sorted once. A port with a queue first computes its departures up to that time, which adds its arrivals.
+//! to that bucket. Arrivals are appended to their bucket unsorted. When the bucket begins, all of its arrivals are
+//! known and are sorted once. A port with a queue first computes its departures up to that time, which adds its
+//! arrivals.
 
 use super::event_key::{EventKey, Train};
 use super::timing::{Serialization, Timing};
@@ -17,7 +18,7 @@ struct Arrival {
     /// Time since the start of its bucket.
     offset_ps: u32,
     link: u32,
-    /// Index of the [`Train`] that its transmission belongs to.
+    /// Index of the [`Train`] of its transmission.
     train: u32,
 }
 
@@ -26,7 +27,7 @@ struct Arrival {
 #[derive(Clone, Debug, Default)]
 struct Bucket {
     arrivals: Vec<Arrival>,
-    /// Packet of each arrival.
+    /// Packets of the arrivals.
     packets: Vec<Wire>,
     /// Ports that compute their departures when the bucket begins.
     backlogged: Vec<u32>,
@@ -36,44 +37,46 @@ struct Bucket {
 #[derive(Clone, Copy, Debug)]
 struct Link {
     delay_ps: u64,
-    /// Start of its table in [`Calendar::times`].
+    /// Start of the link's table in [`Calendar::times`].
     table: usize,
 }
 
 /// The calendar's view of a port.
 pub(crate) trait CalendarPort {
-    /// Timing of its link.
+    /// Returns the timing of the port's link.
     fn timing(&self) -> &Timing;
-    /// Index of the train of the packet in transmission.
+    /// Returns the index of the train of the packet in transmission.
     fn train_mut(&mut self) -> &mut u32;
-    /// Reads the memory that [`advance`](Self::advance) will read, to fetch it into the cache.
+    /// Reads the memory that [`advance`](Self::advance) will read, which fetches it into the cache.
     fn peek(&self) -> u64;
     /// Computes the departures before `now_ps`, the start of a bucket.
     fn advance(&mut self, now_ps: u64, calendar: &mut Calendar);
 }
 
-/// Low bits of a sorted entry: index of the arrival.
+/// Number of low bits of a sorted entry that hold the index of the arrival.
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// Target number of arrivals per bucket. Arrivals are read in another order than they were written, so a bucket should
-/// fit the cache; its memory is also reused while it is still there.
+/// fit into the cache, and its memory is reused while still cached.
 const ARRIVALS: u64 = 1024;
-/// Lower bound on the bucket length with very many ports: a packet spans at most this many buckets.
+/// Largest number of buckets that a packet's transmission spans: a lower bound on the bucket length with very many
+/// ports.
 const BUCKETS_PER_PACKET: u64 = 4;
-/// Ports whose memory is fetched together.
+/// Number of ports whose memory is fetched together.
 const BATCH: usize = 16;
-/// Up to this many arrivals are sorted by insertion alone.
+/// Number of arrivals up to which insertion sort alone is used.
 const FEW: usize = 16;
-/// Logarithm of the largest number of slots for sorting.
+/// Logarithm of the largest number of slots of the sort.
 const SLOT_BITS: u32 = 12;
-/// Most buckets in the ring; later ones are in a map.
+/// Maximum number of buckets in the ring; later buckets are in a map.
 const RING_MAX: u64 = 1024;
-/// Number of trains below which ended ones are not searched for.
+/// Number of trains below which ended trains are not collected.
 const TRAINS_MIN: usize = 256;
 
-/// Length of a lookahead window if no packet arrives sooner than `latency_ps` after it was sent: the longest possible
-/// bucket. Buckets may be shorter and divide windows evenly. Information that an endpoint receives other than by
-/// packets takes effect at the start of the next window, so that results do not depend on the bucket length.
+/// Returns the length of a lookahead window if every packet arrives at least `latency_ps` after it was sent: the
+/// longest possible bucket. Buckets may be shorter and divide windows evenly. Information that reaches an endpoint by
+/// other means than packets takes effect at the start of the next window, so that results do not depend on the bucket
+/// length.
 pub(crate) fn window_ps(latency_ps: u64) -> u64 {
     // Times within a bucket have 32 bits.
     1 << latency_ps.max(1).ilog2().min(32)
@@ -87,33 +90,34 @@ pub(crate) struct Calendar {
     /// Number of the current bucket.
     number: u64,
     current: Bucket,
-    /// Arrivals of the current bucket in order: time within it and, in the low bits, index of the arrival.
+    /// Arrivals of the current bucket in order. Each entry holds the time within the bucket and, in the low bits, the
+    /// index of the arrival.
     sorted: Vec<u64>,
     /// Scratch memory of [`Calendar::sort`].
     slots: Vec<u32>,
     ordered: Vec<(EventKey, u32, u64)>,
     /// Index in `sorted` of the next arrival.
     next: usize,
-    /// Later buckets: number n at n modulo the length, a power of two.
+    /// Later buckets: bucket number n is at n modulo the length, a power of two.
     ring: Vec<Bucket>,
-    /// Memory of past buckets, the most recent last: that is still in the cache and is reused first.
+    /// Memory of past buckets, most recent last: the most recent is still cached and is reused first.
     spare: Vec<Bucket>,
     far: BTreeMap<u64, Bucket>,
-    /// Number of the next bucket that is not empty.
+    /// Number of the next non-empty bucket.
     upcoming: u64,
     links: Arc<[Link]>,
     /// Serialization times by number of bytes: one table per rate, concatenated.
     times: Arc<[u64]>,
-    /// Trains of arrivals and ports, and some that have ended.
+    /// Trains of arrivals and ports, and some ended trains.
     trains: Vec<Train>,
-    /// Number of trains at which ended ones are dropped.
+    /// Number of trains at which ended trains are dropped.
     trains_max: usize,
-    /// By connection, bytes on the wire that wait in its sender's NIC.
+    /// Bytes on the wire that wait in the sender's NIC, by connection.
     nic_bytes: Vec<u32>,
 }
 
 impl Bucket {
-    /// Whether it has no memory yet.
+    /// Returns whether the bucket has no memory yet.
     #[inline]
     fn is_new(&self) -> bool {
         self.arrivals.capacity() == 0 && self.backlogged.is_empty()
@@ -130,13 +134,13 @@ impl Bucket {
     }
 }
 
-/// An empty bucket with memory.
+/// Returns an empty bucket with memory.
 #[cold]
 fn spare(spare: &mut Vec<Bucket>) -> Bucket {
     spare.pop().unwrap_or_else(|| Bucket { arrivals: Vec::with_capacity(FEW), ..Bucket::default() })
 }
 
-/// Sorts nearly ordered entries by insertion. Returns `false` only if no two have the same time.
+/// Sorts nearly ordered entries by insertion. Returns `false` only if all times are distinct.
 fn insert_each(sorted: &mut [u64]) -> bool {
     let mut moves_left = 8 * sorted.len();
     let mut ties = false;
@@ -167,7 +171,7 @@ fn insert_each(sorted: &mut [u64]) -> bool {
 }
 
 impl Calendar {
-    /// An empty calendar for `ports`, in the first bucket.
+    /// Creates an empty calendar for `ports`, in the first bucket.
     pub fn new(ports: &[impl CalendarPort]) -> Self {
         let timings = || ports.iter().map(CalendarPort::timing);
         let shortest_ps = timings().map(Timing::latency_ps).min().unwrap_or(1);
@@ -220,7 +224,7 @@ impl Calendar {
         }
     }
 
-    /// Counts a packet whose transmission by its sender's NIC begins.
+    /// Counts a packet out when its sender's NIC begins its transmission.
     #[inline]
     pub fn leave_nic(&mut self, packet: &Wire) {
         if packet.flags & flag::REVERSE == 0 {
@@ -228,27 +232,27 @@ impl Calendar {
         }
     }
 
-    /// Bytes of a connection that wait in its sender's NIC as of the last
+    /// Returns the bytes of a connection that wait in its sender's NIC as of the last
     /// [`Port::catch_up`](super::port::Port::catch_up).
     #[inline]
     pub fn nic_bytes(&self, connection: u32) -> u64 {
         self.nic_bytes.get(connection as usize).copied().map_or(0, u64::from)
     }
 
-    /// Number and bytes of the packets on their way to a known arrival.
+    /// Returns number and bytes of the packets whose arrival is in the calendar.
     pub fn held(&self) -> (u64, u64) {
         let left = self.sorted[self.next..].iter().map(|entry| &self.current.packets[(entry & INDEX_MASK) as usize]);
         let to_come = self.ring.iter().chain(self.far.values()).flat_map(|bucket| &bucket.packets);
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
-    /// Whether the current bucket has no arrival left.
+    /// Returns whether the current bucket has no arrival left.
     #[inline]
     pub fn bucket_is_done(&self) -> bool {
         self.next == self.sorted.len()
     }
 
-    /// Time of the next arrival in the current bucket; if it has none, a lower bound.
+    /// Returns the time of the next arrival in the current bucket, or a lower bound if there is none.
     #[inline]
     pub fn next_ps(&self) -> u64 {
         match self.sorted.get(self.next) {
@@ -258,7 +262,7 @@ impl Calendar {
         }
     }
 
-    /// Removes the next arrival of the current bucket: start of its transmission, link and packet.
+    /// Removes the next arrival of the current bucket; returns the start of its transmission, its link and its packet.
     #[inline(always)]
     pub fn pop(&mut self) -> (u64, u32, &Wire) {
         let entry = self.sorted[self.next];
@@ -268,20 +272,20 @@ impl Calendar {
         (self.start_ps(self.at_ps(entry), arrival.link, packet.wire_bytes), arrival.link, packet)
     }
 
-    /// Time of an entry of the current bucket.
+    /// Returns the time of an entry of the current bucket.
     #[inline(always)]
     fn at_ps(&self, entry: u64) -> u64 {
         (self.number << self.shift) + (entry >> INDEX_BITS)
     }
 
-    /// Start of the transmission of `wire_bytes` that arrive at `at_ps`.
+    /// Returns the start of the transmission of `wire_bytes` that arrive at `at_ps`.
     #[inline]
     fn start_ps(&self, at_ps: u64, link: u32, wire_bytes: u16) -> u64 {
         let link = self.links[link as usize];
         at_ps - link.delay_ps - self.times[link.table + usize::from(wire_bytes)]
     }
 
-    /// Key of an entry among those of the same time; links break the remaining ties.
+    /// Returns the key of an entry among simultaneous ones; links break the remaining ties.
     #[inline]
     fn key(&self, entry: u64) -> (EventKey, u32) {
         let index = (entry & INDEX_MASK) as usize;
@@ -290,7 +294,7 @@ impl Calendar {
         (EventKey::new(start_ps, self.trains[train as usize]), link)
     }
 
-    /// Serialization time of `wire_bytes`.
+    /// Returns the serialization time of `wire_bytes`.
     #[inline]
     pub fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64 {
         self.times[self.links[link as usize].table + usize::from(wire_bytes)]
@@ -307,8 +311,8 @@ impl Calendar {
         bucket.packets.push(packet);
     }
 
-    /// Has port `link`, which has packets waiting and is busy until `busy_until_ps`, advanced when the bucket of its
-    /// next arrival begins.
+    /// Schedules port `link`, which has a queue and is busy until `busy_until_ps`, to be advanced when the bucket of
+    /// its next arrival begins.
     #[inline]
     pub fn schedule_port(&mut self, busy_until_ps: u64, link: u32) {
         let Link { delay_ps, table } = self.links[link as usize];
@@ -324,7 +328,7 @@ impl Calendar {
         (self.trains.len() - 1) as u32
     }
 
-    /// The train with that index.
+    /// Returns the train with index `index`.
     #[inline]
     pub fn train(&self, index: u32) -> Train {
         self.trains[index as usize]
@@ -346,11 +350,11 @@ impl Calendar {
         bucket
     }
 
-    /// Begins the next bucket that is not empty, once every earlier event has taken place.
+    /// Begins the next non-empty bucket, after all earlier events.
     pub fn begin_bucket(&mut self, ports: &mut [impl CalendarPort]) {
         self.collect(self.upcoming, ports);
         self.sort();
-        // Packets are read in another order than they were written: one sweep fetches them into the cache.
+        // Packets are read in another order than they were written: one sequential pass fetches them into the cache.
         black_box(self.current.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
     }
 
@@ -365,7 +369,7 @@ impl Calendar {
         }
         let slot = (number & (self.ring.len() as u64 - 1)) as usize;
         if let Some(bucket) = self.far.remove(&number) {
-            // The ring has no bucket that far ahead.
+            // The ring does not extend to that bucket.
             let near = &mut self.ring[slot];
             near.arrivals.extend(bucket.arrivals);
             near.packets.extend(bucket.packets);
@@ -374,10 +378,10 @@ impl Calendar {
         // Ports add to this bucket through the ring, however far ahead it was.
         self.number = number - 1;
         let mut backlogged = std::mem::take(&mut self.ring[slot].backlogged);
-        // For locality only.
+        // Sorted only for locality.
         backlogged.sort_unstable();
         for batch in backlogged.chunks(BATCH) {
-            // Their first cache misses overlap.
+            // The first cache misses of the ports overlap.
             black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[link as usize].peek()));
             for &link in batch {
                 ports[link as usize].advance(number << self.shift, self);
@@ -393,8 +397,8 @@ impl Calendar {
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
     }
 
-    /// Sorts the arrivals of the current bucket: into about as many slots of time as there are arrivals, then within
-    /// slots by insertion.
+    /// Sorts the arrivals of the current bucket: into about as many time slots as there are arrivals, then by insertion
+    /// within the slots.
     fn sort(&mut self) {
         let arrivals = &self.current.arrivals;
         let entry = |(index, arrival): (usize, &Arrival)| u64::from(arrival.offset_ps) << INDEX_BITS | index as u64;
@@ -449,7 +453,7 @@ impl Calendar {
         self.ordered = ordered;
     }
 
-    /// Drops the trains that neither a port nor a future arrival refers to.
+    /// Drops the trains without a port or future arrival that refers to them.
     #[cold]
     fn drop_ended_trains(&mut self, ports: &mut [impl CalendarPort]) {
         const GONE: u32 = u32::MAX;
@@ -483,7 +487,7 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
 
-    /// Links of 10 Gbit/s with these delays.
+    /// Creates ports of 10 Gbit/s links with these delays.
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
         let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Follow::Standards, 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {
@@ -544,7 +548,7 @@ mod tests {
             let mut sorted: Vec<u64> =
                 times.iter().enumerate().map(|(index, &at)| at << INDEX_BITS | index as u64).collect();
             if is_reversed {
-                // The most moves possible.
+                // The worst case of insertion sort.
                 sorted.sort_unstable_by_key(|&entry| Reverse(entry));
             }
             let mut expected = sorted.clone();
@@ -569,7 +573,7 @@ mod tests {
                     let at_ps = now_ps + ports[link as usize].timing().latency_ps() + later_ps;
                     let sent_ps = at_ps - ports[link as usize].timing().delay_ps;
                     calendar.push(sent_ps, link, 0, Wire::NOTHING);
-                    // Ties: the packet that was sent first, since all have one size.
+                    // Ties: the packet that was sent first, because all packets have one size.
                     heap.push(Reverse((at_ps, sent_ps, link)));
                 }
                 while calendar.bucket_is_done() && calendar.next_ps() < u64::MAX {

@@ -12,21 +12,21 @@ use crate::{FlowId, HostId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// A receiving endpoint. Fields are in the order of use, as in [`super::port::Port`]: data that arrives in order needs
-/// the first cache line only.
+/// A receiving endpoint. Fields are in the order of use, as in [`super::port::Port`]: in-order data needs only the
+/// first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Receiving {
     pub generation: u16,
-    /// The connection carries one flow and then closes.
+    /// Whether the connection carries one flow and then closes.
     pub single_flow: bool,
     pub port: PortId,
-    /// Time of its earliest timer check; [`NEVER`] if none.
+    /// Time of the earliest timer check; [`NEVER`] without one.
     pub armed_ps: u64,
-    /// Stream offset at which the next message is complete; `u64::MAX` without one.
+    /// Stream offset at which the next message is complete; `u64::MAX` without a message.
     pub message_end: u64,
     pub receiver: Receiver,
-    /// When the only flow of a connection was received.
+    /// Time at which the only flow of a connection was received.
     pub received: Time,
 }
 
@@ -35,16 +35,16 @@ pub(super) struct Receiving {
 #[repr(C, align(64))]
 pub(super) struct Sending {
     pub port: PortId,
-    /// Time of its earliest timer check; [`NEVER`] if none.
+    /// Time of the earliest timer check; [`NEVER`] without one.
     pub armed_ps: u64,
-    /// Its template contains the generation.
+    /// TCP state of the sender, with the generation of the slot in its template.
     pub sender: Sender,
     pub messages: VecDeque<Message>,
-    /// When the connection was established.
+    /// Time at which the connection was established.
     pub began: Time,
 }
 
-/// A flow in progress, complete once the receiver has the stream up to `end`.
+/// A flow in progress. It is complete when the receiver has the stream up to `end`.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub end: u64,
@@ -60,23 +60,23 @@ pub(super) struct Pending {
     pub follow_ups: BinaryHeap<Reverse<FollowUp>>,
     /// Number of follow-ups so far.
     follow_up_count: u64,
-    /// Least time from sending a packet to its arrival.
+    /// Minimum time from sending a packet to its arrival.
     pub latency_ps: u64,
-    /// Set by every addition.
+    /// Whether anything was added since the flag was cleared.
     pub changed: bool,
 }
 
-/// Result of an event at an endpoint that concerns the connection as a whole.
+/// Result of an event at an endpoint that affects the connection as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     None,
-    /// The receiver has all of the next message of a stream.
+    /// Next message of a stream received completely.
     MessageComplete,
-    /// The sender has received its first SYN-ACK.
+    /// First SYN-ACK received by the sender.
     Established,
-    /// The sender has closed.
+    /// Sender closed.
     SenderClosed,
-    /// The receiver has finished; it keeps its slot until the sender has closed.
+    /// Receiver finished; its slot stays in use until the sender has closed.
     ReceiverFinished,
 }
 
@@ -96,17 +96,18 @@ pub(super) struct Connections {
     receiving: Vec<Receiving>,
     sending: Vec<Sending>,
     pub pending: Pending,
-    /// By host, the latest timestamp of the SYNs of connections for one flow.
+    /// Latest timestamp of the SYNs of single-flow connections, by host.
     syn_stamps: BTreeMap<u32, u32>,
     /// SACK blocks of packets in flight.
     pub pool: SackPool,
     free: Vec<u32>,
-    /// Closed slots and when they become free: at the start of a [window](super::calendar::window_ps), so that a packet
-    /// of the closed connection that is forwarded before sees the same hosts.
+    /// Closed slots with the times at which they become free. A slot becomes free at the start of a
+    /// [window](super::calendar::window_ps), so that all packets of the closed connection that are forwarded before see
+    /// the same hosts.
     freed: VecDeque<(u64, u32)>,
 }
 
-/// A new connection.
+/// Parameters of a new connection.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub src: HostId,
@@ -116,7 +117,7 @@ pub(super) struct Opened {
     pub sending: Sending,
 }
 
-/// Ensures a timer check no later than the deadline. A deadline that moves later costs nothing until the old check.
+/// Schedules a timer check no later than the deadline. Postponing a deadline costs nothing until the earlier check.
 #[inline]
 fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &mut Pending) {
     if at_ps < *armed_ps {
@@ -127,8 +128,8 @@ fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &
 }
 
 impl Receiving {
-    /// Ensures a timer check at the deadline. While the connection closes, every deadline has an event of its own,
-    /// which is a follow-up if the deadline is less than a link latency ahead.
+    /// Schedules a timer check at the deadline. While the connection closes, every deadline has its own event, a
+    /// follow-up if the deadline is less than a link latency ahead.
     #[inline]
     fn arm(&mut self, connection: u32, now_ps: u64, origin: Origin, pending: &mut Pending) {
         let deadline_ps = self.receiver.deadline_ps;
@@ -146,10 +147,11 @@ impl Receiving {
         }
     }
 
-    /// Whether the next message of a stream is complete. That of a connection for one flow is recorded here.
+    /// Returns whether the next message of a stream is complete. For a single-flow connection, records its time
+    /// instead.
     #[inline]
     fn completes_message(&mut self, now: Time) -> bool {
-        // The sender has sent data, so it is established.
+        // The sender has sent data, so the connection is established.
         let completed = self.receiver.received() >= self.message_end;
         if completed && self.single_flow {
             (self.received, self.message_end) = (now, u64::MAX);
@@ -177,22 +179,22 @@ impl Pending {
 }
 
 impl Connections {
-    /// No connections, on links with a latency of at least `latency_ps`.
+    /// Creates an empty set of connections, on links with a latency of at least `latency_ps`.
     pub fn new(latency_ps: u64) -> Self {
         Self { pending: Pending { latency_ps, ..Pending::default() }, ..Self::default() }
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     fn count(&self) -> u32 {
         self.peers.len() as u32
     }
 
-    /// Number of slots in use.
+    /// Returns the number of slots in use.
     pub fn used_count(&self) -> usize {
         self.peers.len() - self.free.len() - self.freed.len()
     }
 
-    /// Takes a free slot; returns it and the generation of the next connection in it.
+    /// Allocates a free slot; returns it and the generation of the next connection in it.
     pub fn slot(&mut self, now_ps: u64) -> (u32, u16) {
         while let Some(&(from_ps, index)) = self.freed.front()
             && from_ps <= now_ps
@@ -217,7 +219,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection in a slot, which is free from `from_ps` on.
+    /// Closes the connection in a slot, which becomes free at `from_ps`.
     pub fn release(&mut self, index: u32, from_ps: u64) {
         let (receiving, sending) = (&mut self.receiving[index as usize], &mut self.sending[index as usize]);
         receiving.generation = receiving.generation.wrapping_add(1);
@@ -227,23 +229,23 @@ impl Connections {
         self.freed.push_back((from_ps, index));
     }
 
-    /// Whether that connection is still open.
+    /// Returns whether the connection of this generation is still open.
     fn is_open(&self, connection: u32, generation: u16) -> bool {
         self.receiving[connection as usize].generation == generation
     }
 
-    /// Whether the connection of a packet is still open.
+    /// Returns whether the connection of a packet is still open.
     pub fn accepts(&self, packet: &Wire) -> bool {
         self.is_open(packet.connection, packet.generation)
     }
 
-    /// Sending host of a connection.
+    /// Returns the sending host of a connection.
     pub fn src(&self, index: u32) -> HostId {
         self.peers[index as usize].src
     }
 
-    /// Source host of `packet` and hash of its direction. If the connection has closed, they may be those of the next
-    /// one in its slot.
+    /// Returns the source host of `packet` and the hash of its direction. If the connection has closed, both may be
+    /// those of the next connection in its slot.
     #[inline]
     pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
         let Peers { src, dst, hash } = self.peers[packet.connection as usize];
@@ -253,7 +255,7 @@ impl Connections {
         }
     }
 
-    /// Receiving endpoint of a connection.
+    /// Returns the receiving endpoint of a connection.
     pub fn receiving(&self, index: u32) -> &Receiving {
         &self.receiving[index as usize]
     }
@@ -264,7 +266,7 @@ impl Connections {
         &mut self.receiving[index as usize]
     }
 
-    /// Sending endpoint of a connection.
+    /// Returns the sending endpoint of a connection.
     pub fn sending(&self, index: u32) -> &Sending {
         &self.sending[index as usize]
     }
@@ -275,18 +277,18 @@ impl Connections {
         &mut self.sending[index as usize]
     }
 
-    /// Both endpoints of every slot.
+    /// Returns both endpoints of every slot.
     pub fn iter(&self) -> impl Iterator<Item = (&Receiving, &Sending)> {
         self.receiving.iter().zip(&self.sending)
     }
 
-    /// Ensures a timer check of the sender after a change.
+    /// Schedules a timer check of the sender after a change.
     #[inline]
     pub fn arm_sender(&mut self, index: u32) {
         self.sending[index as usize].arm(index, &mut self.pending);
     }
 
-    /// Has the sender send `delay` after `now` what the application has written.
+    /// Schedules the sender to send written data `delay` after `now`.
     pub fn pump_later(&mut self, now: Time, delay: Time, origin: Origin, connection: u32) {
         let user = (connection, self.receiving[connection as usize].generation);
         self.pending.add_follow_up(FollowUp::new(((now + delay).ps(), now.ps()), origin, FollowUpKind::Pump, user));
@@ -310,8 +312,8 @@ impl Connections {
         (receiving.port, if receiving.receiver.is_finished() { Outcome::ReceiverFinished } else { Outcome::None })
     }
 
-    /// Handles a follow-up; the sender's NIC has room for `room_bytes`. Packets go to `out` and through the returned
-    /// port; `None` if it was obsolete.
+    /// Processes a follow-up; the sender's NIC has room for `room_bytes`. Packets go to `out` and through the returned
+    /// port; returns `None` for an obsolete follow-up.
     pub fn on_follow_up(
         &mut self,
         config: &TcpConfig,
@@ -346,7 +348,8 @@ impl Connections {
         }
     }
 
-    /// Delivers a TCP packet. Answers go to `out` and through the returned port; `None` if the connection has closed.
+    /// Delivers a TCP packet. Answers go to `out` and through the returned port; returns `None` if the connection has
+    /// closed.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -383,8 +386,7 @@ impl Connections {
         Some((sending.port, Outcome::None))
     }
 
-    /// As [`deliver`](Self::deliver), for a packet that opens or closes a connection. It completes no message of a
-    /// stream.
+    /// Delivers a packet that opens or closes a connection. Such a packet completes no message of a stream.
     #[inline(never)]
     fn deliver_rare(
         &mut self,
@@ -410,12 +412,12 @@ impl Connections {
                 let completed = receiving.completes_message(now);
                 debug_assert!(!completed, "an empty message is complete once the sender is established");
                 if receiving.receiver.is_finished() && !was_finished {
-                    // No more timer checks for its FIN, even while it keeps the slot.
+                    // Disables timer checks of the FIN, even while the receiver keeps the slot.
                     (outcome, receiving.armed_ps) = (Outcome::ReceiverFinished, NEVER);
                 }
             } else if receiving.receiver.on_syn(config, now.ps(), &packet, out) {
                 if receiving.single_flow {
-                    // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
+                    // ns-3: a listener keeps the latest timestamp of all SYNs, and each forked socket starts with it.
                     let latest = self.syn_stamps.entry(packet.dst).or_default();
                     *latest = (*latest).max(packet.stamp());
                     receiving.receiver.echo = *latest;

@@ -1,36 +1,37 @@
 //! Event keys: the order of events at one instant.
 //!
 //! As in any event-driven simulator, simultaneous events take place in the order in which they were scheduled. Results
-//! depend on that order: a saturated network has many ties, and they decide which packets are lost.
+//! depend on that order: a saturated network has many ties, and ties decide which packets are lost.
 
 use std::cmp::Reverse;
 
-/// The event that takes place now.
+/// Time and tie-break of the current event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventTime {
     pub now_ps: u64,
-    /// When it was scheduled: of two simultaneous events, the one scheduled first takes place first.
+    /// Time at which the event was scheduled: of two simultaneous events, the one scheduled first takes place first.
     pub scheduled_ps: u64,
     /// Sequence number among the events at `now_ps`.
     pub sequence: u32,
 }
 
 /// Orders simultaneous arrivals by the start of their transmissions, then by the time at which the events that started
-/// these were scheduled, and so on. Back-to-back transmissions of equal length on several ports keep their relative
-/// order, so the comparison ends with how each port began them.
+/// these transmissions were scheduled, and so on. Back-to-back transmissions of equal length on several ports keep
+/// their relative order, so the comparison ends with the beginnings of these trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EventKey {
     /// Start of the transmission.
     start_ps: u64,
-    /// When the event that started it was scheduled. The end of a transmission is scheduled at its start.
+    /// Time at which the event that started the transmission was scheduled. The end of a transmission is scheduled at
+    /// its start.
     scheduled_ps: u64,
-    /// As in [`Train`].
+    /// Start of the transmission before the train, with the sign of [`Train::since_ps`].
     since_ps: i64,
     train_scheduled_ps: u64,
     busy_period: BusyPeriod,
 }
 
-/// The event that ended a port's idle time. Later times come first, simultaneous events in their order.
+/// The event that ended a port's idle time. Later times come first; simultaneous events keep their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct BusyPeriod {
     at_ps: Reverse<u64>,
@@ -38,7 +39,7 @@ struct BusyPeriod {
 }
 
 impl EventKey {
-    /// Key of a transmission of `train` that started at `start_ps`.
+    /// Creates the key of a transmission of `train` that started at `start_ps`.
     #[inline]
     pub fn new(start_ps: u64, train: Train) -> Self {
         let Train { since_ps, scheduled_ps: train_scheduled_ps, busy_period, .. } = train;
@@ -46,29 +47,29 @@ impl EventKey {
     }
 }
 
-/// A packet train: back-to-back transmissions of equal length on a port. It determines the key of each of its arrivals
-/// and is stored apart from them, because many share one and only ties need it.
+/// A packet train: back-to-back transmissions of equal length on a port. A train determines the key of each of its
+/// arrivals and is stored separately, because many arrivals share a train and only ties need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Train {
     /// Time from the start of each transmission to that of the next; 0 if the port was idle before the train.
     sending_ps: u64,
     /// Start of the transmission before the train. Negative, so that the latest comes first, if the first transmission
-    /// of the train was scheduled before those of other ports at the same time; positive if after.
+    /// of the train was scheduled before simultaneous ones of other ports; positive if after.
     since_ps: i64,
-    /// When the start of the first transmission was scheduled.
+    /// Time at which the start of the first transmission was scheduled.
     scheduled_ps: u64,
     busy_period: BusyPeriod,
 }
 
 impl Train {
-    /// The train that ends a port's idle time at `start_ps`.
+    /// Creates the train that ends a port's idle time at `start_ps`.
     #[inline]
     pub fn idle(start_ps: u64, scheduled_ps: u64, sequence: u32) -> Self {
         let busy_period = BusyPeriod { at_ps: Reverse(start_ps), sequence };
         Self { sending_ps: 0, since_ps: -(start_ps as i64), scheduled_ps, busy_period }
     }
 
-    /// The train of a transmission after one of this train that started at `start_ps` and took `sending_ps`.
+    /// Returns the train of the transmission after one of this train that started at `start_ps` and took `sending_ps`.
     #[inline]
     pub fn followed(self, start_ps: u64, sending_ps: u64) -> Self {
         let scheduled_ps = self.scheduled_ps(start_ps);
@@ -77,15 +78,15 @@ impl Train {
         Self { sending_ps, since_ps, scheduled_ps, busy_period: self.busy_period }
     }
 
-    /// When the start of a transmission at `start_ps` was scheduled.
+    /// Returns the time at which the start of a transmission at `start_ps` was scheduled.
     #[inline]
     fn scheduled_ps(&self, start_ps: u64) -> u64 {
         if self.sending_ps == 0 { self.scheduled_ps } else { start_ps - self.sending_ps }
     }
 }
 
-/// Checks whether the timer of an endpoint has expired; its deadline may have moved. Simultaneous checks are ordered by
-/// connection, so that checks without effect cannot change the order of others.
+/// A check whether the timer of an endpoint has expired; its deadline may have moved. Simultaneous checks are ordered
+/// by connection, so that checks without effect cannot change the order of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerCheck {
     pub at_ps: u64,
@@ -99,7 +100,7 @@ pub(crate) enum End {
     Receiver,
 }
 
-/// An event scheduled less than a link latency ahead: it comes after the arrivals of its time, which were scheduled
+/// An event scheduled less than a link latency ahead. It comes after the arrivals of its time, which were scheduled
 /// earlier. Simultaneous follow-ups take place in the order in which they were scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FollowUp {
@@ -113,38 +114,39 @@ pub(crate) struct FollowUp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FollowUpKind {
-    /// The receiver repeats its FIN or aborts.
+    /// Repetition of the receiver's FIN, or its abort.
     Fin,
-    /// A SYN is answered.
+    /// Answer to a SYN.
     Accept,
-    /// The sender sends what the application has written.
+    /// Transmission of the data that the application has written.
     Pump,
 }
 
-/// What scheduled a follow-up. Of two scheduled at the same time, one from a shorter chain comes first, as arrivals come
-/// before follow-ups; then one from neither kind of event, as these come before arrivals.
+/// Origin of a follow-up. Of two follow-ups scheduled at the same time, the one with the shorter chain comes first,
+/// because arrivals come before follow-ups; then the one whose chain did not begin at an arrival, because local events
+/// come before arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin {
-    /// Length of the chain of follow-ups that led to it.
+    /// Length of the chain of follow-ups that led to this one.
     depth: u8,
-    /// The chain began at an arrival.
+    /// Whether the chain began at an arrival.
     is_arrival: bool,
     /// Sequence number of the chain.
     number: u64,
 }
 
 impl Origin {
-    /// An arrival.
+    /// The origin of events that an arrival schedules.
     pub const ARRIVAL: Self = Self { depth: 0, is_arrival: true, number: 0 };
-    /// Neither an arrival nor a follow-up.
+    /// The origin of events that neither an arrival nor a follow-up schedules.
     pub const LOCAL: Self = Self { depth: 0, is_arrival: false, number: 0 };
 
-    /// The origin of what is scheduled by a follow-up with this origin.
+    /// Returns the origin of events that a follow-up with this origin schedules.
     pub fn after(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// Numbers a new chain; keeps the number of others.
+    /// Assigns a number to a new chain; keeps the number of an existing one.
     pub fn or_numbered(self, number: u64) -> Self {
         if self.depth == 0 { Self { number, ..self } } else { self }
     }
@@ -160,7 +162,7 @@ impl FollowUp {
         Self { at_ps, scheduled_ps, origin, connection, generation, kind }
     }
 
-    /// The endpoint that handles it.
+    /// Returns the endpoint that handles the follow-up.
     pub fn end(&self) -> End {
         if self.kind == FollowUpKind::Pump { End::Sender } else { End::Receiver }
     }

@@ -1,4 +1,4 @@
-//! Flows and connections of all hosts: delivers packets, handles timers, completes flows.
+//! Flows and connections of all hosts: delivery of packets, timers, completion of flows.
 
 use super::calendar::window_ps;
 use super::endpoints::{Connections, Message, Opened, Outcome, Receiving, Sending};
@@ -27,9 +27,9 @@ pub(crate) struct Timer {
 
 #[derive(Clone, Copy, Debug)]
 enum TimerKind {
-    /// The application writes this many bytes.
+    /// Write of this many bytes by the application.
     Write(u64),
-    /// The announcement with this number was not answered in time.
+    /// Timeout of the answer to the announcement with this number.
     Unanswered(u64),
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum HostEvent {
 }
 
 impl HostEvent {
-    /// When it was scheduled; 0 if at least a link latency ago.
+    /// Returns the time at which the event was scheduled; 0 if that is at least a link latency ago.
     pub fn scheduled_ps(self) -> u64 {
         match self {
             Self::TimerCheck(_) | Self::Timer(_) => 0,
@@ -51,7 +51,7 @@ impl HostEvent {
     }
 }
 
-/// An announced burst that waits for the answer.
+/// An announced burst before the answer to its announcement.
 #[derive(Clone, Debug)]
 struct PendingBurst {
     /// Number of the announcement.
@@ -59,30 +59,30 @@ struct PendingBurst {
     bytes: u64,
     /// Time from the answer to the first byte.
     hold: Time,
-    /// The connection is opened after the answer.
+    /// Whether the connection is opened after the answer.
     opens: bool,
 }
 
-/// All hosts.
+/// Flows and connections of all hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     hashes: Hashes,
     pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
     timers: EventQueue<Timer>,
-    /// Least time from sending a packet to its arrival.
+    /// Minimum time from sending a packet to its arrival.
     latency_ps: u64,
-    /// Dropped FINs of receivers, and when their connections learn of it.
+    /// Dropped FINs of receivers, with the times at which their connections are informed.
     lost_fins: VecDeque<(u64, Wire)>,
-    /// By connection.
+    /// Announced bursts by connection.
     pending_bursts: BTreeMap<u32, PendingBurst>,
-    /// Flows that have completed and were not reported yet.
+    /// Completed flows that are not yet reported.
     pub done: Vec<Completion>,
     pub counters: Counters,
 }
 
 impl Hosts {
-    /// No connections, on links with a latency of at least `latency_ps`.
+    /// Creates hosts without connections, on links with a latency of at least `latency_ps`.
     pub fn new(latency_ps: u64, hashes: Hashes) -> Self {
         Self {
             hashes,
@@ -97,8 +97,8 @@ impl Hosts {
         }
     }
 
-    /// Starts a flow; packets go to `out` and through the returned port. `announced`: the flow is a burst, which an
-    /// idle connection announces, and the time to wait for an answer.
+    /// Starts a flow; packets go to `out` and through the returned port. `announced`: for a burst that an idle
+    /// connection announces, the announcement and the timeout of its answer.
     pub fn start(
         &mut self,
         config: &TcpConfig,
@@ -130,7 +130,7 @@ impl Hosts {
         let template = sending.sender.template;
         self.connections.receiving_mut(index).message_end = message_end;
         if let Some(burst) = self.pending_bursts.get_mut(&index) {
-            // It joins the announced burst.
+            // The flow joins the announced burst.
             burst.bytes += flow.bytes.0;
             return port;
         }
@@ -149,11 +149,11 @@ impl Hosts {
         port
     }
 
-    /// Has the application write `bytes`, `hold` after `now`.
+    /// Schedules a write of `bytes` by the application, `hold` after `now`.
     fn write_after(&mut self, config: &TcpConfig, now: Time, index: u32, hold: Time, bytes: u64) {
         let sender = &mut self.connections.sending_mut(index).sender;
         if hold > Time::ZERO {
-            // The connection must not close before.
+            // Keeps the connection from closing before the write.
             sender.closing = false;
             let (generation, kind) = (sender.template.generation, TimerKind::Write(bytes));
             let timer = Timer { connection: index, generation, kind };
@@ -222,7 +222,7 @@ impl Hosts {
         self.complete_flows(index, now);
     }
 
-    /// Handles an announcement at the receiver of the burst, or its answer at the sender.
+    /// Processes an announcement at the receiver of the burst, or its answer at the sender.
     #[cold]
     fn on_announcement(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
         if packet.flags & flag::REVERSE == 0 {
@@ -266,7 +266,7 @@ impl Hosts {
         Some(port)
     }
 
-    /// Handles a dropped packet. Its connection learns of it at the start of the next window.
+    /// Records a dropped packet. Its connection is informed at the start of the next window.
     #[cold]
     pub fn on_drop(&mut self, now: Time, packet: &Wire) {
         self.connections.pool.forget(*packet);
@@ -301,10 +301,10 @@ impl Hosts {
         self.release_if_closed(now, index);
     }
 
-    /// Frees the slot once neither endpoint needs it.
+    /// Frees the slot if neither endpoint needs it.
     #[inline]
     fn release_if_closed(&mut self, now: Time, index: u32) {
-        // The receiver first: after data its cache lines are in the cache, and the sender's are not.
+        // The receiver is checked first: after data its cache lines are in the cache, and those of the sender are not.
         if !self.connections.receiving(index).receiver.is_finished() {
             return;
         }
@@ -317,7 +317,7 @@ impl Hosts {
         }
     }
 
-    /// Whether all slots but those of streams are free, as in an idle network.
+    /// Returns whether all slots except those of streams are free, as in an idle network.
     pub fn slots_are_free(&self) -> bool {
         self.connections.used_count() == self.streams.len()
     }
@@ -353,7 +353,7 @@ impl Hosts {
         }
     }
 
-    /// Whether a timer check or follow-up was added since the last call. Data and its acknowledgements change
+    /// Returns whether a timer check or follow-up was added since the last call. Data and its acknowledgements change
     /// [`Hosts::next_at_ps`] in no other way.
     #[inline]
     pub fn take_changed(&mut self) -> bool {
@@ -365,7 +365,7 @@ impl Hosts {
         changed
     }
 
-    /// Times of the next timer and of the next follow-up.
+    /// Returns the times of the next timer and of the next follow-up.
     #[inline]
     pub fn next_at_ps(&self) -> (u64, u64) {
         let pending = &self.connections.pending;
@@ -375,7 +375,7 @@ impl Hosts {
         (check_ps.min(timer_ps), follow_up_ps)
     }
 
-    /// Removes the next event at `now`: timer checks first, then timers, then follow-ups.
+    /// Removes and returns the next event at `now`: timer checks first, then timers, then follow-ups.
     pub fn pop(&mut self, now: Time) -> Option<HostEvent> {
         let pending = &mut self.connections.pending;
         if pending.timer_checks.peek().is_some_and(|Reverse(check)| check.at_ps <= now.ps()) {
@@ -388,19 +388,19 @@ impl Hosts {
         if is_due { pending.follow_ups.pop().map(|Reverse(follow_up)| HostEvent::FollowUp(follow_up)) } else { None }
     }
 
-    /// Connection and port of the sender that an event may have send at once.
+    /// Returns connection and port of the sender if an event may make it send at once.
     pub fn sender_of(&self, event: HostEvent) -> Option<(u32, PortId)> {
         let (connection, end) = match event {
             HostEvent::TimerCheck(check) => (check.connection, check.end),
-            // Writes; sends in a follow-up.
+            // A write: the data is sent in a follow-up.
             HostEvent::Timer(_) => return None,
             HostEvent::FollowUp(follow_up) => (follow_up.connection, follow_up.end()),
         };
         (end == End::Sender).then(|| (connection, self.connections.sending(connection).port))
     }
 
-    /// Handles an event; the sender's NIC has room for `room_bytes`. Packets go to `out` and through the returned port;
-    /// `None` if it was obsolete.
+    /// Processes an event; the sender's NIC has room for `room_bytes`. Packets go to `out` and through the returned
+    /// port; returns `None` for an obsolete event.
     pub fn on_event(
         &mut self,
         config: &TcpConfig,
@@ -497,7 +497,7 @@ impl Hosts {
         Some(port)
     }
 
-    /// Moves later packets of `stream` to `band`.
+    /// Sends later packets of `stream` in `band`.
     pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
         for (key, &index) in &self.streams {
             if key.2 == (StreamKey { stream, band: 0 }) {
@@ -509,13 +509,14 @@ impl Hosts {
         }
     }
 
-    /// Flows in progress on connections for one flow, with their senders' windows.
+    /// Returns the flows in progress on single-flow connections, with their senders' windows.
     pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
         let single = self.connections.iter().filter(|(receiving, _)| receiving.single_flow);
         single.filter_map(|(_, sending)| Some((sending.messages.front()?.flow, sending.sender.window())))
     }
 
-    /// Flows in progress on connections for one flow, with the bytes that their receivers do not have in order.
+    /// Returns the flows in progress on single-flow connections, with the bytes that their receivers do not have in
+    /// order.
     pub fn remaining(&self) -> impl Iterator<Item = (FlowId, Bytes)> {
         let single = self.connections.iter().filter(|(receiving, _)| receiving.single_flow);
         single.filter_map(|(receiving, sending)| {
@@ -524,7 +525,7 @@ impl Hosts {
         })
     }
 
-    /// First port, a packet and bytes in flight of each flow with at least as many bytes to send as in flight.
+    /// Returns first port, a packet and bytes in flight of each flow with at least as many bytes to send as in flight.
     pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
         let flights = self.connections.iter().map(|(_, sending)| (sending, sending.sender.window().flight.0));
         flights
@@ -532,13 +533,13 @@ impl Hosts {
             .map(|(sending, flight)| (sending.port, &sending.sender.template, flight))
     }
 
-    /// Sending host, receiving host and window of each connection of `stream`.
+    /// Returns sending host, receiving host and window of each connection of `stream`.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         let connections = self.streams.iter().filter(move |(key, _)| key.2.stream == stream);
         connections.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections.sending(index).sender.window()))
     }
 
-    /// Totals, including open connections.
+    /// Returns the totals, including open connections.
     pub fn totals(&self) -> Counters {
         let mut totals = self.counters;
         for (_, Sending { sender, .. }) in self.connections.iter() {

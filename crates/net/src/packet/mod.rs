@@ -56,19 +56,20 @@ pub struct PacketConfig {
     pub switch_queue: QueueConfig,
     /// Buffer shared by the ports of a switch; replaces the capacity of `switch_queue`.
     pub switch_buffer: Option<SharedBuffer>,
-    /// Whether switches react to announced bursts; their queues then mark by threshold ([`Marking::Threshold`]).
+    /// Whether switches react to announced bursts; if so, their queues mark by threshold ([`Marking::Threshold`]).
     pub pcn: Option<PcnConfig>,
-    /// Choice among equal routes.
+    /// Policy for equal-cost routes.
     pub routing: Policy,
     /// Root of the random streams: hashes of [`Policy::Ecmp`], and drops and marks of [`Marking::Red`] at each port.
     pub seed: Seed,
-    /// Names of the first links. They name random streams, so that neither an idle host nor another order of links
-    /// changes these. Other links are named by their nodes.
+    /// Names of the first links. Random streams are named after links, so that neither an idle host nor another order
+    /// of links changes the streams. Other links are named after their nodes.
     pub link_names: Vec<Arc<str>>,
 }
 
 impl PacketConfig {
-    /// The network of Gao (2020), chapter 5, as ns-3 runs it with basic-sim's settings: validation/ns3/README.md.
+    /// Returns the network of Gao (2020), chapter 5, as ns-3 simulates it with basic-sim's settings:
+    /// validation/ns3/README.md.
     pub fn basic_sim(star: &Star) -> Self {
         Self {
             tcp: TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay),
@@ -83,16 +84,16 @@ impl PacketConfig {
     }
 }
 
-/// Names of links that do not depend on the other links.
+/// Generator of link names that do not depend on the other links.
 struct LinkNames<'a> {
     graph: &'a Graph,
     given: &'a [Arc<str>],
-    /// Number of links with each name.
+    /// Number of links per name.
     counts: BTreeMap<String, u32>,
 }
 
 impl LinkNames<'_> {
-    /// Name of link `index`, to be called in order. Parallel cables between two nodes are numbered.
+    /// Returns the name of link `index`; called in order. Parallel cables between two nodes are numbered.
     fn next(&mut self, index: usize) -> String {
         let node = |node: NodeId| match self.graph.switch(node) {
             Some(switch) => format!("switch{switch}"),
@@ -118,24 +119,24 @@ pub struct PacketEngine {
     routes: Routes,
     ports: Vec<Port>,
     calendar: Calendar,
-    /// Neither `buffers` nor `pcn`: the state of a port depends on its own packets only.
+    /// Whether the state of a port depends on its own packets only: true without `buffers` and `pcn`.
     ports_are_independent: bool,
-    /// Hosts' ports are [NICs](Port::into_nic) that stop their senders.
+    /// Whether hosts' ports are [NICs](Port::into_nic) that stop their senders.
     has_nic_backpressure: bool,
     buffers: Option<Box<SharedBuffers>>,
     pcn: Option<Box<pcn::Switches>>,
     hosts: Hosts,
     flow_starts: EventQueue<(FlowId, Flow)>,
-    /// Time of the next event other than an arrival, and whether it comes after the arrivals of that time.
+    /// Time of the next event other than an arrival, and whether that event comes after the arrivals of its time.
     host_event_ps: u64,
     host_event_is_follow_up: bool,
-    /// When the current event was scheduled, and its sequence number: see [`EventTime`].
+    /// Time at which the current event was scheduled, and its sequence number: see [`EventTime`].
     scheduled_ps: u64,
     sequence: u32,
     started_count: u64,
     out: Vec<Wire>,
     counters: Counters,
-    /// Number of events between pauses, and at the next pause.
+    /// Number of events between pauses, and the event count of the next pause.
     pause_every: u64,
     pause_at: u64,
     injected: Volume,
@@ -144,7 +145,7 @@ pub struct PacketEngine {
     completed_count: u64,
 }
 
-/// Packets and their bytes on the wire; bytes in debug builds only.
+/// Number of packets and their bytes on the wire; bytes in debug builds only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Volume {
     packets: u64,
@@ -162,7 +163,7 @@ impl Volume {
 }
 
 impl PacketEngine {
-    /// An idle network at time zero.
+    /// Creates an idle network at time zero.
     ///
     /// # Errors
     /// [`RouteError`] if the graph does not connect its hosts.
@@ -231,7 +232,7 @@ impl PacketEngine {
         })
     }
 
-    /// Starts `flow` at `at`, now or later. So a replay of many flows needs no [`Network::advance`] per flow.
+    /// Starts `flow` at `at`, now or later. A replay of many flows thus needs no [`Network::advance`] per flow.
     ///
     /// # Panics
     /// If `at` lies before [`Network::now`].
@@ -243,14 +244,14 @@ impl PacketEngine {
         id
     }
 
-    /// Has [`Network::advance`] return early after every `events` events, between two instants and with nothing
-    /// complete, so that a caller can check for cancellation. Results do not change.
+    /// Makes [`Network::advance`] return early after every `events` events, between two instants and without a
+    /// completion, so that a caller can check for cancellation. Results do not change.
     pub fn pause_every(&mut self, events: u64) {
         self.pause_every = events;
         self.pause_at = self.counters.events.saturating_add(events);
     }
 
-    /// Totals so far.
+    /// Returns the totals so far.
     pub fn counters(&self) -> Counters {
         let hosts = self.hosts.totals();
         let marks = self.ports.iter().map(Port::marks).sum();
@@ -263,7 +264,7 @@ impl PacketEngine {
         }
     }
 
-    /// Totals of one port so far.
+    /// Returns the totals of one port so far.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
         let now_ps = self.now.ps();
         let port = &mut self.ports[port.0 as usize];
@@ -271,7 +272,7 @@ impl PacketEngine {
         port.counters(now_ps)
     }
 
-    /// State of `port` before the events of this instant. Has no effect on the simulation.
+    /// Returns the state of `port` before the events of this instant. Has no effect on the simulation.
     pub fn port_state(&mut self, port: PortId) -> PortState {
         let now_ps = self.now.ps();
         let state = self.ports[port.0 as usize].state(now_ps, &mut self.calendar);
@@ -280,12 +281,12 @@ impl PacketEngine {
         PortState { long_flows, long_flight: Bytes(flight), ..state }
     }
 
-    /// Whether the path of a packet that leaves its host by port `first` contains `port`.
+    /// Returns whether the path of a packet that leaves its host by port `first` contains `port`.
     fn crosses(&self, port: PortId, first: PortId, packet: &Wire) -> bool {
         self.path(first, packet).any(|at| at == port)
     }
 
-    /// Ports on the path of a packet that leaves its host by port `first`.
+    /// Returns the ports on the path of a packet that leaves its host by port `first`.
     fn path(&self, first: PortId, packet: &Wire) -> impl Iterator<Item = PortId> {
         std::iter::successors(Some(first), move |at| {
             let node = self.link_ends[at.0 as usize];
@@ -293,36 +294,37 @@ impl PacketEngine {
         })
     }
 
-    /// Egress port of switch `node` for `packet`. All packets of one direction of a connection take the same path.
+    /// Returns the egress port of switch `node` for `packet`. All packets of one direction of a connection take the
+    /// same path.
     #[inline]
     fn port_of(&self, node: NodeId, packet: &Wire) -> PortId {
         let flow = || self.hosts.connections.source_and_hash(packet);
         self.routes.next(node.0 - self.host_count, packet.dst, flow)
     }
 
-    /// Queue length from which `port` marks now; `None` if it does not mark by threshold.
+    /// Returns the current marking threshold of `port`, in packets; `None` if the port does not mark by threshold.
     pub fn threshold(&self, port: PortId) -> Option<u32> {
         let initial = self.config.switch_queue.marking.threshold();
         self.pcn.as_ref().map(|switches| switches.threshold(port, self.now.ps())).or(initial)
     }
 
-    /// Flows in progress on connections for one flow, in no particular order, with their senders' windows.
+    /// Returns the flows in progress on single-flow connections, in no particular order, with their senders' windows.
     pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
         self.hosts.flow_windows()
     }
 
-    /// Sending host, receiving host and sender's window of each connection of `stream`.
+    /// Returns the sending host, receiving host and sender's window of each connection of `stream`.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         self.hosts.stream_windows(stream)
     }
 
-    /// Whether no event is pending.
+    /// Returns whether no event is pending.
     pub fn is_idle(&self) -> bool {
         self.calendar.next_ps().min(self.host_event_ps) == u64::MAX
     }
 
-    /// Whether every packet sent (in debug builds, every byte) has been delivered or dropped, or is in a port or on a
-    /// link.
+    /// Returns whether every packet sent (in debug builds, every byte) has been delivered or dropped, or is in a port
+    /// or on a link.
     pub fn conserves_packets(&self) -> bool {
         let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
@@ -331,7 +333,7 @@ impl PacketEngine {
             && self.injected.bytes == self.delivered.bytes + self.dropped.bytes + bytes
     }
 
-    /// Invariants between events; checked in debug builds.
+    /// Checks invariants between events, in debug builds.
     fn check(&self) {
         assert!(self.conserves_packets(), "bytes in = bytes delivered + dropped + held");
         let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.ports));
@@ -367,7 +369,8 @@ impl PacketEngine {
         self.host_event_is_follow_up = follow_up_ps < early_ps;
     }
 
-    /// Sets the time. What the caller does at an instant before its events counts as scheduled earlier than these.
+    /// Sets the time. Actions of the caller at an instant before its events count as scheduled earlier than these
+    /// events.
     #[inline]
     fn advance_clock(&mut self, now_ps: u64) {
         debug_assert!(now_ps >= self.now.ps(), "time never goes back");
@@ -409,7 +412,7 @@ impl PacketEngine {
         }
     }
 
-    /// [`send`](Self::send) where ports share buffers or react to announced bursts.
+    /// Does the same as [`send`](Self::send) if ports share buffers or react to announced bursts.
     #[inline(never)]
     fn send_dependent(&mut self, id: PortId, at: EventTime, packet: Wire) -> Verdict {
         let Self { ports, calendar, .. } = self;
@@ -422,7 +425,7 @@ impl PacketEngine {
         }
     }
 
-    /// Time of the next event, and whether it is other than an arrival.
+    /// Returns the time of the next event, and whether that event is not an arrival.
     #[inline(always)]
     fn next_event(&self) -> (u64, bool) {
         let link_ps = self.calendar.next_ps();
@@ -481,13 +484,13 @@ impl PacketEngine {
         self.out = out;
         match port {
             Some(port) => self.flush(port),
-            // Timer checks without effect are an implementation detail and not counted.
+            // Timer checks without effect are an implementation detail and are not counted.
             None => self.counters.events -= 1,
         }
         self.refresh_host_event();
     }
 
-    /// Runs to `until` or to the end of an instant with a completion; returns `true` for a pause before that.
+    /// Runs until `until`, or to the end of an instant with a completion; returns `true` for a pause before that.
     fn run_until(&mut self, until: Time) -> bool {
         let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
         loop {
@@ -530,8 +533,8 @@ impl Network for PacketEngine {
         id
     }
 
-    /// Events at `until` itself are left to the next call: flows that the caller starts at that time come first,
-    /// because they were scheduled before any packet that arrives then.
+    /// Leaves events at `until` itself to the next call: flows that the caller starts at that time come first, because
+    /// they were scheduled before any packet that arrives then.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let paused = self.run_until(until);
         if self.hosts.done.is_empty() && !paused {
@@ -544,7 +547,7 @@ impl Network for PacketEngine {
         }
     }
 
-    /// Data that has arrived out of order does not count as received.
+    /// Excludes data received out of order from the received bytes.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         self.hosts.remaining().collect()
     }
@@ -555,7 +558,7 @@ impl Network for PacketEngine {
 }
 
 impl ForkNetwork for PacketEngine {
-    /// The copy does not pause.
+    /// Returns a copy that does not pause.
     fn fork(&self) -> Box<dyn ForkNetwork> {
         Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() })
     }

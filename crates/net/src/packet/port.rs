@@ -1,13 +1,13 @@
 //! An egress port and its link: qdisc, device queue of one packet, serialisation, propagation.
 //!
-//! A port has no events of its own. Nothing but an arrival can change what it does, so its departures are computed when
-//! they are next needed ([`Port::catch_up`]): at an arrival, and when a bucket of the [`Calendar`] begins. The only
-//! event per packet and hop is the arrival at the far end.
+//! A port has no events of its own. Only arrivals can change its behaviour, so its departures are computed when they
+//! are next needed ([`Port::catch_up`]): at an arrival, and when a bucket of the [`Calendar`] begins. The only event
+//! per packet and hop is the arrival at the far end.
 //!
-//! A port keeps what determines the order of its packets among simultaneous ones: see [`event_key`](super::event_key).
+//! A port stores the information that orders its packets among simultaneous ones: see [`event_key`](super::event_key).
 //!
 //! The device holds one packet besides the one in transmission, as a NIC does (in ns-3: a drop-tail queue of one packet
-//! under a qdisc). So a packet of a high band waits for up to two packets of a lower band.
+//! under a qdisc). A packet of a high band therefore waits for up to two packets of a lower band.
 
 use super::calendar::{Calendar, CalendarPort};
 use super::event_key::{EventTime, Train};
@@ -22,19 +22,19 @@ use crate::units::Time;
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// When the packet in transmission left the device queue, which is the start of its transmission. The qdisc hands
-    /// out the next packet *after* that instant, or once a packet has been offered to it: the first arrival at the end
-    /// of a transmission finds the queue unchanged.
+    /// Time at which the packet in transmission left the device queue, that is, the start of its transmission. The
+    /// qdisc dequeues the next packet *after* that instant, or once a packet has been offered to it: the first arrival
+    /// at the end of a transmission finds the queue unchanged.
     taken_at_ps: u64,
-    /// Its index.
+    /// Index of the port and its link.
     link: u32,
-    /// A packet is in transmission, until `busy_until_ps`.
+    /// Whether a packet is in transmission, until `busy_until_ps`.
     busy: bool,
-    /// That packet found the port idle, so the device has room at once.
+    /// Whether the packet in transmission found the port idle, so that the device has room at once.
     fresh: bool,
-    /// `device` holds a packet.
+    /// Whether `device` holds a packet.
     loaded: bool,
-    /// The calendar will advance it.
+    /// Whether the calendar will advance the port.
     in_calendar: bool,
     qdisc: Qdisc,
     timing: Timing,
@@ -47,12 +47,12 @@ pub(crate) struct Port {
     bytes: u64,
     /// Index of the train of the packet in transmission.
     train: u32,
-    /// Most bytes of a connection in a [NIC](Port::into_nic); 0 for other ports.
+    /// Maximum bytes of a connection in a [NIC](Port::into_nic); 0 for other ports.
     nic_limit_bytes: u64,
 }
 
 impl Port {
-    /// An idle port with an empty queue.
+    /// Creates an idle port with an empty queue.
     pub fn new(link: u32, delay: Time, serialization: Serialization, qdisc: Qdisc) -> Self {
         Self {
             link,
@@ -74,8 +74,8 @@ impl Port {
         }
     }
 
-    /// The port as a host's NIC, which drops nothing: a connection with at least `bytes` in it waits until its next
-    /// acknowledgement. The sender [counts](Calendar::enter_nic) each packet first.
+    /// Converts the port to a host's NIC, which drops nothing: a connection with at least `bytes` in it waits until its
+    /// next acknowledgement. The sender [counts](Calendar::enter_nic) each packet first.
     ///
     /// Linux does the same (TCP small queues, Dumazet 2012), but wakes the sender when a transmission ends.
     pub fn into_nic(mut self, bytes: u64) -> Self {
@@ -84,7 +84,7 @@ impl Port {
         self
     }
 
-    /// Bytes that a connection may still enqueue in a NIC; its last packet may exceed them.
+    /// Returns the bytes that a connection may still enqueue in a NIC; its last packet may exceed them.
     #[inline]
     pub fn room_bytes(&mut self, (now_ps, scheduled_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
         if self.nic_limit_bytes == 0 {
@@ -94,7 +94,7 @@ impl Port {
         self.nic_limit_bytes.saturating_sub(calendar.nic_bytes(connection))
     }
 
-    /// Sends a packet, or queues it, or drops it.
+    /// Transmits, queues or drops a packet.
     #[inline]
     pub fn send(&mut self, at: EventTime, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
         self.catch_up(at.now_ps, at.scheduled_ps, calendar);
@@ -135,7 +135,7 @@ impl Port {
         verdict
     }
 
-    /// Has the calendar advance the port, because packets wait.
+    /// Schedules the port in the calendar, because packets wait.
     #[inline]
     fn enter_calendar(&mut self, calendar: &mut Calendar) {
         if !self.in_calendar {
@@ -174,7 +174,7 @@ impl Port {
         self.device = packet;
     }
 
-    /// A transmission starts when the current one ends: in the same train if that takes as long as the one before.
+    /// Starts the next transmission at the end of the current one, in the same train if both take equally long.
     #[inline]
     fn extend_train(&mut self, calendar: &mut Calendar) {
         self.fresh = false;
@@ -201,7 +201,7 @@ impl Port {
         calendar.push(self.busy_until_ps, self.link, self.train, packet);
     }
 
-    /// Totals up to `now_ps`, the time of the last [`Port::catch_up`].
+    /// Returns the totals up to `now_ps`, the time of the last [`Port::catch_up`].
     pub fn counters(&self, now_ps: u64) -> PortCounters {
         let (queue_packets_max, queue_bytes_max) = self.qdisc.longest();
         PortCounters {
@@ -215,23 +215,23 @@ impl Port {
         }
     }
 
-    /// Number of marked packets.
+    /// Returns the number of marked packets.
     pub fn marks(&self) -> u64 {
         self.qdisc.marks()
     }
 
-    /// Time spent on transmissions up to `now_ps`, including part of the current one.
+    /// Returns the time spent on transmissions up to `now_ps`, including part of the current one.
     fn busy_by(&self, now_ps: u64) -> Time {
         let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
         Time::from_ps(self.busy_until_ps - self.idle_ps - unsent_ps)
     }
 
-    /// Packets and bytes in the qdisc as of the last [`Port::catch_up`].
+    /// Returns packets and bytes in the qdisc as of the last [`Port::catch_up`].
     pub fn waiting(&self) -> (u32, u64) {
         (self.qdisc.packets(), self.qdisc.bytes())
     }
 
-    /// Whether the qdisc has room for a packet of `wire_bytes`.
+    /// Returns whether the qdisc has room for a packet of `wire_bytes`.
     pub fn has_room(&self, wire_bytes: u16) -> bool {
         self.qdisc.has_room(wire_bytes)
     }
@@ -246,8 +246,8 @@ impl Port {
         self.qdisc.set_threshold(packets);
     }
 
-    /// State at `now_ps`, before the events of that instant. Has no effect on the simulation: later events catch up to
-    /// this time anyway.
+    /// Returns the state at `now_ps`, before the events of that instant. Has no effect on the simulation: later events
+    /// catch up to this time anyway.
     pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {
         self.catch_up(now_ps, 0, calendar);
         PortState {
@@ -260,7 +260,7 @@ impl Port {
         }
     }
 
-    /// Packets and bytes in the port, except for the packet in transmission, which is in the calendar.
+    /// Returns packets and bytes in the port, except for the packet in transmission, which is in the calendar.
     pub fn held(&self) -> (u64, u64) {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };

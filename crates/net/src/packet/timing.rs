@@ -10,13 +10,13 @@ use std::sync::Arc;
 pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
-    /// A table for packets of `bytes` on the wire.
+    /// Creates the table for packets of `bytes` on the wire.
     pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // Lesser numbers stand for the least. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            // Smaller packets take the minimum length. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
             let count = Bytes(u64::from(count.max(*bytes.start())));
             match follow {
-                // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
+                // No link exceeds its rate. The rate is lower by under a picosecond per packet, and exact at Ethernet
                 // rates, where a byte takes whole picoseconds.
                 Follow::Standards => rate.transmit(count).ps(),
                 // ns-3's clock has whole nanoseconds.
@@ -27,22 +27,22 @@ impl Serialization {
         Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
 
-    /// Whether both are the same table.
+    /// Returns whether both are the same table.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// By number of bytes.
+    /// Returns the times by number of bytes.
     pub fn times(&self) -> &[u64] {
         &self.0
     }
 
-    /// Shortest time.
+    /// Returns the shortest time.
     fn least(&self) -> u64 {
         self.0[0]
     }
 
-    /// Longest time.
+    /// Returns the longest time.
     fn most(&self) -> u64 {
         self.0[self.0.len() - 1]
     }
@@ -56,17 +56,17 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Least time from the event that sends a packet to its arrival at the far end.
+    /// Returns the minimum time from the event that sends a packet to its arrival at the far end.
     pub fn latency_ps(&self) -> u64 {
         self.delay_ps + self.serialization.least()
     }
 
-    /// Upper bound of the time from then to the arrival, for the packet in the device.
+    /// Returns an upper bound of the time from sending to arrival, for the packet in the device.
     pub fn latency_max_ps(&self) -> u64 {
         self.delay_ps.saturating_add(2 * self.serialization.most())
     }
 
-    /// Serialization time of the longest packet.
+    /// Returns the serialization time of the longest packet.
     pub fn serialization_max_ps(&self) -> u64 {
         self.serialization.most()
     }

@@ -1,6 +1,6 @@
 //! The representation of a packet. It is small because it is copied once or twice per hop.
 
-/// A packet: 24 bytes, by value. Values in several fields have methods; the fields are public for `..packet`.
+/// A packet: 24 bytes, passed by value. Values that share a field have methods; fields are public for `..packet`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     /// Slot of the connection.
@@ -8,14 +8,14 @@ pub(crate) struct Wire {
     /// Destination host.
     pub dst: u32,
     pub number_low: u32,
-    /// See [`Wire::stamp`]; with SACK blocks, their index in the [`SackPool`], which also has the timestamp.
+    /// Timestamp, see [`Wire::stamp`]; with SACK blocks, their index in the [`SackPool`], which also has the timestamp.
     pub stamp: u32,
     pub number_high: u16,
-    /// Generation of the slot, which identifies late packets of a closed connection.
+    /// Generation of the slot, which distinguishes the packets of closed connections.
     pub generation: u16,
     /// Bytes on the wire, headers and framing included.
     pub wire_bytes: u16,
-    /// See [`flag`].
+    /// Bits of [`flag`].
     pub flags: u8,
     /// Band in every qdisc on the path, [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
     pub band: u8,
@@ -25,10 +25,10 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
-    /// Bits of a number: like TCP's 32, enough to identify one nearby.
+    /// Number of bits of a number: like TCP's 32, enough to identify the nearest match.
     const NUMBER_BITS: u32 = 48;
 
-    /// Placeholder in empty fields.
+    /// Value of empty fields.
     pub const NOTHING: Self = Self {
         connection: 0,
         dst: 0,
@@ -41,15 +41,15 @@ impl Wire {
         band: 0,
     };
 
-    /// Data: stream offset of the first payload byte. Acknowledgement: next byte expected. SYN-ACK: its own timestamp.
-    /// Announcement of a burst and its answer: its number, and in the low eight bits the type-of-service field. All
-    /// modulo 2^48.
+    /// Returns the number of the packet, modulo 2^48. Data: stream offset of the first payload byte. Acknowledgement:
+    /// next byte expected. SYN-ACK: its own timestamp. Announcement of a burst and its answer: number of the
+    /// announcement, and in the low eight bits the type-of-service field.
     #[inline]
     pub fn number(&self) -> u64 {
         u64::from(self.number_high) << u32::BITS | u64::from(self.number_low)
     }
 
-    /// The number, if it is less than 2^47 from `near`.
+    /// Returns the full number, provided that it differs from `near` by less than 2^47.
     #[inline]
     pub fn number_near(&self, near: u64) -> u64 {
         let unused = u64::BITS - Self::NUMBER_BITS;
@@ -57,21 +57,21 @@ impl Wire {
         near.wrapping_add_signed(ahead)
     }
 
-    /// The same with this number.
+    /// Returns the packet with number `number`.
     #[inline]
     pub fn numbered(self, number: u64) -> Self {
         Self { number_low: number as u32, number_high: (number >> u32::BITS) as u16, ..self }
     }
 
-    /// Data: timestamp (RFC 7323 TSval). Acknowledgement: its echo (TSecr), once its SACK blocks are
-    /// [detached](SackPool::detach).
+    /// Returns the timestamp (RFC 7323 TSval) of data, or the echo (TSecr) of an acknowledgement whose SACK blocks have
+    /// been [detached](SackPool::detach).
     #[inline]
     pub fn stamp(&self) -> u32 {
         debug_assert!(self.band & Self::HAS_SACK == 0, "the pool has it");
         self.stamp
     }
 
-    /// The same with this timestamp.
+    /// Returns the packet with timestamp `stamp`.
     #[inline]
     pub fn stamped(self, stamp: u32) -> Self {
         Self { stamp, ..self }
@@ -82,39 +82,39 @@ impl Wire {
         self.band & Self::BAND
     }
 
-    /// The same in this band.
+    /// Returns the packet in band `band`.
     #[inline]
     pub fn in_band(self, band: u8) -> Self {
         Self { band: self.band & !Self::BAND | band, ..self }
     }
 
-    /// Whether it carries data.
+    /// Returns whether the packet carries data.
     #[inline]
     pub fn has_payload(&self) -> bool {
         self.band & Self::HAS_PAYLOAD != 0
     }
 
-    /// Bytes of payload, given the length of the headers.
+    /// Returns the bytes of payload, given the length of the headers.
     #[inline]
     pub fn payload_bytes(&self, header_bytes: u16) -> u16 {
         if self.has_payload() { self.wire_bytes - header_bytes } else { 0 }
     }
 
-    /// The packet, which has headers alone, with this payload.
+    /// Returns the packet, which has only headers, with `payload_bytes` of payload.
     #[inline]
     pub fn carrying(self, payload_bytes: u16) -> Self {
         let has_payload = if payload_bytes > 0 { Self::HAS_PAYLOAD } else { 0 };
         Self { wire_bytes: self.wire_bytes + payload_bytes, band: self.band | has_payload, ..self }
     }
 
-    /// Whether it is data or acknowledges data, and neither opens nor closes a connection. Handshake and close end with
-    /// a packet without payload.
+    /// Returns whether the packet is data or acknowledges data, and neither opens nor closes a connection. Handshake
+    /// and close end with a packet without payload.
     #[inline]
     pub fn is_data_or_ack(&self) -> bool {
         self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
     }
 
-    /// Whether it is the FIN of a receiver, of whose loss the connection is informed.
+    /// Returns whether the packet is the FIN of a receiver, whose connection is informed of its loss.
     #[inline]
     pub fn is_receiver_fin(&self) -> bool {
         let fin = flag::REVERSE | flag::FIN;
@@ -124,21 +124,21 @@ impl Wire {
 
 /// Bits of [`Wire::flags`].
 pub(crate) mod flag {
-    /// From the receiver of the data to its sender.
+    /// Travels from the receiver of the data to its sender.
     pub const REVERSE: u8 = 1;
     /// Opens the connection.
     pub const SYN: u8 = 2;
-    /// No more data after this.
+    /// Ends the stream.
     pub const FIN: u8 = 4;
     /// ECN-capable transport (RFC 3168).
     pub const ECT: u8 = 8;
     /// Congestion experienced (RFC 3168).
     pub const CE: u8 = 16;
-    /// The receiver's echo of CE (RFC 3168); on a SYN: will use ECN.
+    /// The receiver's echo of CE (RFC 3168); on a SYN: ECN support.
     pub const ECE: u8 = 32;
-    /// The sender's answer to ECE: window reduced (RFC 3168); on a SYN: will use ECN.
+    /// The sender's answer to ECE: window reduced (RFC 3168); on a SYN: ECN support.
     pub const CWR: u8 = 64;
-    /// An announcement of a burst, or with [`REVERSE`] its answer: see [`super::super::pcn`]. No TCP in it.
+    /// An announcement of a burst, or with [`REVERSE`] its answer: see [`super::super::pcn`]. Not a TCP packet.
     pub const PCN: u8 = 128;
 }
 
@@ -162,11 +162,11 @@ struct Entry {
     stamp: u32,
 }
 
-/// Most blocks in one acknowledgement beside the timestamp option: (40 - 10 - 2) / 8.
+/// Maximum number of blocks in one acknowledgement next to the timestamp option: (40 - 10 - 2) / 8.
 pub(crate) const SACK_BLOCKS: usize = 3;
 
 impl SackPool {
-    /// The packet with the first [`SACK_BLOCKS`] of `blocks`, which are kept until [`SackPool::detach`].
+    /// Returns the packet with the first [`SACK_BLOCKS`] of `blocks`, which are stored until [`SackPool::detach`].
     pub fn attach(&mut self, packet: Wire, blocks: &[Block]) -> Wire {
         if blocks.is_empty() {
             return packet;
@@ -187,7 +187,7 @@ impl SackPool {
         Wire { stamp: place, band: packet.band | Wire::HAS_SACK, ..packet }
     }
 
-    /// Takes the blocks from a packet, and frees their place.
+    /// Removes the blocks from a packet, and frees their entry.
     #[inline]
     pub fn detach(&mut self, packet: &mut Wire) -> Blocks {
         if packet.band & Wire::HAS_SACK == 0 {

@@ -1,23 +1,24 @@
 //! Deficit round robin: Shreedhar & Varghese 1995, one queue per band.
 
-/// The bands' deficits, and whose turn it is.
+/// The deficits of the bands, and the band whose turn it is.
 #[derive(Clone, Debug)]
 pub(super) struct Drr {
     quanta: Vec<u32>,
     deficits: Vec<u32>,
     turn: usize,
-    /// The band whose turn it is has not received its quantum yet.
+    /// Whether the band whose turn it is has not yet received its quantum.
     fresh: bool,
 }
 
 impl Drr {
-    /// Each band may send its weight in full packets of `packet_bytes` per round.
+    /// Creates the state: each band may send its weight in full packets of `packet_bytes` per round.
     pub fn new(weights: &[u16], packet_bytes: u16) -> Self {
         let quanta: Vec<_> = weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
         Self { deficits: vec![0; quanta.len()], quanta, turn: 0, fresh: true }
     }
 
-    /// The next band to send; `head_bytes` is the length of the first packet of a band. At least one band has a packet.
+    /// Returns the next band to send; `head_bytes` is the length of the first packet of a band. At least one band has a
+    /// packet.
     #[inline]
     pub fn next(&mut self, head_bytes: impl Fn(usize) -> Option<u32>) -> usize {
         let Self { quanta, deficits, turn, fresh } = self;

@@ -1,6 +1,6 @@
-//! The queue discipline of a port: what to enqueue, mark, drop and send next. No TCP and no time.
+//! The queue discipline of a port: enqueue, mark, drop and dequeue, independent of TCP and of time.
 //!
-//! Bands, capacity and thresholds are here; disciplines with a state of their own have a file each.
+//! Bands, capacity and thresholds are in this file; disciplines with a state of their own have a file each.
 
 mod drr;
 mod red;
@@ -12,7 +12,7 @@ use red::Red;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// Most packets that can wait.
+/// Maximum length of the queue.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
@@ -23,7 +23,7 @@ pub enum Capacity {
 }
 
 impl Capacity {
-    /// Packets and bytes, one of them without limit.
+    /// Returns the limits in packets and in bytes, one of them infinite.
     fn limits(self) -> (u32, u64) {
         match self {
             Self::Packets(packets) => (packets, u64::MAX),
@@ -36,7 +36,7 @@ impl Capacity {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Discipline {
-    /// First come first served.
+    /// First come, first served.
     Fifo,
     /// Linux's default for decades: three strict bands; a flow's band above 2 counts as 2.
     PfifoFast,
@@ -47,19 +47,19 @@ pub enum Discipline {
     },
     /// Deficit round robin (Shreedhar & Varghese 1995), one queue per band.
     Drr {
-        /// Full packets that each band may send per round, 1 to 8 bands. None is 0: a quantum of at least a full packet
-        /// makes every round send something (sec. 3.2).
+        /// Full packets that each band may send per round, for 1 to 8 bands. No weight is 0: a quantum of at least a
+        /// full packet makes every round send something (sec. 3.2).
         weights: Vec<u16>,
     },
 }
 
-/// When a threshold is compared with the queue.
+/// Time at which the queue is compared with the threshold.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum MarkAt {
-    /// When the packet arrives (DCTCP).
+    /// Arrival of the packet (DCTCP).
     Enqueue,
-    /// When it leaves (ECN*): the mark is younger by the time in the queue.
+    /// Departure of the packet (ECN*): the mark is younger by the time in the queue.
     Dequeue,
 }
 
@@ -71,30 +71,30 @@ pub enum Marking {
     #[default]
     #[serde(skip)]
     None,
-    /// CE is set while the queue holds at least `packets`.
+    /// CE marks while the queue holds at least `packets`.
     Threshold {
-        /// Queue length, the packet itself not counted.
+        /// Queue length, without the packet itself.
         packets: u32,
-        /// When the queue length is compared.
+        /// Time at which the queue length is compared.
         at: MarkAt,
     },
     /// Random early detection (Floyd & Jacobson 1993), on the queue's average length in packets.
     Red {
-        /// Average queue below which nothing happens.
+        /// Average queue below which no packet is selected.
         min_packets: u32,
-        /// Average queue from which every packet is hit.
+        /// Average queue from which every packet is selected.
         max_packets: u32,
-        /// Probability at `max_packets`, in parts per million.
+        /// Probability of selection at `max_packets`, in parts per million.
         max_probability_ppm: u32,
         /// Share of the difference by which the average moves per arrival (w_q), in parts per million.
         weight_ppm: u32,
-        /// Whether a packet that is hit is marked CE instead of dropped if it is ECN-capable.
+        /// Whether a selected packet that is ECN-capable is marked CE instead of dropped.
         ecn: bool,
     },
 }
 
 impl Marking {
-    /// Queue length from which packets are marked, with [`Marking::Threshold`].
+    /// Returns the queue length from which packets are marked, with [`Marking::Threshold`].
     pub fn threshold(&self) -> Option<u32> {
         match self {
             Self::Threshold { packets, .. } => Some(*packets),
@@ -108,32 +108,33 @@ impl Marking {
 pub struct QueueConfig {
     /// Order of sending.
     pub discipline: Discipline,
-    /// Most that can wait.
+    /// Maximum length of the queue.
     pub capacity: Capacity,
     /// Active queue management.
     pub marking: Marking,
 }
 
 impl QueueConfig {
-    /// pfifo_fast with the 1000 packets of Gao (2020), chapter 5.
+    /// Returns pfifo_fast with the 1000 packets of Gao (2020), chapter 5.
     pub fn pfifo_fast() -> Self {
         Self { discipline: Discipline::PfifoFast, capacity: Capacity::Packets(1000), marking: Marking::None }
     }
 
-    /// First come first served.
+    /// Returns a FIFO queue of capacity `capacity`.
     pub fn fifo(capacity: Capacity) -> Self {
         Self { discipline: Discipline::Fifo, capacity, marking: Marking::None }
     }
 }
 
-/// Outcome for a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Queued,
     Dropped,
 }
 
-/// A qdisc at work: a cache line with all that a port reads, then the bands that most qdiscs have, and the rest boxed.
+/// A queue discipline in operation: one cache line with everything that a port reads, then the bands that most qdiscs
+/// have, and the rest boxed.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {
@@ -143,12 +144,12 @@ pub(crate) struct Qdisc {
     capacity_bytes: u64,
     bytes_max: u64,
     packets_max: u32,
-    /// Bit b: band b holds something.
+    /// Bit b is set while band b holds a packet.
     waiting: u8,
     band_count: u8,
-    /// Arrivals or departures are marked.
+    /// Whether arrivals or departures are marked.
     is_marking: bool,
-    /// Deficit round robin.
+    /// Whether the discipline is deficit round robin.
     is_by_turn: bool,
     bands: [VecDeque<Wire>; NEAR_BANDS],
     rest: Box<Rest>,
@@ -161,19 +162,20 @@ const NEAR_BANDS: usize = 3;
 #[derive(Clone, Debug)]
 struct Rest {
     marking: Marking,
-    /// With [`Discipline::Drr`] only.
+    /// State of [`Discipline::Drr`].
     drr: Option<Drr>,
-    /// With [`Marking::Red`] only.
+    /// State of [`Marking::Red`].
     red: Option<Box<Red>>,
     bands: Vec<VecDeque<Wire>>,
     marks: u64,
     drops: u64,
-    /// Nothing is dropped.
+    /// Whether the queue drops nothing.
     keeps_all: bool,
 }
 
 impl Qdisc {
-    /// An empty qdisc. `packet_bytes` is a full packet on the wire; `coin` makes RED's random numbers.
+    /// Creates an empty qdisc. `packet_bytes` is the size of a full packet on the wire; `coin` creates RED's random
+    /// stream.
     pub fn new(config: &QueueConfig, packet_bytes: u16, coin: impl FnOnce() -> Stream) -> Self {
         let band_count = match &config.discipline {
             Discipline::Fifo => 1,
@@ -211,7 +213,7 @@ impl Qdisc {
         }
     }
 
-    /// Drops nothing from now on, neither at the tail nor by RED.
+    /// Disables drops from now on, both at the tail and by RED.
     pub fn keep_all(&mut self) {
         self.set_capacity(Capacity::Packets(u32::MAX));
         self.rest.keeps_all = true;
@@ -222,17 +224,17 @@ impl Qdisc {
         if band < NEAR_BANDS { &mut self.bands[band] } else { &mut self.rest.bands[band - NEAR_BANDS] }
     }
 
-    /// Longest queue so far, in packets and in bytes.
+    /// Returns the longest queue so far, in packets and in bytes.
     pub fn longest(&self) -> (u32, u64) {
         (self.packets_max, self.bytes_max)
     }
 
-    /// Packets marked so far.
+    /// Returns the number of packets marked so far.
     pub fn marks(&self) -> u64 {
         self.rest.marks
     }
 
-    /// Packets dropped so far.
+    /// Returns the number of packets dropped so far.
     pub fn drops(&self) -> u64 {
         self.rest.drops
     }
@@ -251,13 +253,13 @@ impl Qdisc {
         self.bytes
     }
 
-    /// Whether a packet of that length fits.
+    /// Returns whether a packet of length `wire_bytes` fits.
     #[inline]
     pub fn has_room(&self, wire_bytes: u16) -> bool {
         self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes
     }
 
-    /// Sets the capacity from now on; packets that wait already stay.
+    /// Sets the capacity from now on; packets already queued stay.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         (self.capacity_packets, self.capacity_bytes) = capacity.limits();
     }
@@ -281,7 +283,7 @@ impl Qdisc {
         self.bands[0].front().map_or(0, |packet| u64::from(packet.connection))
     }
 
-    /// Queues the packet, or drops it.
+    /// Enqueues or drops the packet.
     #[inline]
     pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
         if !self.has_room(packet.wire_bytes) {
@@ -302,14 +304,14 @@ impl Qdisc {
         Verdict::Queued
     }
 
-    /// Returns the next packet. There must be one.
+    /// Removes and returns the next packet. The queue is not empty.
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
         let band = if self.is_by_turn { self.next_by_turn() } else { self.waiting.trailing_zeros() as usize };
         let queue = self.band(band);
         let mut packet = queue.pop_front().expect("its bit says that the band holds something");
         if queue.is_empty() {
-            // Back to the start of its memory, so that a short queue stays in the same cache lines.
+            // Restart at the beginning of the memory, so that a short queue stays in the same cache lines.
             queue.clear();
             self.waiting &= !(1 << band);
         }

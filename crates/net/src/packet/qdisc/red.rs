@@ -1,7 +1,7 @@
 //! Random early detection: Floyd & Jacobson 1993.
 //!
-//! Differs from them: the average moves when a packet arrives and not while the queue is idle, because a qdisc knows no
-//! time.
+//! Differs from the paper: the average moves only when a packet arrives, not while the queue is idle, because a qdisc
+//! has no notion of time.
 
 use crate::seed::Stream;
 
@@ -20,7 +20,7 @@ impl Red {
         Self { average: 0, since_mark: 0, coin }
     }
 
-    /// A packet arrives while `waiting` others wait: the average moves by `weight_ppm` of the difference.
+    /// Updates the average for a packet that arrives while `waiting` others wait: by `weight_ppm` of the difference.
     pub fn on_arrival(&mut self, waiting: u32, weight_ppm: u32) {
         // 2^32 packets in 2^-16 times a million need 68 bits.
         let (target, weight) = (u128::from(waiting) << 16, u128::from(weight_ppm));
@@ -28,7 +28,7 @@ impl Red {
         self.average = (average / 1_000_000) as u64;
     }
 
-    /// Whether the packet is to be marked or dropped.
+    /// Returns whether the packet is to be marked or dropped.
     pub fn hits(&mut self, min_packets: u32, max_packets: u32, max_probability_ppm: u32) -> bool {
         let (min, max) = (u64::from(min_packets) << 16, u64::from(max_packets) << 16);
         if self.average < min {
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn the_average_follows_a_step_by_its_weight() {
-        // After n arrivals at a queue of q the average is q (1 - (1 - w)^n); 2^-16 of a packet is cut off each time,
-        // which adds up to at most 2^-16 / w.
+        // After n arrivals at a queue of q the average is q (1 - (1 - w)^n). Each update truncates up to 2^-16 of a
+        // packet, which adds up to at most 2^-16 / w.
         let mut red = Red::new(Seed(1).stream("red"));
         let mut expected = 0.0;
         for _ in 0..1_000 {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Slow start is that of [`super::newreno`], or counts bytes (RFC 3465); [`HyStart`] can end it (RFC 9438, 4.10,
-//! recommends HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
+//! recommends HyStart++). Not implemented: undoing spurious reductions (4.9).
 
 mod hystart;
 
@@ -14,11 +14,11 @@ use crate::units::Time;
 use hystart::HyStart;
 use serde::{Deserialize, Serialize};
 
-/// RFC 9438, 5: segments per second cubed.
+/// Constant of the cubic function (RFC 9438, 5), in segments per second cubed.
 const C: f64 = 0.4;
-/// RFC 9438, 4.6: what a reduction leaves of the window.
+/// Multiplicative decrease factor (RFC 9438, 4.6).
 const BETA: f64 = 0.7;
-/// RFC 9438, 4.3: with it, Reno with BETA has Reno's own average window.
+/// Additive increase with which Reno with factor BETA has the average window of Reno (RFC 9438, 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// Parameters of CUBIC.
@@ -28,30 +28,30 @@ pub struct Parameters {
     /// Whether HyStart ends slow start.
     pub hystart: bool,
     /// Whether slow start grows by all segments that an acknowledgement covers (RFC 3465 without its limit L, as in
-    /// Linux) and not by one.
+    /// Linux) instead of by one.
     pub byte_counting: bool,
 }
 
-/// A connection's state.
+/// The state of CUBIC for one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Cubic {
     w_max: f64,
-    /// The window before the last reduction.
+    /// Window before the last reduction.
     cwnd_prior: f64,
-    /// Reno's window at this time (4.3).
+    /// Estimate of Reno's window at this time (4.3).
     w_est: f64,
     k_s: f64,
     /// Growth of less than a byte, carried over.
     residue_bytes: f64,
-    /// Time in the present stage of congestion avoidance; without one, the next acknowledgement begins it.
+    /// Time in the present stage of congestion avoidance; `None` before the acknowledgement that begins a stage.
     stage_ps: Option<u64>,
     last_ps: u64,
-    /// The next stage climbs back to `w_max`: a reduction came before it, and no timeout.
+    /// Whether the next stage climbs back to `w_max`: after a reduction, and not after a timeout.
     climbs: bool,
-    /// The window was full after the last acknowledgement.
+    /// Whether the window was full after the last acknowledgement.
     full: bool,
     hystart: Option<Box<HyStart>>,
-    /// Most segments by which one acknowledgement grows slow start.
+    /// Maximum number of segments by which one acknowledgement grows the window in slow start.
     slow_start_limit: u64,
 }
 
@@ -77,7 +77,8 @@ impl CongestionControl for Cubic {
         }
     }
 
-    /// HyStart compares round trips, which Linux measures in microseconds whatever the tick of timestamps.
+    /// Returns microseconds with HyStart, which compares round trips: Linux measures them so, whatever the tick of
+    /// timestamps.
     fn stamp_tick(parameters: &Parameters) -> Option<Time> {
         parameters.hystart.then_some(Time::from_ps(1_000_000))
     }
@@ -94,13 +95,13 @@ impl CongestionControl for Cubic {
         window.cwnd = self.grown(window, ack);
     }
 
-    /// Only a full window limits the sender.
+    /// Records whether the window is full, since only a full window limits the sender.
     #[inline]
     fn on_sent(&mut self, window: &CongestionWindow, flight_bytes: u64) {
         self.full = flight_bytes + window.segment_bytes > window.cwnd;
     }
 
-    /// 4.6 and 4.7.
+    /// Reduces the window after a loss: 4.6 and 4.7.
     fn on_loss(&mut self, window: &CongestionWindow, _: u64, outstanding_bytes: u64) -> u64 {
         let segments = window.cwnd as f64 / window.segment_bytes as f64;
         self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
@@ -108,10 +109,10 @@ impl CongestionControl for Cubic {
         self.shrink(window, window.cwnd.min(outstanding_bytes))
     }
 
-    /// 4.8.
+    /// Reduces the window after a timeout: 4.8.
     fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
         self.climbs = false;
-        // Its round trips are those of a network that has changed.
+        // The round trips of a new HyStart are those of a network that has changed.
         if let Some(hystart) = &mut self.hystart {
             **hystart = HyStart::default();
         }
@@ -120,13 +121,13 @@ impl CongestionControl for Cubic {
 }
 
 impl Cubic {
-    /// The window after an acknowledgement.
+    /// Returns the window after an acknowledgement.
     fn grown(&mut self, window: &CongestionWindow, ack: &Ack) -> u64 {
         let CongestionWindow { cwnd, ssthresh, segment_bytes } = *window;
         let since_ps = ack.now_ps - self.last_ps;
         self.last_ps = ack.now_ps;
         if !self.full || ack.segments == 0 {
-            // RFC 9438, 5.8: a window that limits nothing does not grow, and the time does not count.
+            // RFC 9438, 5.8: a window that does not limit the sender does not grow, and the time does not count.
             self.stage_ps = self.stage_ps.map(|stage_ps| stage_ps + if self.full { since_ps } else { 0 });
             return cwnd;
         }
@@ -145,7 +146,7 @@ impl Cubic {
         self.stage_ps = Some(stage_ps);
         let t_s = stage_ps as f64 * 1e-12;
         let segments = ack.segments as f64;
-        // 4.3: once the window before the reduction is reached, as fast as Reno.
+        // 4.3: once the window before the reduction is reached, the estimate grows as fast as Reno.
         let alpha = if self.w_est < self.cwnd_prior { ALPHA } else { 1.0 };
         self.w_est += alpha * segments / window;
         let grown = if self.w_cubic(t_s) < self.w_est {
@@ -166,7 +167,7 @@ impl Cubic {
         if self.climbs && window < self.w_max {
             self.k_s = cube_root((self.w_max - window) / C);
         } else {
-            // 4.8 and 4.10: after a timeout or an unhurt slow start.
+            // 4.8 and 4.10: after a timeout or a slow start without losses.
             self.k_s = 0.0;
             self.w_max = window;
         }
@@ -185,11 +186,11 @@ impl Cubic {
     }
 }
 
-/// The cube root of a positive number: Newton's method from a third of the exponent, so that every machine finds the
-/// same bits (the library's may differ).
+/// Returns the cube root of a positive number, by Newton's method from a third of the exponent, so that every machine
+/// computes the same bits (those of the library may differ).
 fn cube_root(x: f64) -> f64 {
-    // The bits of a double are nearly its logarithm; the constant is 2/3 of the exponent's bias less what centres the
-    // error. Off by 6 % at most; four steps make that 1e-19.
+    // The bits of a double approximate its logarithm; the constant is 2/3 of the exponent's bias minus the value that
+    // centres the error. The start is off by 6 % at most; four steps reduce that to 1e-19.
     let mut root = f64::from_bits(x.to_bits() / 3 + 0x2a9f_7893_0000_0000);
     for _ in 0..4 {
         root -= (root - x / (root * root)) / 3.0;
@@ -225,7 +226,7 @@ mod tests {
         cubic.on_loss(&window(cwnd, u64::MAX), cwnd, cwnd)
     }
 
-    /// One round trip of acknowledgements, one per two segments, evenly spread.
+    /// Simulates one round trip of acknowledgements, one per two segments, evenly spread.
     fn round(cubic: &mut Cubic, mut cwnd: u64, now_ps: &mut u64, rtt_ps: u64) -> u64 {
         let ack_count = (cwnd / SEGMENT / 2).max(1);
         let begun_ps = *now_ps;
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_the_first_stage_is_convex() {
-        // K = 0 and W_max the window with which the stage begins (4.8).
+        // K = 0, and W_max is the window with which the stage begins (4.8).
         let mut cubic = cubic();
         assert_eq!(cubic.on_timeout(&window(1_000_000, u64::MAX), 500_000), 350_000);
         assert_eq!(grow(&mut cubic, 1000, 350_000, acknowledged(1, 1, 1)), 2000);

@@ -1,4 +1,4 @@
-//! DCTCP: RFC 8257. It reacts to the share of bytes that are marked; growth and the reaction to losses are NewReno's.
+//! DCTCP: RFC 8257. The window reacts to the share of marked bytes; growth and the reaction to losses are NewReno's.
 
 use super::control::{Ack, CongestionControl, CongestionWindow, Echo, Ecn};
 use super::newreno;
@@ -18,10 +18,10 @@ impl Default for Parameters {
     }
 }
 
-/// A connection's state, with the names of RFC 8257, 3.3.
+/// The state of DCTCP for one connection, with the names of RFC 8257, 3.3.
 #[derive(Clone, Debug)]
 pub(crate) struct Dctcp {
-    /// Estimate of the share of bytes that are marked.
+    /// Estimate of the share of marked bytes.
     alpha: f64,
     gain: f64,
     /// End of the present observation window.
@@ -38,7 +38,7 @@ impl CongestionControl for Dctcp {
     const ECN: Ecn = Ecn::Scalable;
 
     fn new(parameters: &Parameters, _: u64) -> Self {
-        // 4.2: alpha begins at 1, so that the first mark halves.
+        // 4.2: alpha begins at 1, so that the first mark halves the window.
         let gain = f64::from(parameters.gain_ppm) * 1e-6;
         Self { alpha: 1.0, gain, window_end: 0, bytes_acked: 0, bytes_marked: 0 }
     }
@@ -48,7 +48,7 @@ impl CongestionControl for Dctcp {
         newreno::grow(window, ack.segments);
     }
 
-    /// 3.3, steps 1 to 8.
+    /// Updates the estimate: 3.3, steps 1 to 8.
     fn on_echo(&mut self, echo: &Echo) {
         self.bytes_acked += echo.bytes;
         if echo.is_marked {
@@ -64,12 +64,12 @@ impl CongestionControl for Dctcp {
         self.bytes_marked = 0;
     }
 
-    /// 3.4: as any TCP.
+    /// Reduces the window after a loss as any TCP does (3.4).
     fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
         newreno::ssthresh(window, flight_size)
     }
 
-    /// 3.3, step 9; at least two segments.
+    /// Reduces the window after a mark: 3.3, step 9; at least two segments.
     fn on_mark(&mut self, window: &CongestionWindow, _: u64) -> Option<u64> {
         Some(((window.cwnd as f64 * (1.0 - self.alpha / 2.0)) as u64).max(2 * window.segment_bytes))
     }
@@ -93,10 +93,10 @@ mod tests {
     fn alpha_moves_by_the_gain_once_per_window() {
         let mut dctcp = Dctcp::new(&Parameters::default(), 0);
         assert_eq!(dctcp.reduced(100_000), 50_000);
-        // The first acknowledgement ends the window that began at 0: nothing was marked in it.
+        // The first acknowledgement ends the window that began at 0, in which no packet was marked.
         dctcp.observe(1_000, 10_000, 1_000, false);
         assert_eq!(dctcp.alpha, 15.0 / 16.0);
-        // Up to 10 000 nothing is decided; a quarter of the bytes beyond 1 000 is marked.
+        // The window lasts up to 10 000; a quarter of the bytes beyond 1 000 is marked.
         dctcp.observe(4_000, 20_000, 3_000, true);
         dctcp.observe(10_000, 20_000, 6_000, false);
         assert_eq!(dctcp.alpha, 15.0 / 16.0);

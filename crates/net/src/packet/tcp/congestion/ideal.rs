@@ -1,9 +1,9 @@
-//! A window that never changes, whatever is lost or marked, to compare with theory.
+//! A window that never changes in spite of losses and marks, for comparison with theory.
 
 use super::control::{Ack, CongestionControl, CongestionWindow, Ecn};
 use serde::{Deserialize, Serialize};
 
-/// It has none: its window is the size of the buffers.
+/// No parameters: the window is the size of the buffers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {}

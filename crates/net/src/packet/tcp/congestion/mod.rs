@@ -1,8 +1,8 @@
 //! Congestion controls: one file each, and one line below.
 //!
-//! A file has an algorithm's parameters with their defaults, its state of a connection, and its implementation of
-//! [`control::CongestionControl`]. From the line follow the names in scenarios, the dispatch, the list that tests walk
-//! and, through `tools/generate.py`, Python's names and the table of docs/models/packet.md.
+//! A file contains the parameters of an algorithm with their defaults, its state for one connection, and its
+//! implementation of [`control::CongestionControl`]. The line generates the names in scenarios, the dispatch, the list
+//! for tests and, through `tools/generate.py`, Python's names and the table of docs/models/packet.md.
 
 mod control;
 
@@ -11,25 +11,25 @@ pub use control::Ecn;
 pub(crate) use control::{Ack, CongestionControl, CongestionWindow, Echo};
 use serde::{Deserialize, Serialize};
 
-/// An algorithm as docs and Python's keys describe it.
+/// Description of an algorithm for docs and for Python's keys.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Registered {
     /// The algorithm with the defaults of its parameters.
     pub algorithm: CongestionAlgorithm,
-    /// What it is, in a few words.
+    /// Short description of the algorithm.
     pub summary: &'static str,
-    /// How the window moves, in Markdown.
+    /// Description of the window's evolution, in Markdown.
     pub window: &'static str,
-    /// How it reacts to marks.
+    /// Reaction to marks.
     pub ecn: Ecn,
 }
 
-/// Registers algorithms; a scenario calls each by the name of its module.
+/// Registers algorithms; the name of an algorithm in scenarios is that of its module.
 macro_rules! congestion_controls {
     ($($module:ident::$Control:ident,)+) => {
         $(pub mod $module;)+
 
-        /// Which algorithm, with its parameters.
+        /// An algorithm with its parameters.
         #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
         #[serde(tag = "kind", rename_all = "lowercase")]
         pub enum CongestionAlgorithm {
@@ -37,7 +37,7 @@ macro_rules! congestion_controls {
         }
 
         impl CongestionAlgorithm {
-            /// Every algorithm, in order of registration.
+            /// Returns every algorithm, in order of registration.
             pub fn registered() -> Vec<Registered> {
                 vec![$(Registered {
                     algorithm: Self::$Control($module::Parameters::default()),
@@ -47,7 +47,7 @@ macro_rules! congestion_controls {
                 },)+]
             }
 
-            /// How it reacts to marks.
+            /// Returns the reaction to marks.
             #[inline]
             pub fn ecn(&self) -> Ecn {
                 match self {
@@ -55,7 +55,7 @@ macro_rules! congestion_controls {
                 }
             }
 
-            /// Resolution of timestamps that it needs; `None` if any will do.
+            /// Returns the resolution of timestamps that the algorithm needs; `None` for any.
             pub fn stamp_tick(&self) -> Option<Time> {
                 match self {
                     $(Self::$Control(parameters) => $module::$Control::stamp_tick(parameters),)+
@@ -69,7 +69,7 @@ macro_rules! congestion_controls {
             }
         }
 
-        /// The algorithm of one connection, with its state: two words, because every acknowledgement reads which one.
+        /// The algorithm of one connection, with its state. Two words, because every acknowledgement reads the variant.
         #[derive(Clone, Debug)]
         pub(crate) enum Congestion {
             $($Control(Box<$module::$Control>),)+

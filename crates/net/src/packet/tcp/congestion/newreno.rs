@@ -1,14 +1,14 @@
-//! NewReno: RFC 5681 (slow start, congestion avoidance), as ns-3.37 reads it.
+//! NewReno: RFC 5681 (slow start, congestion avoidance), as implemented in ns-3.37.
 
 use super::control::{Ack, CongestionControl, CongestionWindow};
 use serde::{Deserialize, Serialize};
 
-/// It has none.
+/// No parameters.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {}
 
-/// It has no state beyond the window.
+/// No state beyond the window.
 #[derive(Clone, Debug)]
 pub(crate) struct NewReno;
 
@@ -35,8 +35,8 @@ impl CongestionControl for NewReno {
 
 /// Grows the window by an acknowledgement of `segments` new segments.
 ///
-/// Differs from RFC 3465: an acknowledgement of two segments grows slow start by one, as in RFC 5681 (3.1) with
-/// N >= SMSS; what slow start has not used of it then counts for congestion avoidance.
+/// Differs from RFC 3465: an acknowledgement of two segments grows slow start by one, as in RFC 5681 (3.1) with N >=
+/// SMSS; the remaining segments then count for congestion avoidance.
 #[inline]
 pub(super) fn grow(window: &mut CongestionWindow, mut segments: u64) {
     let CongestionWindow { cwnd, ssthresh, segment_bytes } = window;
@@ -50,7 +50,7 @@ pub(super) fn grow(window: &mut CongestionWindow, mut segments: u64) {
     }
 }
 
-/// RFC 5681, equation (4).
+/// Returns ssthresh by RFC 5681, equation (4).
 pub(super) fn ssthresh(window: &CongestionWindow, flight_size: u64) -> u64 {
     (flight_size / 2).max(2 * window.segment_bytes)
 }
@@ -69,7 +69,8 @@ mod tests {
     fn slow_start_by_one_segment_then_one_per_window() {
         assert_eq!(grown(10_000, u64::MAX, 2), 11_000);
         assert_eq!(grown(10_000, 10_000, 2), 10_100);
-        // Slow start ends inside: one segment, and the rest avoids congestion.
+        // Slow start ends in the middle of the acknowledgement: one segment for slow start, the rest for congestion
+        // avoidance.
         assert_eq!(grown(9_500, 10_000, 2), 10_500 + 95);
         assert_eq!(grown(10_000, u64::MAX, 0), 10_000);
     }

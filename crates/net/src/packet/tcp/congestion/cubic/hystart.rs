@@ -1,5 +1,5 @@
-//! HyStart: where slow start ends before anything is lost or marked. Ha & Rhee, *Taming the elephants: New TCP slow
-//! start* (Computer Networks 55(9), 2011), with the constants of Linux's CUBIC, of which it is a part.
+//! HyStart: an exit from slow start before losses or marks. Ha & Rhee, *Taming the elephants: New TCP slow start*
+//! (Computer Networks 55(9), 2011), with the constants of Linux's CUBIC, which includes it.
 //!
 //! ```text
 //! ack train   acknowledgements closer than 2 ms last longer than half the least round trip: they fill it
@@ -7,33 +7,33 @@
 //!             16 ms
 //! ```
 //!
-//! Where round trips are under a millisecond, only trains end slow start. Differs from HyStart++ (RFC 9406), which
-//! has no trains and confirms an exit by five rounds of slower growth: hosts run this one. Left out: Linux's
-//! allowance for segments that the network card splits.
+//! With round trips under a millisecond, only ack trains end slow start. Differs from HyStart++ (RFC 9406), which has
+//! no trains and confirms an exit by five rounds of slower growth, because hosts run this version. Not implemented:
+//! Linux's allowance for segments that the network card splits.
 
 use crate::packet::tcp::congestion::control::Ack;
 
-/// Least window in segments that it ends.
+/// Minimum window at which HyStart ends slow start, in segments.
 const WINDOW_LOW: u64 = 16;
-/// Greatest interval between two acknowledgements of a train.
+/// Maximum interval between two acknowledgements of a train, in ps.
 const APART_PS: u64 = 2_000_000_000;
-/// Samples of a round before its least round trip is compared.
+/// Number of samples in a round before its least round trip is compared.
 const SAMPLES: u32 = 8;
-/// An eighth of the least round trip counts as a delay, within these bounds.
+/// Bounds of the delay threshold, an eighth of the least round trip.
 const DELAY_NS: std::ops::RangeInclusive<u64> = 4_000_000..=16_000_000;
 
 /// Round trips and trains of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct HyStart {
-    /// Least round trip of all.
+    /// Least round trip so far.
     least_ns: u64,
-    /// Least of this round, and how many samples there were.
+    /// Least round trip of this round, and number of its samples.
     round_ns: u64,
     samples: u32,
-    /// The round ends when what had been sent at its beginning is acknowledged.
+    /// End of the round: the first byte unsent at its beginning.
     round_end: u64,
     round_at_ps: u64,
-    /// The last acknowledgement of the train that began with the round.
+    /// Time of the last acknowledgement of the train that began with the round.
     train_ps: u64,
 }
 
@@ -44,7 +44,7 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// Whether an acknowledgement of new data ends slow start at a window of `window` segments.
+    /// Returns whether an acknowledgement of new data ends slow start at a window of `window` segments.
     pub fn ends_slow_start(&mut self, ack: &Ack, window: u64) -> bool {
         self.least_ns = self.least_ns.min(ack.rtt_ns);
         if ack.una > self.round_end {
@@ -62,7 +62,7 @@ impl HyStart {
             self.train_ps = ack.now_ps;
         }
         // Linux, since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT"): every sample of a
-        // round counts, so that a fall back to the least does not end slow start.
+        // round counts, so that a return to the least round trip does not end slow start.
         self.round_ns = self.round_ns.min(ack.rtt_ns);
         let is_sampled = self.samples == SAMPLES;
         self.samples += u32::from(!is_sampled);
@@ -85,14 +85,14 @@ mod tests {
         Ack { now_ps, rtt_ns, srtt_ns: rtt_ns, una, high, segments: 2 }
     }
 
-    /// One round: `count` acknowledgements of two segments, `apart_ns` from each other, with one round trip. Returns
-    /// which of them ends slow start.
+    /// Simulates one round of `count` acknowledgements of two segments each, `apart_ns` apart, with one round trip.
+    /// Returns the index of the acknowledgement that ends slow start.
     fn round(hystart: &mut HyStart, at_ns: u64, una: &mut u64, count: u64, apart_ns: u64, rtt_ns: u64) -> Option<u64> {
         let high = *una + 2 * count;
         (0..count).find(|index| {
             *una += 2;
             let now_ps = (at_ns + index * apart_ns) * 1_000;
-            // The window grows by one for each.
+            // The window grows by one segment per acknowledgement.
             hystart.ends_slow_start(&acknowledged(now_ps, rtt_ns, *una, high), 2 * count + index)
         })
     }
@@ -103,7 +103,7 @@ mod tests {
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 10, 400_000, 10 * MS), None, "3.6 ms are no half");
         assert_eq!(round(&mut hystart, 10 * MS, &mut una, 20, 400_000, 10 * MS), Some(13));
-        // Further apart than 2 ms they are no train, however long they last.
+        // Acknowledgements more than 2 ms apart form no train, however long they last.
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 40, 2_000_001, 10 * MS), None);
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_falls_does_not_end_it() {
-        // Eight round trips of 20 ms, behind a burst of others; then the least of all again, or a new one.
+        // Eight round trips of 20 ms, behind a burst of other traffic; then the least round trip again, or a new least.
         for falls_to_ms in [10, 5] {
             let (mut hystart, mut una) = (HyStart::default(), 0);
             assert_eq!(round(&mut hystart, 0, &mut una, 16, 1_000, 10 * MS), None);
