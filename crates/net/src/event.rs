@@ -1,10 +1,10 @@
-//! The event queue: a total order, so that a run gives the same bytes on every machine.
+//! The event queue: a total order, so that a run produces the same bytes on every machine.
 
 use crate::units::Time;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Events by `(time, sequence)`: at one instant, in the order in which they were pushed.
+/// Events ordered by `(time, sequence)`: at one instant, in the order in which they were pushed.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -24,12 +24,12 @@ impl<E> EventQueue<E> {
         self.pushed_count += 1;
     }
 
-    /// Time of the earliest event.
+    /// Returns the time of the earliest event.
     pub fn next_at(&self) -> Option<Time> {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    /// Takes the earliest event if it happens no later than `until`.
+    /// Removes and returns the earliest event if it happens no later than `until`.
     pub fn pop_until(&mut self, until: Time) -> Option<(Time, E)> {
         if self.next_at()? > until {
             return None;

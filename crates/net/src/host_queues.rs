@@ -6,10 +6,10 @@
 //! hold + rounds · (bytes · 8 / (parts · rate) + delay)
 //! ```
 //!
-//! and completes when it leaves it. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`: the
-//! thesis's eq. 4.1 plus one propagation delay per ring step, as in its author's program; `delay` is that of the whole
-//! path. Bands are strict, first come first served inside a band, without pre-emption. Not modelled: the switch, the
-//! receiving side, and flows that share a link with others.
+//! and completes at the end of that time. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`:
+//! the thesis's eq. 4.1 plus one propagation delay per ring step, as in its author's program; `delay` is that of the
+//! whole path. Bands are strict, first come, first served inside a band, without pre-emption. Not modelled: the switch,
+//! the receiving side, and flows that share a link with others.
 
 use crate::event::EventQueue;
 use crate::topology::Link;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 pub struct HostQueues {
     now: Time,
     hosts: Vec<Host>,
-    /// Hosts that were given a flow since the last [`Network::advance`].
+    /// Hosts whose queue received a flow since the last [`Network::advance`].
     touched: Vec<u32>,
     departures: EventQueue<Departure>,
     started_count: u64,
@@ -32,7 +32,7 @@ pub struct HostQueues {
 struct Host {
     link: Link,
     busy: bool,
-    /// First by band, then by arrival.
+    /// Waiting flows, ordered by band, then by arrival.
     waiting: BTreeMap<(Band, FlowId), Flow>,
 }
 
@@ -43,7 +43,7 @@ struct Departure {
 }
 
 impl HostQueues {
-    /// Idle queues at time zero: one for each host, by its link out.
+    /// Creates idle queues at time zero: one for each host, by its link out.
     pub fn new(links: impl IntoIterator<Item = Link>) -> Self {
         let hosts = links.into_iter().map(|link| Host { link, busy: false, waiting: BTreeMap::new() }).collect();
         Self { now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
@@ -95,7 +95,7 @@ impl Network for HostQueues {
         }
     }
 
-    /// A flow arrives as a whole.
+    /// Returns the flows in flight: a flow arrives as a whole.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }
@@ -156,8 +156,8 @@ mod tests {
     }
 
     proptest! {
-        /// The ring message by message on the fluid engine: it rounds each message up to a femtosecond and the end down
-        /// to a picosecond, where these queues round once, half up.
+        /// Compares the ring, message by message on the fluid engine, with its closed form. The fluid engine rounds
+        /// each message up to a femtosecond and the end down to a picosecond; these queues round once, half up.
         #[test]
         fn a_ring_on_a_star_takes_what_its_closed_form_says(
             ranks in 2..=64_u32, bytes in 0..1_000_000_000_u64, bps in 1_000_000..800_000_000_000_u64,

@@ -4,15 +4,15 @@
 //! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
-//! Every host has one server for each of these but the network. A server is first come first served, whatever the
-//! bands. A part of a collective, all messages of the part that a host starts at one instant ([`Flow::part`]), leaves
-//! the first two stages as a whole; then its messages are sent one after another. So a transfer of one part is at one
-//! stage at a time, and several parts form a pipeline: k stages of the rate r carry one part at r/k, and d parts at r
-//! d/(d + k - 1).
+//! Every host has one server for each of these steps except the network. A server is first come, first served, whatever
+//! the bands. A part of a collective consists of all messages of the part that a host starts at one instant
+//! ([`Flow::part`]). It leaves the first two stages as a whole; then its messages are sent one after another. A
+//! transfer of one part is thus at one stage at a time, and several parts form a pipeline: k stages of the rate r carry
+//! one part at r/k, and d parts at r d/(d + k - 1).
 //!
-//! [`Hosts`] wraps any engine. It starts a flow there when the flow has left the last stage of its sender, and reports
-//! it as complete when it has left the last stage of its receiver. Flows on connections of their own skip the stages.
-//! Not here: computation on received data.
+//! [`Hosts`] wraps any engine. It starts a flow on the engine when the flow has left the last stage of its sender, and
+//! reports the flow as complete when it has left the last stage of its receiver. Flows on connections of their own skip
+//! the stages. Computation on received data is not included.
 
 use crate::event::EventQueue;
 use crate::units::{Bytes, Rate, Time};
@@ -31,14 +31,14 @@ pub struct Host {
     pub stages: Stages,
 }
 
-/// Rates of the stages of a host; `None` takes no time.
+/// Rates of the stages of a host; a stage with `None` takes no time.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stages {
     /// The first stage before the network interface.
     #[serde(rename = "copy_bps")]
     pub copy: Option<Rate>,
-    /// The second one.
+    /// The second stage before the network interface.
     #[serde(rename = "serialise_bps")]
     pub serialise: Option<Rate>,
     /// The stage behind the network interface.
@@ -47,26 +47,26 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Stages before the network interface.
+    /// Returns the stages before the network interface.
     pub fn sending(&self) -> impl Iterator<Item = Rate> + use<> {
         [self.copy, self.serialise].into_iter().flatten()
     }
 
-    /// Stages behind it.
+    /// Returns the stages behind the network interface.
     pub fn receiving(&self) -> impl Iterator<Item = Rate> + use<> {
         self.receive.into_iter()
     }
 }
 
 impl Host {
-    /// Time that it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
+    /// Returns the time that the host adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
         let message = std::iter::once(self.message_time(flow));
         let stages = stage_times(self.stages.sending().chain(self.stages.receiving()), flow);
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
-    /// Time of several flows together in each stage of their sender.
+    /// Returns the time of several flows together in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.stages.sending().count()];
         for (_, flow) in flows {
@@ -94,34 +94,34 @@ pub struct Hosts<N> {
     state: State,
 }
 
-/// A flow that has been started.
+/// A flow started by the caller.
 type Given = (FlowId, Flow);
 
 /// Flows in the hosts and on the network.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// By host: when each of its stages becomes idle.
+    /// Time at which each stage of a sender becomes idle, by host.
     sending: Vec<Vec<Time>>,
     messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
-    /// Flows that have been started since time last advanced.
+    /// Flows started since time last advanced.
     given: Vec<Given>,
-    /// Flows in stages of their senders, by when they leave.
+    /// Flows in stages of their senders, by the time at which they leave.
     waiting: BTreeMap<(Time, FlowId), Flow>,
-    /// Flows on the network, by their ids there.
+    /// Flows on the network, by their ids on the inner network.
     under_way: BTreeMap<FlowId, (FlowId, Flow)>,
     /// Flows in stages of their receivers.
     arrived: EventQueue<Completion>,
 }
 
 impl<N: Network> Hosts<N> {
-    /// Idle hosts around an idle network.
+    /// Creates idle hosts around an idle network.
     pub fn new(host: Host, network: N) -> Self {
         Self { network, host, state: State::default() }
     }
 
-    /// Puts the flows that have been started at this instant into the stages of their senders.
+    /// Moves the flows started at this instant into the stages of their senders.
     fn enter_stages(&mut self) {
         let now = self.network.now();
         for flows in together(std::mem::take(&mut self.state.given)) {
@@ -139,13 +139,13 @@ impl<N: Network> Hosts<N> {
         }
     }
 
-    /// Puts a flow on the network.
+    /// Starts a flow on the inner network.
     fn put(&mut self, id: FlowId, flow: Flow) {
         let there = self.network.start(flow);
         self.state.under_way.insert(there, (id, flow));
     }
 
-    /// Puts a flow from the network into the stages of its receiver.
+    /// Moves a flow from the network into the stages of its receiver.
     fn receive(&mut self, completion: Completion, done: &mut Vec<Completion>) {
         let now = self.network.now();
         let (id, flow) = self.state.under_way.remove(&completion.flow).expect("the flow is on the network");
@@ -163,7 +163,7 @@ impl<N: Network> Hosts<N> {
     }
 }
 
-/// Flows in order of their starts, grouped by part. The messages of a part have different destinations, so another
+/// Groups flows by part, in order of their starts. The messages of a part have different destinations, so another
 /// transfer begins when the first destination occurs again.
 fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     let mut groups: Vec<Vec<Given>> = Vec::new();
@@ -185,7 +185,7 @@ fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     groups
 }
 
-/// Passes work that arrives at `now` through a host's stages; returns when it leaves the last.
+/// Passes work that arrives at `now` through a host's stages; returns the time at which it leaves the last one.
 fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
     let index = host.0 as usize;
     if hosts.len() <= index {
@@ -275,7 +275,7 @@ mod tests {
         Rate::from_bps(bps).unwrap()
     }
 
-    /// Queues of 1 byte per nanosecond and a microsecond of delay.
+    /// Creates queues of 1 byte per nanosecond and a microsecond of delay.
     fn queues(hosts: usize) -> HostQueues {
         let link = Link { rate: rate(8_000_000_000), delay: Time::from_ps(MICROSECOND) };
         HostQueues::new(std::iter::repeat_n(link, hosts))
@@ -286,7 +286,7 @@ mod tests {
         Flow { connection, ..Flow::alone(HostId(src), HostId(dst), Bytes(bytes)) }
     }
 
-    /// When each flow is complete, in microseconds, in the order in which they are.
+    /// Returns the completion time of each flow in microseconds, in order of completion.
     fn run_out(network: &mut dyn Network) -> Vec<(u64, u64)> {
         let mut order = Vec::new();
         loop {
@@ -309,7 +309,7 @@ mod tests {
         one.start(flow(0, 1, 1000));
         assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
         assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
-        // Of three, each later one is held up by the slowest stage alone.
+        // Of three flows, the slowest stage alone delays each later one.
         let mut three = Hosts::new(host, queues(2));
         for _ in 0..3 {
             three.start(flow(0, 1, 1000));
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn messages_of_one_part_leave_their_stages_together() {
-        // 2 us in a stage and 2 us in the queue of its host: the parts of one host follow one another.
+        // 2 us in a stage and 2 us in the queue of the host: the parts of one host follow one another.
         let stages = Stages { copy: Some(rate(4_000_000_000)), ..Stages::default() };
         let host = Host { stages, ..Host::default() };
         let mut network = Hosts::new(host, queues(3));
@@ -328,7 +328,7 @@ mod tests {
             network.start(flow);
         }
         assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
-        // One by one they leave it at 2 us and 4 us.
+        // Flows of separate parts leave the stage at 2 us and 4 us.
         let mut network = Hosts::new(host, queues(3));
         network.start(flow(0, 1, 1000));
         network.start(flow(0, 2, 1000));
@@ -365,7 +365,7 @@ mod tests {
     fn what_waits_at_a_host_changes_its_band_with_its_stream() {
         let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(3));
         let band = |index| Band::new(index).unwrap();
-        // 0 takes the queue at 1 us; 1 and 2 wait for it from 2 us and 3 us on.
+        // Flow 0 takes the queue at 1 us; flows 1 and 2 wait for it from 2 us and 3 us on.
         network.start(flow(0, 2, 4000));
         network.start(Flow { band: band(1), stream: 1, ..flow(0, 2, 1000) });
         network.start(Flow { band: band(1), stream: 2, ..flow(0, 2, 1000) });

@@ -4,18 +4,19 @@
 /// An empty slot.
 const EMPTY: u64 = u64::MAX;
 
-/// Numbers of the caller's records.
+/// A hash table of the numbers of the caller's records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// Hash and number, in the upper and the lower half.
+    /// Hash in the upper and number in the lower half of each slot.
     slots: Vec<u64>,
     count: usize,
 }
 
-/// Hash of some words.
+/// Returns the hash of some words.
 #[inline]
 pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u32 {
-    // Fibonacci hashing (Knuth 6.4), word by word; the upper half is folded in, so that every bit reaches every other.
+    // Fibonacci hashing (Knuth 6.4), word by word. The upper half is folded in, so that every bit reaches every other
+    // bit.
     let mixed = words.into_iter().fold(0_u64, |mixed, word| {
         let product = (mixed ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         product ^ (product >> 32)
@@ -34,7 +35,7 @@ impl Index {
         (place + 1) & (self.slots.len() - 1)
     }
 
-    /// The number with this hash for which `is_match` holds.
+    /// Returns the number with this hash for which `is_match` holds.
     #[inline]
     pub fn find(&self, hash: u32, is_match: impl Fn(u32) -> bool) -> Option<u32> {
         if self.count == 0 {
@@ -53,7 +54,7 @@ impl Index {
         }
     }
 
-    /// Adds a number that is not there and is not [`u32::MAX`].
+    /// Adds a number that is not in the table and is not [`u32::MAX`].
     #[inline]
     pub fn insert(&mut self, hash: u32, number: u32) {
         if 4 * (self.count + 1) > 3 * self.slots.len() {
@@ -74,7 +75,7 @@ impl Index {
         self.slots[place] = slot;
     }
 
-    /// Removes a number that is there under this hash.
+    /// Removes a number that is in the table under this hash.
     #[inline]
     pub fn remove(&mut self, hash: u32, number: u32) {
         let slot = u64::from(hash) << 32 | u64::from(number);
@@ -82,7 +83,7 @@ impl Index {
         while self.slots[hole] != slot {
             hole = self.next(hole);
         }
-        // Shifts the entries behind the hole forward, unless that puts one before its home.
+        // Moves the entries behind the hole forward, unless that puts an entry before its home slot.
         let last = self.slots.len() - 1;
         let mut place = self.next(hole);
         while self.slots[place] != EMPTY {
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Hashes that collide, wrap round the end and leave holes, against a set.
+    /// Compares with a set, for hashes that collide, wrap round the end and leave holes.
     #[test]
     fn inserted_numbers_are_found_and_removed_ones_are_not() {
         for spread in [1, 3, 7, 1 << 28] {

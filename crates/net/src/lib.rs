@@ -1,9 +1,9 @@
 //! The network under a training job: links, queues and the engines that move flows over them.
 //!
-//! Layers, gradients and iterations do not occur here. The crate uses no file, clock, thread or global: time is
-//! simulated ([`Network::now`]), so thousands of runs can share a process, and every run gives the same bytes.
+//! Layers, gradients and iterations do not occur here. The crate uses no file, clock, thread or global state: time is
+//! simulated ([`Network::now`]), so thousands of runs can share a process, and every run produces the same bytes.
 //!
-//! The crate above runs flows through [`Network`] alone.
+//! Users of the crate run flows through [`Network`] alone.
 
 pub mod event;
 pub mod fluid;
@@ -45,12 +45,12 @@ impl Band {
     /// Number of bands.
     pub const COUNT: usize = 8;
 
-    /// Band `index`, or `None` from [`Band::COUNT`] on.
+    /// Returns band `index`, or `None` from [`Band::COUNT`] on.
     pub fn new(index: u8) -> Option<Self> {
         (usize::from(index) < Self::COUNT).then_some(Self(index))
     }
 
-    /// Its number.
+    /// Returns the index of the band.
     pub const fn index(self) -> u8 {
         self.0
     }
@@ -62,36 +62,37 @@ impl Band {
 pub struct Announced(u8);
 
 impl Announced {
-    /// Packets per unit.
+    /// Packets per unit of the threshold.
     pub const STEP: u32 = 5;
 
-    /// `packets`, or `None` if a packet cannot carry the number: 0, 5, …, 75.
+    /// Returns a threshold of `packets`, or `None` if a packet cannot carry the number: 0, 5, …, 75.
     pub fn new(packets: u32) -> Option<Self> {
         let fifths = packets / Self::STEP;
         (packets.is_multiple_of(Self::STEP) && fifths < 16).then_some(Self(fifths as u8))
     }
 
-    /// Its four bits.
+    /// Returns the four bits of the threshold in a packet.
     pub const fn fifths(self) -> u8 {
         self.0
     }
 }
 
-/// Place of a flow in the list of its stream's flows. The order of starts may depend on the run, the place does not.
+/// Position of a flow in the list of its stream's flows. The order of starts may depend on the run; the position does
+/// not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its number among all flows of the list, from 0.
+    /// Number of the flow among all flows of the list, from 0.
     pub number: u32,
-    /// Its number among those of its source, from 1.
+    /// Number of the flow among those of its source, from 1.
     pub of_source: u32,
 }
 
 /// Bytes that move from one host to another.
 ///
-/// `rounds` and `parts` describe a host's share of a lock-step collective: `rounds` messages of `bytes / parts` each,
-/// one after the other, every one followed by the propagation delay. A plain transfer has one of each. `bytes / parts`
-/// need not be whole: rounding every message would shift an iteration by more than the nanosecond to which the engines
-/// are compared.
+/// `rounds` and `parts` describe a host's share of a lock-step collective: `rounds` consecutive messages of `bytes /
+/// parts` each, every one followed by the propagation delay. A plain transfer has one of each. `bytes / parts` may be a
+/// fraction: rounding every message would shift an iteration by more than the nanosecond to which the engines are
+/// compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Sending host.
@@ -100,41 +101,41 @@ pub struct Flow {
     pub dst: HostId,
     /// Bytes of payload; see `parts`.
     pub bytes: Bytes,
-    /// Messages sent one after the other.
+    /// Number of consecutive messages.
     pub rounds: u32,
-    /// Number that `bytes` is divided by for each message; not 0.
+    /// Divisor of `bytes` for each message; not 0.
     pub parts: u32,
-    /// Whole bytes that counters count for each message: `bytes`, or the part of a buffer in `parts`. No time depends
-    /// on them.
+    /// Whole bytes that counters add for each message: `bytes`, or the part of a buffer in `parts`. No time depends on
+    /// this value.
     pub counted: Bytes,
     /// Time for which the flow holds its queue before the first byte.
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
-    /// Stream that the flow belongs to; returned in its [`Completion`].
+    /// Stream of the flow; returned in its [`Completion`].
     pub stream: u32,
-    /// Connection that carries it.
+    /// Connection that carries the flow.
     pub connection: Connection,
-    /// Part of a collective that it belongs to. Messages of one part that a host starts at one instant for different
-    /// hosts pass its stages together: see [`hosts`].
+    /// Part of a collective that the flow belongs to. Messages of one part that a host starts at one instant for
+    /// different hosts pass the host's stages together: see [`hosts`].
     pub part: Option<u32>,
-    /// The burst as which its sender announces it to the switches; it begins when the receiver has answered. Engines
-    /// without announcements start it at once.
+    /// Announcement of the flow as a burst to the switches; the burst begins when the receiver has answered. Engines
+    /// without announcements start the flow at once.
     pub announced: Option<Announced>,
-    /// Its place in a list, if its stream has one.
+    /// Position of the flow in its stream's list, if there is one.
     pub listed: Option<Listed>,
 }
 
 impl Flow {
-    /// Time of the flow on an idle link: the hold, and its messages one after the other, each followed by the delay.
-    /// Rounded once, half up; `None` beyond [`Time::MAX`].
+    /// Returns the time of the flow on an idle link: the hold, and its consecutive messages, each followed by the
+    /// delay. Rounded once, half up; `None` beyond [`Time::MAX`].
     pub fn time_alone(&self, link: &Link) -> Option<Time> {
         let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
         let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;
         self.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
     }
 
-    /// A flow of one message, without hold, in the first band and on a connection of its own.
+    /// Creates a flow of one message, without hold, in the first band and on a connection of its own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
         let (part, announced, listed) = (None, None, None);
@@ -155,7 +156,7 @@ impl Flow {
         }
     }
 
-    /// Key of a connection between two hosts: the stream, and its band where each band has a connection.
+    /// Returns the key of a connection between two hosts: the stream, and the band if each band has a connection.
     pub(crate) fn stream_key(&self) -> StreamKey {
         let band = match self.connection {
             Connection::StreamBand { .. } => 1 + self.band.index(),
@@ -165,7 +166,7 @@ impl Flow {
     }
 }
 
-/// See [`Flow::stream_key`].
+/// A stream and, if each band has a connection, a band: see [`Flow::stream_key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StreamKey {
     pub stream: u32,
@@ -176,61 +177,64 @@ pub(crate) struct StreamKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
     /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its
-    /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
+    /// flows, whose bytes follow one another. A flow is complete when the *receiver* has the last byte.
     #[default]
     Stream,
-    /// The same, but one for each band of the stream, so that urgent flows do not queue behind others. At most `window`
-    /// bytes are in flight, whatever congestion control allows; the first flow of each connection sets it. Engines
-    /// without windows use the band alone.
+    /// A connection of the stream from `src` to `dst` for each band, so that urgent flows do not queue behind others.
+    /// At most `window` bytes are in flight, whatever congestion control allows; the first flow of each connection sets
+    /// this limit. Engines without windows use the band alone.
     StreamBand {
-        /// Most bytes without an acknowledgement.
+        /// Maximum number of unacknowledged bytes.
         window: Bytes,
     },
-    /// A connection of its own, opened at the start and closed at the end. Complete when the *sender* has closed it.
+    /// A connection of its own, opened at the start and closed at the end. The flow is complete when the *sender* has
+    /// closed it.
     Own,
 }
 
-/// A flow is complete; see [`Connection`] for what that means.
+/// The completion of a flow, as defined by its [`Connection`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which flow.
+    /// The completed flow.
     pub flow: FlowId,
-    /// Its stream.
+    /// Stream of the flow.
     pub stream: u32,
-    /// When it took the first place of its queue; for a connection of its own, when that was established.
+    /// Time at which the flow became first in its queue; for a connection of its own, the time of establishment.
     pub began: Time,
-    /// When the receiver had the last byte.
+    /// Time at which the receiver had the last byte.
     pub received: Time,
 }
 
-/// The interface of an engine. Control flows down, data flows up; an engine may process any number of its own events
-/// inside one [`Network::advance`].
+/// The interface of an engine: calls control the flows, and completions report them. An engine may process any number
+/// of its own events inside one [`Network::advance`].
 pub trait Network {
-    /// Current simulated time.
+    /// Returns the current simulated time.
     fn now(&self) -> Time;
 
     /// Starts a flow at [`now`](Network::now).
     fn start(&mut self, flow: Flow) -> FlowId;
 
-    /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
-    /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
+    /// Runs until `until`, or until the first instant at which a flow completes, whichever is earlier, and appends
+    /// every flow that completes at that instant to `done`. Flows started at one instant compete as if started
+    /// together.
     ///
-    /// An engine may leave its events at `until` itself to the next call, so that flows which the caller starts there
-    /// come first; and it may return earlier, without a completion: see [`PacketEngine::pause_every`].
+    /// An engine may leave its events at `until` itself to the next call, so that flows started by the caller at that
+    /// time come first. An engine may also return earlier, without a completion: see [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// Payload that the receiver still lacks, of each flow in flight on a connection of its own ([`Connection::Own`]),
-    /// in no particular order. A flow that is not in the list has delivered nothing.
+    /// Returns the payload that the receiver still lacks, for each flow in flight on a connection of its own
+    /// ([`Connection::Own`]), in no particular order. Flows not in the list have delivered nothing.
     fn remaining(&self) -> Vec<(FlowId, Bytes)>;
 
     /// Sends the rest of `stream`, on its connections for all bands ([`Connection::Stream`]), in `band` from now on.
-    /// Packets in flight keep their band. Engines that fix the band at the start of a flow ignore it.
+    /// Packets in flight keep their band. Engines that fix the band at the start of a flow ignore this call.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
 }
 
 /// An engine that can be copied, for policies that look ahead.
 pub trait ForkNetwork: Network {
-    /// An independent copy at [`now`](Network::now): with the same flows it behaves the same to the picosecond.
+    /// Returns an independent copy at [`now`](Network::now), with the same behaviour for the same flows, to the
+    /// picosecond.
     fn fork(&self) -> Box<dyn ForkNetwork>;
 }
 

@@ -7,14 +7,14 @@
 //! from GPU a to GPU b:   on one node between their ports, else between their cards
 //! ```
 //!
-//! To the caller, GPUs are hosts. Two GPUs have a connection of their own for each stream, even if they share their
-//! cards with others: a stream of the caller is one stream of the engine for each pair of GPUs behind two cards.
+//! The caller sees GPUs as hosts. Two GPUs have a connection of their own for each stream, even if they share their
+//! cards with other GPUs: a stream of the caller is one stream of the engine for each pair of GPUs behind two cards.
 //!
-//! What does not live here: the links of cards and ports, which are the engine's.
+//! The links of cards and ports belong to the engine.
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, ForkNetwork, Host, HostId, Hosts, Network, Time};
 
-/// Where GPUs are among the hosts of an engine.
+/// Positions of GPUs among the hosts of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes {
     gpus: u32,
@@ -22,60 +22,60 @@ pub struct Nodes {
     count: u32,
 }
 
-/// Most GPUs that share a card, so that streams of all their pairs can be numbered.
+/// Maximum number of GPUs that share a card, so that streams of all their pairs can be numbered.
 const MOST_SHARING: u32 = 64;
 
 impl Nodes {
-    /// `count` machines, each with `gpus` GPUs and `nics` cards. `None` if there are no cards, if not every card has
-    /// the same number of GPUs, at most 64, or if there are 2^32 endpoints.
+    /// Creates `count` machines, each with `gpus` GPUs and `nics` cards. Returns `None` if there are no cards, if not
+    /// every card has the same number of GPUs, at most 64, or if there are 2^32 endpoints.
     pub fn new(count: u32, gpus: u32, nics: u32) -> Option<Self> {
         let shared_alike = nics > 0 && gpus > 0 && gpus.is_multiple_of(nics) && gpus / nics <= MOST_SHARING;
         gpus.checked_add(nics)?.checked_mul(count)?;
         shared_alike.then_some(Self { gpus, nics, count })
     }
 
-    /// Machines.
+    /// Returns the number of machines.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// GPUs in all.
+    /// Returns the total number of GPUs.
     pub fn gpu_count(&self) -> u32 {
         self.count * self.gpus
     }
 
-    /// Network cards in all.
+    /// Returns the total number of network cards.
     pub fn card_count(&self) -> u32 {
         self.count * self.nics
     }
 
-    /// The host that is the card of a GPU.
+    /// Returns the host that is the card of a GPU.
     pub fn card(&self, gpu: HostId) -> HostId {
         HostId(gpu.0 / self.gpus * self.nics + gpu.0 % self.gpus * self.nics / self.gpus)
     }
 
-    /// The host that is the port of a GPU on the scale-up switch.
+    /// Returns the host that is the port of a GPU on the scale-up switch.
     pub fn port(&self, gpu: HostId) -> HostId {
         HostId(self.card_count() + gpu.0)
     }
 
-    /// The machine of a GPU.
+    /// Returns the machine of a GPU.
     pub fn node(&self, gpu: HostId) -> u32 {
         gpu.0 / self.gpus
     }
 
-    /// Pairs of GPUs that may send to one another through two cards.
+    /// Returns the number of pairs of GPUs that may send to one another through two cards.
     fn pairs(&self) -> u32 {
         (self.gpus / self.nics).pow(2)
     }
 
-    /// Index of the pair of two GPUs.
+    /// Returns the index of the pair of two GPUs.
     fn pair(&self, src: HostId, dst: HostId) -> u32 {
         let sharing = self.gpus / self.nics;
         src.0 % sharing * sharing + dst.0 % sharing
     }
 
-    /// Source and destination host of a message between GPUs.
+    /// Returns source and destination host of a message between GPUs.
     pub fn ends(&self, src: HostId, dst: HostId) -> (HostId, HostId) {
         if self.node(src) == self.node(dst) {
             (self.port(src), self.port(dst))
@@ -130,17 +130,17 @@ impl<N: ForkNetwork> ForkNetwork for Gpus<N> {
     }
 }
 
-/// Layers around an engine: nodes with several GPUs, and costs of hosts.
+/// Layers around an engine: nodes with several GPUs, and host costs.
 #[derive(Clone, Debug, Default)]
 pub struct Ends {
-    /// Machines, if hosts are not workers themselves.
+    /// Machines with several GPUs; `None` if hosts are workers themselves.
     pub nodes: Option<Nodes>,
     /// Costs of hosts, if any.
     pub host: Option<Host>,
 }
 
 impl Ends {
-    /// The network with these layers around it.
+    /// Returns the network wrapped in these layers.
     pub fn around<'a>(&self, network: impl ForkNetwork + 'a) -> Box<dyn ForkNetwork + 'a> {
         match (self.nodes, self.host) {
             (None, None) => Box::new(network),

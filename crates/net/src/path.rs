@@ -1,6 +1,6 @@
 //! The ends of paths: stages of hosts, and the links of hosts, or of the cards and ports of nodes.
 //!
-//! What does not live here: links between switches, which routes choose ([`crate::route`]).
+//! Links between switches are not included: routes choose them ([`crate::route`]).
 
 use crate::{Ends, Graph, HostId, Link, Time};
 
@@ -18,7 +18,7 @@ pub enum Passage {
 }
 
 impl Passage {
-    /// Whether it belongs to the sender.
+    /// Returns whether the resource belongs to the sender.
     pub fn is_sender(self) -> bool {
         matches!(self, Self::Sending(_) | Self::Out(_))
     }
@@ -28,12 +28,12 @@ impl Passage {
 #[derive(Clone, Debug)]
 pub struct Paths {
     ends: Ends,
-    /// Link out of every host of the graph; that into it is the same.
+    /// Link out of every host of the graph; the link into the host has the same rate and delay.
     links: Vec<Link>,
 }
 
 impl Paths {
-    /// The paths of a network with `ends` around it.
+    /// Returns the paths of a network with `ends` around it.
     ///
     /// # Panics
     /// If it has no link.
@@ -47,8 +47,8 @@ impl Paths {
         Self { ends: ends.clone(), links }
     }
 
-    /// The ends of the path from one endpoint to another, the sender's first, with the rate and delay of each. Stages
-    /// are as fast as their slowest.
+    /// Returns the ends of the path from one endpoint to another, the sender's first, with the rate and delay of each.
+    /// The rate of a host's stages is that of the slowest.
     pub fn passages(&self, from: HostId, to: HostId) -> impl Iterator<Item = (Passage, Link)> {
         let (src, dst) = self.ends.nodes.map_or((from, to), |nodes| nodes.ends(from, to));
         let host = self.ends.host.unwrap_or_default().stages;

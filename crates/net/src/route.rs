@@ -1,4 +1,4 @@
-//! Next-hop tables: shortest paths, and a policy that chooses among equal ones.
+//! Next-hop tables: shortest paths, and a policy for the choice among equal ones.
 
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
@@ -6,43 +6,43 @@ use gradtide_watch::look;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How a switch chooses among ports of equal distance.
+/// A switch's choice among ports of equal distance.
 ///
-/// On a [fat tree](crate::topology::FatTree) these are the links up, and the choices on the way up determine the path.
-/// A switch on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent
-/// counts of the tiers below it. In other graphs these numbers are what [`Routes::shortest`] makes of them, and all
-/// policies still choose shortest paths.
+/// On a [fat tree](crate::topology::FatTree) these ports are the links up, and the choices on the way up determine the
+/// path. In the formulas of the policies, M is the number of hosts below a switch on tier t, m the number below each of
+/// its children, and P the product of the parent counts of the tiers below t. For other graphs [`Routes::shortest`]
+/// computes substitutes for these numbers, and all policies still choose shortest paths.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// By hash of the connection (RFC 2992): see [`Hashes`]. Each tier takes digits of the hash of its own, or flows
-    /// that one tier has sent one way would all take one way at the next.
+    /// Choice by hash of the connection (RFC 2992): see [`Hashes`]. Each tier uses different digits of the hash;
+    /// otherwise, flows that one tier has sent to one port would all take one port at the next tier.
     #[default]
     Ecmp,
-    /// Parent `dst / P mod parents`: every host's traffic comes down from one top (D-mod-K, Zahavi et al. 2010,
+    /// Parent `dst / P mod parents`: the traffic to a host comes down from one top switch (D-mod-K, Zahavi et al. 2010,
     /// «Optimized InfiniBand fat-tree routing for shift all-to-all communication patterns»; SimGrid's fat trees).
     DModK,
-    /// Parent `(s + g(d - s mod b)) mod b mod parents`, where b = M/m is the number of children, s and d the numbers of
-    /// the children, `src / m mod b` and `dst / m mod b`, and g(x) = 2x mod b for an odd b, and for an even one
-    /// 2x below b/2 and 2x + 1 - b from there on.
+    /// Parent `(s + g(d - s mod b)) mod b mod parents`, where b = M/m is the number of children, s and d are the
+    /// numbers of the children, `src / m mod b` and `dst / m mod b`. For an odd b, g(x) = 2x mod b; for an even b, g(x)
+    /// is 2x below b/2 and 2x + 1 - b from there on.
     ///
-    /// Hosts that send with one distance between source and destination share no link of a Clos network with r = 1: s
-    /// alone distinguishes them. Hosts of one number on every edge switch, as the heads of sub-clusters are, part on
-    /// the next tier, by the edge switch's number. And from one s to all d, as from all s to one d, every parent gets
-    /// its part: g permutes, and so does g(x) - x but for one value that comes twice if b is even. (Without the
-    /// exception there is no such g: cyclic groups of even order have no orthomorphism; Hall & Paige 1955.) A switch
-    /// with more parents than children uses as many parents as it has children.
+    /// Hosts that send with one distance between source and destination share no link of a Clos network with r = 1,
+    /// because s alone distinguishes them. Hosts with one number on every edge switch, such as the heads of
+    /// sub-clusters, are separated on the next tier, by the edge switch's number. From one s to all d, and from all s
+    /// to one d, every parent gets its part: g is a permutation, and so is g(x) - x except for one value that occurs
+    /// twice if b is even. (Without the exception no such g exists: cyclic groups of even order have no orthomorphism;
+    /// Hall & Paige 1955.) A switch with more parents than children uses only as many parents as it has children.
     Spread,
 }
 
-/// Numbers of a switch that [`Policy`] uses.
+/// Numbers of a switch that the formulas of [`Policy`] use.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// P.
+    /// P: product of the parent counts of the tiers below.
     stride: u32,
-    /// m.
+    /// m: number of hosts below each child.
     hosts_per_child: u32,
-    /// b.
+    /// b: number of children.
     child_count: u32,
 }
 
@@ -59,32 +59,32 @@ impl Place {
 
 /// Next-hop tables of all switches.
 ///
-/// A table entry is a port, or, with its top bit set, a group of ports of equal distance. Hosts need no table: they
-/// have one port. Hosts on one switch differ in nothing but the last hop, so they share a column.
+/// A table entry is a port, or, with its top bit set, a group of ports of equal distance. Hosts need no table, because
+/// they have one port. Hosts on one switch differ only in the last hop, so they share a column.
 #[derive(Clone, Debug)]
 pub struct Routes {
     host_count: u32,
     column_count: u32,
-    /// `[switch][column]`; [`LAST_HOP`] on the switch of the column's hosts.
+    /// Table entries `[switch][column]`; [`LAST_HOP`] on the switch of the column's hosts.
     next: Vec<u32>,
-    /// `[destination host]`.
+    /// Columns `[destination host]`.
     columns: Vec<Column>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
     /// The node at the far end of each link.
     ends: Vec<NodeId>,
-    /// `[switch]`.
+    /// Numbers for the policies, `[switch]`.
     places: Vec<Place>,
     policy: Policy,
     /// Groups by their ports; used only to fill the tables.
     known: BTreeMap<Vec<PortId>, u32>,
 }
 
-/// Where a host is in the tables.
+/// Position of a host in the tables.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     number: u32,
-    /// The entry of its own switch.
+    /// Entry of the host's own switch.
     last_hop: u32,
 }
 
@@ -93,34 +93,35 @@ struct Search<'a> {
     graph: &'a Graph,
     /// Links to each host.
     last: Vec<Vec<PortId>>,
-    /// Links from and to each switch, those of hosts aside.
+    /// Links from and to each switch, except those of hosts.
     out: Vec<Vec<PortId>>,
     into: Vec<Vec<PortId>>,
-    /// Of each switch to the host of the column at hand.
+    /// Distance of each switch to the host of the current column.
     distance: Vec<u32>,
     frontier: VecDeque<u32>,
     ports: Vec<PortId>,
 }
 
-/// The hash of every connection, which [`Policy::Ecmp`] chooses by.
+/// The hash of every connection, for [`Policy::Ecmp`].
 ///
-/// A switch hashes addresses and ports. Here source, destination, stream and band replace them, and for a flow's own
-/// connection its number among those of its source and stream: as listed, or in order of opening. So a flow has the
-/// same hash on every engine, independent of other connections. The key of the hash is drawn from the run's seed.
+/// A switch hashes addresses and ports. Here, source, destination, stream and band replace them; for a flow's own
+/// connection, its number among those of its source and stream is added: its position in the list, or in order of
+/// opening. A flow thus has the same hash on every engine, independent of other connections. The key of the hash is
+/// drawn from the run's seed.
 #[derive(Clone, Debug)]
 pub struct Hashes {
     key: u64,
-    /// [`Connection::Own`] opened so far, by source and stream.
+    /// Number of [`Connection::Own`] opened so far, by source and stream.
     own_counts: BTreeMap<(u32, u32), u32>,
 }
 
 impl Hashes {
-    /// The hashes before any connection is opened.
+    /// Creates the hashes before any connection is opened.
     pub fn new(seed: Seed) -> Self {
         Self { key: seed.stream("ecmp").word(), own_counts: BTreeMap::new() }
     }
 
-    /// The hash of the connection that `flow` opens; call it once for each.
+    /// Returns the hash of the connection that `flow` opens; to be called once for each connection.
     pub fn open(&mut self, flow: &Flow) -> u32 {
         let (src, stream) = (flow.src.0, flow.stream);
         if flow.connection != Connection::Own {
@@ -132,7 +133,7 @@ impl Hashes {
         self.hash([src, flow.dst.0, stream, 0, number])
     }
 
-    /// The hash of the connection of a stream.
+    /// Returns the hash of the connection of a stream.
     pub(crate) fn of_stream(&self, src: u32, dst: u32, StreamKey { stream, band }: StreamKey) -> u32 {
         self.hash([src, dst, stream, u32::from(band), 0])
     }
@@ -142,13 +143,13 @@ impl Hashes {
     }
 }
 
-/// The hash of a connection's reverse direction.
+/// Returns the hash of a connection's reverse direction.
 #[inline]
 pub fn reverse(hash: u32) -> u32 {
     (mix(u64::from(hash)) >> 32) as u32
 }
 
-/// One step of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input reaches every bit of the output.
+/// Performs one step of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input reaches every bit of the output.
 #[inline]
 fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -159,33 +160,33 @@ fn mix(word: u64) -> u64 {
 
 const GROUP: u32 = 1 << 31;
 const UNREACHABLE: u32 = u32::MAX;
-/// The destination's own entry applies.
+/// Sentinel: the entry is that of the destination.
 const LAST_HOP: u32 = u32::MAX - 1;
 
-/// Why routes cannot be computed.
+/// Reason why routes cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    /// A host needs exactly one link out.
+    /// A host does not have exactly one link out.
     #[error("host {host} has {count} links out; exactly 1 is needed")]
     HostLinks {
         /// The host.
         host: u32,
-        /// How many it has.
+        /// Number of links out of the host.
         count: usize,
     },
     /// Some host cannot be reached.
     #[error("node {from} has no path to host {to}")]
     Unreachable {
-        /// Where the path should begin.
+        /// Node at which the path should begin.
         from: u32,
-        /// Where it should end.
+        /// Host at which the path should end.
         to: u32,
     },
 }
 
 impl Routes {
-    /// Shortest paths by hop count, all of them; ports of a group are in the order of their indices, and the choice
-    /// among them is by hash unless [`Routes::by`] says otherwise.
+    /// Computes all shortest paths by hop count. Ports of a group are in the order of their indices, and the choice
+    /// among them is by hash unless [`Routes::by`] selects another policy.
     ///
     /// # Errors
     /// [`RouteError`] if a host has not exactly one link out, or if a node cannot reach a host.
@@ -228,7 +229,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// The same paths with another policy.
+    /// Returns the same paths with another policy.
     #[must_use]
     pub fn by(self, policy: Policy) -> Self {
         Self { policy, ..self }
@@ -253,7 +254,7 @@ impl Routes {
                     };
                     let links = if distance == 1 { &search.last[host as usize] } else { &search.out[switch as usize] };
                     search.ports.extend(links.iter().filter(closer));
-                    // The policy chooses by place: the order of the graph's links must not matter.
+                    // The policy chooses by position, so the order of the graph's links must not matter.
                     search.ports.sort_by_key(|&port| graph.far(port));
                     self.entry(&search.ports)
                 }
@@ -277,13 +278,13 @@ impl Routes {
             })
     }
 
-    /// The port of a host.
+    /// Returns the port of a host.
     pub fn first(&self, host: u32) -> PortId {
         self.first[host as usize]
     }
 
-    /// The port of `switch` (by its index among switches) towards host `dst`. `flow` returns source and hash of the
-    /// flow; it is called only if there are several ports.
+    /// Returns the port of `switch` (by its index among switches) towards host `dst`. `flow` returns source and hash of
+    /// the flow; it is called only if there are several ports.
     #[inline]
     pub fn next(&self, switch: u32, dst: u32, flow: impl FnOnce() -> (u32, u32)) -> PortId {
         let Column { number, last_hop } = self.columns[dst as usize];
@@ -302,7 +303,7 @@ impl Routes {
         let place = &self.places[switch as usize];
         let count = group.len() as u32;
         let number = match self.policy {
-            // A fraction of 2^32; the digits that the tiers below have used are shifted out.
+            // The hash as a fraction of 2^32, with the digits that lower tiers have used shifted out.
             Policy::Ecmp => ((u64::from(hash.wrapping_mul(place.stride)) * u64::from(count)) >> 32) as u32,
             Policy::DModK => dst / place.stride % count,
             Policy::Spread => place.spread(src, dst) % count,
@@ -310,15 +311,15 @@ impl Routes {
         group[number as usize]
     }
 
-    /// The links from host `src` to host `dst`, in order, for a flow with this hash (uniform over 32 bits); none if
-    /// they are the same host.
+    /// Returns the links from host `src` to host `dst`, in order, for a flow with hash `hash` (uniform over 32 bits);
+    /// none if both are the same host.
     pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
         let mut path = Vec::new();
         self.each_hop(src, dst, hash, |port| path.push(port));
         path
     }
 
-    /// As [`Routes::path`], without a list.
+    /// Calls `each` with the links of [`Routes::path`], without allocating a list.
     #[inline]
     pub fn each_hop(&self, src: u32, dst: u32, hash: u32, mut each: impl FnMut(PortId)) {
         if src == dst {
@@ -358,19 +359,19 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Switches with a link to a host.
+    /// Returns the switches with a link to a host.
     fn near(&self, host: u32) -> impl Iterator<Item = Option<u32>> {
         self.last[host as usize].iter().map(|&port| self.graph.switch(self.graph.near(port)))
     }
 
-    /// The switch of a host, if all links to the host come from it.
+    /// Returns the switch of a host, if all links to the host come from that switch.
     fn switch_of(&self, host: u32) -> Option<u32> {
         let mut near = self.near(host);
         let first = near.next()??;
         near.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// The column of every host, and the first host of every column.
+    /// Returns the column of every host, and the first host of every column.
     fn columns(&self) -> (Vec<u32>, Vec<u32>) {
         let mut of_switch = BTreeMap::new();
         let mut firsts = Vec::new();
@@ -387,7 +388,7 @@ impl<'a> Search<'a> {
         (numbers.collect(), firsts)
     }
 
-    /// Distance of each switch from `host`; hosts do not forward.
+    /// Computes the distance of each switch from `host`; hosts do not forward.
     fn measure(&mut self, host: u32, first: &[PortId]) -> Result<(), RouteError> {
         let graph = self.graph;
         self.distance.fill(UNREACHABLE);
@@ -425,15 +426,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The place of each switch. Its tier is the distance from the nearest host; in other graphs than fat trees, where the
-/// nodes below a switch differ, the largest number counts.
+/// Returns the numbers of each switch for the policies. The tier of a switch is its distance from the nearest host. In
+/// graphs other than fat trees, where the nodes below a switch differ, the largest number counts.
 fn places(graph: &Graph, out: &[Vec<PortId>]) -> Vec<Place> {
     let host_count = graph.host_count as usize;
     let mut tier = vec![UNREACHABLE; out.len()];
     tier[..host_count].fill(0);
     let mut order: Vec<usize> = (0..host_count).collect();
     let mut seen = 0;
-    // Of each node: stride, hosts below, hosts below its largest child.
+    // For each node: stride, hosts below, hosts below its largest child.
     let mut counts = vec![(1_u32, 0_u32, 1_u32); out.len()];
     while let Some(&node) = order.get(seen) {
         seen += 1;
@@ -491,7 +492,7 @@ mod tests {
 
     #[test]
     fn two_spines_share_by_hash_and_local_traffic_stays_local() {
-        // Hosts 0 and 1 on leaf 2, hosts... one per leaf here: 0 - leaf 2 - spines 4, 5 - leaf 3 - 1.
+        // Host 0 is on leaf 2, host 1 on leaf 3; spines 4 and 5 connect the leaves.
         let cables = [(0, 2), (1, 3), (2, 4), (2, 5), (3, 4), (3, 5)];
         let links = cables
             .iter()
@@ -507,7 +508,7 @@ mod tests {
 
     #[test]
     fn hosts_of_one_leaf_share_their_ways_but_for_the_last_hop() {
-        // Hosts 0 to 2 on leaf 5, 3 and 4 on leaf 6; spines 7 and 8.
+        // Hosts 0 to 2 are on leaf 5, 3 and 4 on leaf 6; spines 7 and 8 connect the leaves.
         let cables = [(0, 5), (1, 5), (2, 5), (3, 6), (4, 6), (5, 7), (5, 8), (6, 7), (6, 8)];
         let links: Vec<Directed> = cables
             .iter()

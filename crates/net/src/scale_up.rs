@@ -6,15 +6,15 @@
 //! hosts from `first_port` on:   ports of GPUs on the scale-up switches of their machines, on the fluid engine
 //! ```
 //!
-//! NVLink and its kind have credits per hop instead of TCP, and lose nothing: max-min fair rates model them better than
-//! any transport here. The two engines share no link and advance event by event; neither is ahead of the other by more
-//! than the picosecond of the fluid engine's next event.
+//! NVLink and similar links have credits per hop instead of TCP, and lose nothing: max-min fair rates model them better
+//! than any transport of the packet engine. The two engines share no link and advance event by event; neither is ahead
+//! of the other by more than the picosecond of the fluid engine's next event.
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, ForkNetwork, HostId, Network, Time};
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 
-/// Cards on one engine, ports on the fluid one.
+/// Cards on one engine, ports on the fluid engine.
 #[derive(Debug)]
 pub struct ScaleUp<F, N> {
     first_port: u32,
@@ -26,8 +26,8 @@ pub struct ScaleUp<F, N> {
     arrived: Vec<Completion>,
 }
 
-/// Flows of one engine, by their ids there: their ids outside, and when they were started. Rows are dropped from the
-/// front once their flows have completed.
+/// Flows of one engine, by their ids on that engine: their ids outside, and their start times. Rows are dropped from
+/// the front once their flows have completed.
 #[derive(Clone, Debug, Default)]
 struct Started {
     first: u64,
@@ -35,7 +35,7 @@ struct Started {
 }
 
 impl Started {
-    /// A completion with the id outside; the fluid engine's clock may be behind by less than a picosecond.
+    /// Returns a completion with the id outside; the fluid engine's clock may be behind by less than a picosecond.
     fn take(&mut self, completion: Completion) -> Completion {
         let row = &mut self.rows[(completion.flow.0 - self.first) as usize];
         let (flow, at) = row.take().expect("a flow completes once");
@@ -46,7 +46,7 @@ impl Started {
         Completion { flow, began: completion.began.max(at), ..completion }
     }
 
-    /// The bytes left of a flow, with its id outside.
+    /// Returns the bytes left of a flow, with its id outside.
     fn named(&self, (flow, bytes): (FlowId, Bytes)) -> Option<(FlowId, Bytes)> {
         let row = self.rows.get(flow.0.checked_sub(self.first)? as usize)?;
         row.map(|(outside, _)| (outside, bytes))
@@ -54,7 +54,7 @@ impl Started {
 }
 
 impl<F, N> ScaleUp<F, N> {
-    /// Idle engines at time zero. The hosts of `ports` are those from `first_port` on.
+    /// Creates idle engines at time zero. The hosts of `ports` are those from `first_port` on.
     pub fn new(first_port: u32, cards: N, ports: F) -> Self {
         let (of_cards, of_ports) = (Started::default(), Started::default());
         Self { first_port, cards, ports, started_count: 0, of_cards, of_ports, arrived: Vec::new() }
@@ -135,7 +135,8 @@ mod tests {
     use crate::topology::Directed;
     use crate::{Connection, Graph, Link, NodeId, Rate, Seed};
 
-    /// 1 byte per nanosecond on two cards, after a delay of 1 us; 8 on two ports, after 0.1 us each way.
+    /// Creates a network of two cards with 1 byte per nanosecond and a delay of 1 us, and two ports with 8 bytes per
+    /// nanosecond and 0.1 us each way.
     fn network() -> ScaleUp<Fluid, HostQueues> {
         let link = |bps, delay_ps| Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
         let (card, port) = (link(8_000_000_000, 1_000_000), link(64_000_000_000, 100_000));
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn no_flow_begins_before_it_is_started() {
         let mut network = network();
-        // Ports end between two picoseconds: a third of a byte takes 41 and 2/3 ps.
+        // Transfers between ports end between two picoseconds: a third of a byte takes 41 and 2/3 ps.
         let start = |network: &mut ScaleUp<Fluid, HostQueues>, bytes| {
             let id = network.start(Flow { parts: 3, ..flow(2, 3, bytes) });
             (id, network.now())

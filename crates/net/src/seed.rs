@@ -1,8 +1,8 @@
-//! One root seed, and from it named, independent random streams.
+//! One root seed, and named, independent random streams derived from it.
 //!
-//! Every consumer draws from the stream of its own name, so that adding one does not shift the others. Generator:
-//! PCG XSL RR 128/64 (O'Neill 2014) of `rand_pcg`, whose output is fixed by its definition. Sampling is done here
-//! and not by a library whose next version might draw differently.
+//! Every consumer draws from the stream of its own name, so that a new consumer does not shift the others. Generator:
+//! PCG XSL RR 128/64 (O'Neill 2014) of `rand_pcg`, whose output is fixed by its definition. Sampling is implemented
+//! here, because the next version of a library might draw differently.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng as _;
@@ -16,9 +16,9 @@ pub struct Seed(pub u64);
 pub struct Stream(Pcg64);
 
 impl Seed {
-    /// The stream called `name`.
+    /// Returns the stream called `name`.
     pub fn stream(self, name: &str) -> Stream {
-        // FNV-1a, 64 bit: any fixed hash would do; names are few, fixed here or by the keys of a scenario.
+        // FNV-1a, 64 bit: any fixed hash would do; the names are few, and fixed here or by the keys of a scenario.
         let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -27,12 +27,12 @@ impl Seed {
 }
 
 impl Stream {
-    /// A uniform 64-bit number.
+    /// Returns a uniform 64-bit number.
     pub fn word(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A uniform number below `bound` (Lemire 2019: multiply, and reject the biased remainder).
+    /// Returns a uniform number below `bound` (Lemire 2019: multiply, and reject the biased remainder).
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -60,7 +60,7 @@ impl Stream {
         let count = items.len();
         for place in 0..count {
             let behind = count - place - 1;
-            // Always drawn, so that a larger share swaps all that a smaller one does.
+            // The number is drawn in any case, so that a larger share swaps all items that a smaller share swaps.
             let is_wrong = self.below(1_000_000) < share_ppm;
             let other = self.below(behind.max(1) as u64) as usize;
             if is_wrong && behind > 0 {
@@ -97,7 +97,7 @@ mod tests {
         };
         assert!(moved(0).iter().all(|moved| !moved));
         let count = moved(10_000).iter().filter(|&&moved| moved).count();
-        // 100 swaps of two, fewer where two meet; binomial with a standard deviation of 10; five of them.
+        // 100 swaps of two items, fewer where two meet; binomial with a standard deviation of 10; tolerance of five.
         assert!((100..=300).contains(&count), "{count}");
         assert!(moved(1_000_000).iter().filter(|&&moved| moved).count() > 9_900);
     }
@@ -112,7 +112,7 @@ mod tests {
             *counts.entry(items).or_insert(0_i32) += 1;
         }
         assert_eq!(counts.len(), 6);
-        // Binomial with n = 60,000 and p = 1/6: standard deviation 91; five of them.
+        // Binomial with n = 60,000 and p = 1/6: standard deviation 91; tolerance of five.
         assert!(counts.values().all(|count| (count - 10_000).abs() < 457), "{counts:?}");
     }
 }

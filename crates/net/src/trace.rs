@@ -1,4 +1,4 @@
-//! Counters and states for observers. Engines write them and never read them.
+//! Counters and states for observers: written by engines and never read by them.
 
 use crate::units::{Bytes, Time};
 
@@ -15,9 +15,9 @@ pub struct Counters {
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// Retransmission timeouts, of data.
+    /// Retransmission timeouts of data.
     pub timeouts: u64,
 }
 
@@ -34,18 +34,18 @@ pub struct PortCounters {
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Most packets that waited in the qdisc at once.
+    /// Largest number of packets that waited in the qdisc at once.
     pub queue_packets_max: u64,
-    /// Most bytes that waited in the qdisc at once.
+    /// Largest number of bytes that waited in the qdisc at once.
     pub queue_bytes_max: u64,
 }
 
-/// State of one egress port and its link at an instant, and totals up to it.
+/// State of one egress port and its link at an instant, with totals up to that instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortState {
-    /// Packets that wait in the qdisc.
+    /// Packets waiting in the qdisc.
     pub queue_packets: u32,
-    /// Bytes that wait in the qdisc.
+    /// Bytes waiting in the qdisc.
     pub queue_bytes: u64,
     /// Time for which the link was busy.
     pub busy: Time,
@@ -53,10 +53,10 @@ pub struct PortState {
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Long flows that cross the link: those whose sender has at least as many bytes to send as in flight, so that a
-    /// mark can still slow them.
+    /// Number of long flows that cross the link: flows whose sender has at least as many bytes to send as in flight, so
+    /// that a mark can still slow them.
     pub long_flows: u32,
-    /// Bytes in flight of those flows, on their whole paths.
+    /// Bytes in flight of the long flows, on their whole paths.
     pub long_flight: Bytes,
 }
 
@@ -67,6 +67,6 @@ pub struct Window {
     pub cwnd: Bytes,
     /// Slow-start threshold; `None` before it is first set.
     pub ssthresh: Option<Bytes>,
-    /// Sent and not acknowledged (RFC 5681, FlightSize).
+    /// Bytes sent and not acknowledged (RFC 5681, FlightSize).
     pub flight: Bytes,
 }

@@ -1,5 +1,5 @@
-//! Types of quantities: time, bytes, rates and ratios. Arithmetic only. In JSON they are whole numbers of the unit with
-//! which the name of their field ends; a ratio is a pair.
+//! Types of quantities: time, bytes, rates and ratios. Arithmetic only. In JSON they are whole numbers of the unit at
+//! the end of their field's name; a ratio is a pair.
 
 use serde::Deserialize;
 use std::fmt;
@@ -17,32 +17,32 @@ impl Time {
     /// The latest time.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `ps` picoseconds.
+    /// Returns a time of `ps` picoseconds.
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// In picoseconds.
+    /// Returns the time in picoseconds.
     pub const fn ps(self) -> u64 {
         self.0
     }
 
-    /// The span from `earlier` to `self`, or zero if `earlier` is later.
+    /// Returns the span from `earlier` to `self`, or zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// The sum, at most [`Time::MAX`].
+    /// Returns the sum, at most [`Time::MAX`].
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The product, at most [`Time::MAX`].
+    /// Returns the product, at most [`Time::MAX`].
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// The sum, or `None` beyond [`Time::MAX`].
+    /// Returns the sum, or `None` beyond [`Time::MAX`].
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
     }
@@ -75,7 +75,7 @@ impl Sum for Time {
 }
 
 impl fmt::Display for Time {
-    /// Microseconds with all six decimals.
+    /// Writes microseconds with all six decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
     }
@@ -126,30 +126,30 @@ impl Sum for Bytes {
 pub struct Rate(u64);
 
 impl Rate {
-    /// The fastest.
+    /// The fastest rate.
     pub const MAX: Self = Self(u64::MAX);
 
     const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
 
-    /// `bps` bits per second, or `None` for 0.
+    /// Returns a rate of `bps` bits per second, or `None` for 0.
     pub const fn from_bps(bps: u64) -> Option<Self> {
         if bps == 0 { None } else { Some(Self(bps)) }
     }
 
-    /// In bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bps(self) -> u64 {
         self.0
     }
 
-    /// Time to put `bytes` on a link of this rate, rounded up to a picosecond: the link carries no more than its rate.
-    /// [`Time::MAX`] if it takes longer than that.
+    /// Returns the time to put `bytes` on a link of this rate, rounded up to a picosecond, so that the link never
+    /// exceeds its rate. At most [`Time::MAX`].
     pub fn transmit(self, bytes: Bytes) -> Time {
         let exact = (u128::from(bytes.0) * Self::BITS_PER_BYTE_PS_PER_S).div_ceil(u128::from(self.0));
         u64::try_from(exact).map_or(Time::MAX, Time::from_ps)
     }
 
-    /// Time to put `rounds` messages of `bytes / parts` on a link of this rate, one after the other, rounded once,
-    /// half up, to a picosecond. `None` if it passes [`Time::MAX`].
+    /// Returns the time to put `rounds` consecutive messages of `bytes / parts` on a link of this rate, rounded once,
+    /// half up, to a picosecond. `None` beyond [`Time::MAX`].
     ///
     /// # Panics
     /// If `parts` is 0.
@@ -179,10 +179,10 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// 1.
+    /// The ratio 1.
     pub const ONE: Self = Self { numerator: 1, denominator: 1 };
 
-    /// `numerator / denominator`, or `None` if either is 0.
+    /// Returns `numerator / denominator`, or `None` if either is 0.
     pub const fn new(numerator: u64, denominator: u64) -> Option<Self> {
         if numerator == 0 || denominator == 0 {
             return None;
@@ -194,17 +194,17 @@ impl Ratio {
         Some(Self { numerator: numerator / divisor, denominator: denominator / divisor })
     }
 
-    /// In lowest terms.
+    /// Returns the numerator in lowest terms.
     pub const fn numerator(self) -> u64 {
         self.numerator
     }
 
-    /// In lowest terms.
+    /// Returns the denominator in lowest terms.
     pub const fn denominator(self) -> u64 {
         self.denominator
     }
 
-    /// This part of `count`, or `None` if that is not a whole number of 32 bits.
+    /// Returns this part of `count`, or `None` if that is not a whole number of 32 bits.
     pub fn of(self, count: u32) -> Option<u32> {
         let parts = u128::from(count) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);
@@ -234,7 +234,7 @@ impl Ord for Ratio {
 }
 
 impl fmt::Display for Ratio {
-    /// `1/4`, or `1`.
+    /// Writes `1/4`, or `1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.denominator {
             1 => write!(f, "{}", self.numerator),

@@ -77,7 +77,7 @@ impl CongestionControl for Cubic {
         }
     }
 
-    /// Returns microseconds with HyStart, which compares round trips: Linux measures them so, whatever the tick of
+    /// Returns 1 us with HyStart, which compares round trips: Linux measures them in microseconds, whatever the tick of
     /// timestamps.
     fn stamp_tick(parameters: &Parameters) -> Option<Time> {
         parameters.hystart.then_some(Time::from_ps(1_000_000))
