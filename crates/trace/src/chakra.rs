@@ -15,14 +15,14 @@ use prost::Message;
 const FORMAT: &str = "Chakra trace";
 const NS_PER_US: u64 = 1000;
 
-/// `GlobalMetadata`. Before version 0.0.4 field 1 was a list of attributes, so it is read as bytes.
+/// The message `GlobalMetadata`. Before version 0.0.4 its field 1 was a list of attributes, so it is read as bytes.
 #[derive(Clone, PartialEq, Message)]
 struct Metadata {
     #[prost(bytes = "vec", repeated, tag = "1")]
     version: Vec<Vec<u8>>,
 }
 
-/// `Node`.
+/// The message `Node`.
 #[derive(Clone, PartialEq, Message)]
 struct Node {
     #[prost(uint64, tag = "1")]
@@ -43,7 +43,7 @@ struct Node {
     attr: Vec<Attribute>,
 }
 
-/// `AttributeProto`.
+/// The message `AttributeProto`.
 #[derive(Clone, PartialEq, Message)]
 struct Attribute {
     #[prost(string, tag = "1")]
@@ -131,7 +131,7 @@ impl ChakraReader {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Completes the trace at the end of the file.
     ///
     /// # Errors
     /// [`TraceError::Empty`], [`TraceError::Truncated`], [`TraceError::NoOps`] or [`TraceError::SameId`].
@@ -157,7 +157,7 @@ impl ChakraReader {
         Ok(self.trace)
     }
 
-    /// Range of the next complete message in `pending`.
+    /// Returns the range of the next complete message in `pending`.
     fn frame(&self) -> Result<Option<(usize, usize)>, TraceError> {
         let rest = &self.pending[self.done..];
         // A varint ends with the first byte below 128; ten bytes hold any.
@@ -177,7 +177,8 @@ impl ChakraReader {
         Ok((end <= self.pending.len()).then_some((start, end)))
     }
 
-    /// The error for the current message. If the first node is invalid, the file is taken to have another format.
+    /// Returns the error for the current message. If the first node is invalid, the file is taken to have another
+    /// format.
     fn fault(&self, what: String) -> TraceError {
         let at = self.at + self.done as u64;
         match self.messages {
@@ -199,7 +200,7 @@ fn op(message: &[u8], names: &mut Names, gaps: &mut Gaps) -> Result<TraceOp, Str
     let kind =
         NodeType::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
     let has = |name: &str| node.attr.iter().any(|attr| attr.name == name);
-    // Workload generators write the amount of compute, and leave the time to a device model.
+    // Workload generators write the number of operations and leave the time to a device model.
     if kind.is_busy() && node.duration_micros == 0 && has("num_ops") {
         gaps.add(Gap::Duration, &node.name);
     }
@@ -238,14 +239,14 @@ fn comm(
     let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
     let whole = |name: &str| value(name).and_then(Value::whole);
     let collective = if kind == NodeType::Coll {
-        // Falls back to the name without `comm_type`. Writers may omit the number 0, which is the all-reduce.
+        // Falls back to the name without `comm_type`. Writers may omit the number 0, which stands for the all-reduce.
         let number = whole("comm_type").unwrap_or_else(|| by_name.map_or(0, |one| one.number().into()));
         let known = i32::try_from(number).ok().and_then(CollectiveType::from_number);
         Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)
     } else {
         None
     };
-    // Writers that do not know the size write 0.
+    // Writers that do not have the size write 0.
     let size = whole("comm_size").filter(|&size| size != 0);
     let rank = |name: &str| whole(name).and_then(|rank| u32::try_from(rank).ok());
     Ok(Comm {
@@ -262,7 +263,7 @@ fn comm(
     })
 }
 
-/// Writes a trace as a Chakra file. Its times are whole microseconds: a start is rounded down, a duration to the
+/// Writes a trace as a Chakra file, with times in whole microseconds: starts are rounded down, durations to the
 /// nearest.
 pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
     let mut file = Vec::new();
@@ -280,7 +281,7 @@ pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
                 push("pg_name", Value::Text(comm.group.to_string()));
             }
             if let Some((from, to)) = comm.ends {
-                // ASTRA-sim reads these as `int32` alone; ranks are below a million.
+                // ASTRA-sim reads these fields only as `int32`; ranks are below a million.
                 push("comm_src", Value::Int32(from as i32));
                 push("comm_dst", Value::Int32(to as i32));
             }

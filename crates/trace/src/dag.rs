@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The document. Times are nanoseconds.
+/// An op DAG with additional fields. Times are nanoseconds.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Document {
-    /// "gradtide.trace/1".
+    /// Name and version of the schema: "gradtide.trace/1".
     pub schema: String,
-    /// The rank whose trace it is.
+    /// Rank of the trace.
     pub rank: Option<u32>,
     /// Number of ranks of the job, if known.
     pub world_size: Option<u32>,
-    /// Target op: added at the end, depends on all ops without a dependent.
+    /// Id of the target op, which is added at the end and depends on all ops without a dependent.
     pub target: u64,
     /// Ops in the order of the trace, and the target.
     pub ops: Vec<Row>,
@@ -30,7 +30,7 @@ pub struct Row {
     name: String,
     /// `recv` or `comp`, the kinds of op DAGs.
     kind: String,
-    /// Its type in the trace; none for the target.
+    /// Type of the op in the trace; none for the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     /// Data dependencies, then control dependencies.
@@ -49,7 +49,7 @@ struct RowComm {
     collective: Option<String>,
     bytes: Option<u64>,
     group: String,
-    /// Only on the first transfer of a group; otherwise a file would grow with transfers times ranks.
+    /// Ranks of a group, only on its first transfer; otherwise the file would grow with transfers times ranks.
     ranks: Option<Arc<[u32]>>,
     ends: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -115,7 +115,7 @@ fn row(op: &TraceOp, cut: bool, is_first_of_group: bool) -> Row {
     }
 }
 
-/// Converts a document to the trace.
+/// Converts a document to a trace.
 ///
 /// # Errors
 /// [`TraceError::NotThis`] for another schema, [`TraceError::Piece`] for unknown words.

@@ -3,7 +3,8 @@
 //!
 //! The file contains a graph and no times. A node is written when its call returns, so children precede their parent;
 //! ids ascend with the start of calls. Ops are the outermost operators, and transfers at any depth. An operator that
-//! contains a transfer is replaced by its child operators: some run before the transfer, some may depend on it.
+//! contains a transfer is replaced by its child operators, because some of them run before the transfer and some may
+//! depend on it.
 //!
 //! The file is longer than 600 lines because all stages read and write the tree of one rank.
 //!
@@ -52,19 +53,19 @@ const GROUPS: &str = "## process_group:init ##";
 const OPERATORS: &[u64] = &[FUNCTION, 1, 8];
 const FUNCTION: u64 = 0;
 
-/// A node as written; covers all schemas.
+/// A node as written in the file, in any schema.
 #[derive(Deserialize)]
 struct Written<'a> {
     id: u64,
     #[serde(borrow)]
     name: Cow<'a, str>,
-    /// The parent, since 1.0.2.
+    /// Parent of the node, since 1.0.2.
     #[serde(borrow)]
     ctrl_deps: Option<&'a RawValue>,
-    /// The parent, until 1.0.1.
+    /// Parent of the node, until 1.0.1.
     #[serde(borrow)]
     parent: Option<&'a RawValue>,
-    /// Values, types and shapes since 1.0.2; values alone until 1.0.1.
+    /// Values, types and shapes since 1.0.2; only values until 1.0.1.
     #[serde(borrow)]
     inputs: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -103,7 +104,7 @@ impl Written<'_> {
     }
 }
 
-/// Inputs or outputs of a call.
+/// The inputs or outputs of a call.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Arguments<'a> {
@@ -123,7 +124,7 @@ impl<'a> Arguments<'a> {
         Ok(Self { values, types: types.to_vec() })
     }
 
-    /// Tensors of one argument, including nested lists.
+    /// Returns the tensors of one argument, including nested lists.
     fn tensors(&self, place: usize) -> Vec<Tensor> {
         let mut found = Vec::new();
         if let (Some(name), Some(value)) = (self.types.get(place), self.values.get(place))
@@ -139,7 +140,7 @@ impl<'a> Arguments<'a> {
         all.map(|tensor| tensor.storage).filter(|&storage| storage > 0).collect()
     }
 
-    /// Total bytes of the tensors from argument `from` on; `None` if there are none or their shapes are symbolic.
+    /// Returns the total bytes of the tensors from argument `from` on; `None` without tensors or with symbolic shapes.
     fn bytes(&self, from: usize) -> Option<u64> {
         let all = (from..self.values.len()).flat_map(|place| self.tensors(place));
         let bytes = all.map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
@@ -147,7 +148,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// `[id, storage, offset, elements, bytes of one, device]`.
+/// A tensor, written as `[id, storage, offset, elements, bytes of one, device]`.
 struct Tensor {
     /// Storage id; 0 if the tensor has no identifiable storage.
     storage: u64,
@@ -166,7 +167,7 @@ fn add_tensors(value: &Value, found: &mut Vec<Tensor>) {
     parts.iter().for_each(|part| add_tensors(part, found));
 }
 
-/// The fields of a node that are used.
+/// The used fields of a node.
 struct Node {
     id: u64,
     name: Arc<str>,
@@ -174,7 +175,7 @@ struct Node {
     thread: u64,
     /// Whether it is an operator call, as opposed to an enclosing thread, step or annotation.
     is_operator: bool,
-    /// Storages.
+    /// Storages that the node reads.
     reads: Box<[u64]>,
     writes: Box<[u64]>,
     record: Option<Box<Record>>,
@@ -183,24 +184,25 @@ struct Node {
 /// Information of a node about a transfer.
 #[derive(Default)]
 struct Record {
-    /// Whether a backend wrote it; otherwise it is of the call itself: in old versions, only NCCL writes records.
+    /// Whether a backend wrote the record; otherwise it comes from the call itself, because in old versions only NCCL
+    /// writes records.
     is_of_backend: bool,
-    /// Name in the backend.
+    /// Name of the operation in the backend.
     what: String,
     kind: Option<Transferred>,
     bytes: Option<u64>,
     /// Whether the element type is assumed to be float32.
     is_assumed: bool,
-    /// Sequence number by which a `wait` refers to it.
+    /// Sequence number by which a `wait` refers to the transfer.
     sequence: Sequence,
     group: Group,
     group_size: Option<u64>,
     /// First rank of the group, and stride between its ranks.
     first: Option<u32>,
     stride: Option<u32>,
-    /// A rank within the group: the peer for a message, the root for a rooted collective, else this rank.
+    /// Rank within the group: of the peer for a message, of the root for a rooted collective, else of this process.
     rank: Option<u32>,
-    /// Whether the thread's next op depends on it: the call was made with `async_op=False`.
+    /// Whether the thread's next op depends on the transfer: the call was made with `async_op=False`.
     is_blocking: bool,
 }
 
@@ -210,16 +212,16 @@ impl Record {
     }
 }
 
-/// Sequence number, and whether it is that of a message; collectives and messages are numbered separately.
+/// Sequence number, and whether it belongs to a message; collectives and messages are numbered separately.
 type Sequence = Option<(u64, bool)>;
 
-/// How a record identifies its group.
+/// Identification of a group in a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     #[default]
     Unsaid,
     Name(String),
-    /// Address in the process, until 1.0.2.
+    /// Address of the group in the process, until 1.0.2.
     Address(u64),
 }
 
@@ -264,7 +266,7 @@ impl ExecutionTraceReader {
         })
     }
 
-    /// Ends the file.
+    /// Completes the trace at the end of the file.
     ///
     /// # Errors
     /// [`TraceError::Empty`], [`TraceError::NotThis`], [`TraceError::Truncated`], [`TraceError::NoOps`] or
@@ -330,7 +332,7 @@ impl Nodes {
         self.nodes.push(Node {
             id: written.id,
             name: self.names.get(name),
-            // There is always one parent, though 1.0.2 and later allow several.
+            // A node always has one parent, although 1.0.2 and later allow several.
             parent: parent.trim_matches(['[', ']', ' ']).split(',').next().unwrap_or("").trim().parse().unwrap_or(0),
             thread: written.tid.or_else(|| written.whole("tid")).unwrap_or(0),
             is_operator: OPERATORS.contains(&scope) || has_kernel,
@@ -344,7 +346,7 @@ impl Nodes {
     fn groups(&mut self, inputs: &Arguments) -> Result<(), String> {
         let Some(text) = inputs.values.first().and_then(Value::as_str) else { return Ok(()) };
         let groups: Vec<ProcessGroup> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        // The observer repeats them at every start.
+        // The observer repeats the process groups at every start.
         let known: BTreeSet<String> = self.distributed.pg_config.iter().map(|group| group.pg_name.clone()).collect();
         let new = groups.into_iter().filter(|group| !known.contains(&group.pg_name));
         new.into_iter().try_for_each(|group| self.distributed.add(group))
@@ -374,7 +376,7 @@ impl Nodes {
         let rank = groups.own_rank(&self.nodes, &tree);
         for op in &mut ops {
             let Some(comm) = &mut op.comm else { continue };
-            // So far only the peer is known.
+            // At this point only the peer is known.
             comm.ends = comm.ends.and_then(|(other, _)| {
                 let own = rank?;
                 Some(if op.kind == NodeType::Send { (own, other) } else { (other, own) })
@@ -402,8 +404,8 @@ impl Nodes {
 /// Reads a backend's record of a call: attributes since 1.1.0, and inputs `[tensors], sequence number, group, rank,
 /// name, sizes of parts in, out, (first rank, stride,) ranks of the group`.
 ///
-/// There are no tensors if nothing is transferred; a sequence number may be a pair; a group is an address until 1.0.2,
-/// and a name and a description after it.
+/// Without a transfer there are no tensors. A sequence number may be a pair. A group is an address until 1.0.2, and a
+/// name and a description in later versions.
 fn backend_record(written: &Written, inputs: &Arguments) -> Record {
     let values = &inputs.values;
     let is_name = |&place: &usize| values[place].is_string() && values.get(place + 1).is_some_and(Value::is_array);
@@ -458,7 +460,7 @@ fn backend_record(written: &Written, inputs: &Arguments) -> Record {
 
 /// Reads a c10d call, for backends without records: `c10d::allreduce_(tensors, group, …)`.
 fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
-    // A call whose output differs in size has its output first, as c10d::_reduce_scatter_base_(output, input, …).
+    // A call with an output of another size has the output first, as in c10d::_reduce_scatter_base_(output, input, …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
     // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
     let peer = inputs.values.get(2).and_then(Value::as_u64).filter(|_| kind.0 != NodeType::Coll);
@@ -475,8 +477,8 @@ fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) 
     }
 }
 
-/// Storages that a call writes: outputs that are not views of an input, and inputs that its schema marks, as in
-/// `aten::add_(Tensor(a!) self, …)`. A Triton kernel has no marks: it may write any of its arguments.
+/// Returns the storages that a call writes: outputs that are not views of an input, and inputs that its schema marks,
+/// as in `aten::add_(Tensor(a!) self, …)`. A Triton kernel has no marks, so it may write any of its arguments.
 fn written_by(inputs: &Arguments, outputs: &Arguments, schema: &str, has_kernel: bool) -> BTreeSet<u64> {
     let read = inputs.storages();
     let mut written: BTreeSet<u64> = outputs.storages().difference(&read).copied().collect();
@@ -490,7 +492,8 @@ fn written_by(inputs: &Arguments, outputs: &Arguments, schema: &str, has_kernel:
     written
 }
 
-/// Parameters of a schema, in the order of the inputs: `aten::mul.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)`.
+/// Returns the parameters of a schema, in the order of the inputs: `aten::mul.out(Tensor self, *, Tensor(a!) out) ->
+/// Tensor(a!)`.
 fn parameters(schema: &str) -> Vec<&str> {
     let (_, rest) = schema.split_once('(').unwrap_or_default();
     let (mut found, mut depth, mut from) = (Vec::new(), 0_u32, 0);
@@ -512,7 +515,7 @@ fn parameters(schema: &str) -> Vec<&str> {
     found
 }
 
-/// Process groups.
+/// The process groups of a job.
 struct Groups {
     world_size: Option<u32>,
     /// Groups by the identifier that records use.
@@ -569,12 +572,12 @@ impl Groups {
         Ok(Self { world_size, known })
     }
 
-    /// Whether a record is of a group of one rank, which transfers nothing.
+    /// Returns whether a record belongs to a group of one rank, which transfers nothing.
     fn is_of_one(&self, record: &Record) -> bool {
         record.group_size.or_else(|| self.known.get(&record.group)?.size) == Some(1)
     }
 
-    /// The rank of this trace, which rootless collectives record. `None` if they disagree.
+    /// Returns the rank of this trace, which rootless collectives record; `None` if their records differ.
     fn own_rank(&self, nodes: &[Node], tree: &Tree) -> Option<u32> {
         use CollectiveType::{AllGather, AllReduce, AllToAll, Barrier, ReduceScatter};
         let rootless = [AllGather, AllReduce, AllToAll, Barrier, ReduceScatter];
@@ -589,13 +592,13 @@ impl Groups {
 }
 
 impl Known {
-    /// Global rank of a rank within the group.
+    /// Returns the global rank of a rank within the group.
     fn rank(&self, within: u32) -> Option<u32> {
         self.ranks.as_ref()?.get(within as usize).copied()
     }
 }
 
-/// Ranks of a group with a constant stride, if the budget `room` allows.
+/// Returns the ranks of a group with a constant stride, if the budget `room` allows.
 fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u32]>> {
     let last = u64::from(first).checked_add(u64::from(stride).checked_mul(size.checked_sub(1)?)?)?;
     if stride == 0 || last >= u64::from(MAX_RANKS) {
@@ -608,16 +611,16 @@ fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u3
 /// The call tree, by index of nodes in id order.
 struct Tree {
     is_transfer: Vec<bool>,
-    /// For an operator that becomes an op, and all nodes in it: index of the operator.
+    /// Index of the operator that becomes an op, for the operator itself and all nodes inside it.
     op: Vec<Option<usize>>,
-    /// The enclosing c10d call, which completes records of old versions.
+    /// Index of the enclosing c10d call, which completes records of old versions.
     call: Vec<Option<usize>>,
     part: Vec<StepPart>,
 }
 
 impl Tree {
     fn of(nodes: &[Node], groups: &Groups, gaps: &mut Gaps) -> Self {
-        // A parent begins before its children, so its id is smaller; the process is its own parent.
+        // A parent begins before its children, so its id is smaller; the process node is its own parent.
         let parent_of = |(index, node): (usize, &Node)| {
             let found = nodes[..index].binary_search_by_key(&node.parent, |one| one.id).ok();
             if found.is_none() && node.parent != node.id && node.parent > 1 {
@@ -676,7 +679,7 @@ impl Tree {
     }
 }
 
-/// The ops so far, and the state from which dependencies of the next ones are derived.
+/// The ops so far, and the state that determines the dependencies of later ops.
 #[derive(Default)]
 struct Graph {
     ops: Vec<TraceOp>,
@@ -716,15 +719,16 @@ impl Graph {
         if let Some(record) = record.filter(|record| record.what == "wait") {
             self.wait(node.thread, record, Some(place));
         }
-        // An op that began after an operator and is read within it cannot be a dependency of the whole operator.
+        // An op that began after an operator and is read inside it cannot be a dependency of the whole operator.
         let written = node.reads.iter().filter_map(|storage| self.writers.get(storage)).filter(|&&one| one < id);
         self.deps[place][0].extend(written);
         self.writers.extend(node.writes.iter().map(|&storage| (storage, id)));
     }
 
-    /// Adds the dependency of a `wait` within an operator on its transfer, or else to the thread's next op.
+    /// Adds the transfer of a `wait` within an operator to the operator's dependencies, or else to those of the
+    /// thread's next op.
     ///
-    /// Old `wait`s have no group, or not even a number: they refer to the last transfer that began.
+    /// The `wait`s of old versions have no group, or no number either: they refer to the last transfer that began.
     fn wait(&mut self, thread: u64, wait: &Record, operator: Option<usize>) {
         let Some(begun) = self.begun.get_mut(&wait.sequence) else { return };
         let is_it = |(group, _): &(Group, u64)| wait.group == Group::Unsaid || wait.group == *group;
@@ -752,7 +756,7 @@ impl Graph {
         gaps: &mut Gaps,
     ) -> usize {
         let record = record.expect("a transfer has a record");
-        // The call is asynchronous: later ops depend on data or on a `wait`, not on it.
+        // The call is asynchronous: later ops depend on data or on a `wait`, not on the call.
         let mut waits = self.awaited.get(&node.thread).cloned().unwrap_or_default();
         waits.extend(self.last.get(&node.thread));
         let (kind, collective) = record.kind.or(call.and_then(|call| call.kind)).unwrap_or((NodeType::Coll, None));
@@ -776,7 +780,7 @@ impl Graph {
         let comm = Comm {
             collective,
             bytes: if is_barrier { Some(0) } else { bytes },
-            // The peer, twice, until this rank is known.
+            // The peer, twice, until the rank of this trace is known.
             ends: peer.and_then(|peer| known.rank(peer)).map(|rank| (rank, rank)),
             ranks: known.ranks,
             group,

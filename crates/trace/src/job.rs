@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Backends of c10d that enqueue a transfer on a device and return: the call does not show when bytes move.
+/// Backends of c10d that enqueue a transfer on a device and return, so that the call does not show when bytes move.
 pub(super) const ENQUEUE: &[&str] = &["nccl", "rccl", "xccl", "hccl", "cncl", "mccl"];
 
 #[derive(Default, Deserialize)]
@@ -17,7 +17,7 @@ pub(super) struct Distributed {
     #[serde(deserialize_with = "number")]
     pub(super) world_size: Option<u32>,
     pub(super) pg_config: Vec<ProcessGroup>,
-    /// Indices in `pg_config` by name; the first of two groups with one name.
+    /// Index in `pg_config` by name; that of the first if two groups have one name.
     #[serde(skip)]
     place: BTreeMap<String, usize>,
 }
@@ -31,7 +31,7 @@ impl Distributed {
         Ok(read)
     }
 
-    /// Adds a group; lookups by name return the first with that name.
+    /// Adds a group. If groups share a name, lookups return the first.
     pub(super) fn add(&mut self, group: ProcessGroup) -> Result<(), String> {
         crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
         self.place.entry(group.pg_name.clone()).or_insert(self.pg_config.len());
@@ -39,13 +39,13 @@ impl Distributed {
         Ok(())
     }
 
-    /// Purpose of groups, by name.
+    /// Returns the purpose of groups, by name.
     pub(super) fn described(&self) -> BTreeMap<String, String> {
         let said = self.pg_config.iter().filter(|group| !matches!(&*group.pg_desc, "" | "undefined"));
         said.map(|group| (group.pg_name.clone(), group.pg_desc.clone())).collect()
     }
 
-    /// The group with this name, or, for an empty name, the job's only group.
+    /// Returns the group with this name, or, for an empty name, the job's only group.
     pub(super) fn group(&self, name: &str) -> Option<&ProcessGroup> {
         match self.pg_config.as_slice() {
             [group] if name.is_empty() => Some(group),
@@ -53,14 +53,15 @@ impl Distributed {
         }
     }
 
-    /// Number of ranks of the group with this name, if the file has it.
+    /// Returns the number of ranks of the group with this name, if the file contains it.
     pub(super) fn group_size(&self, name: &str) -> Option<u64> {
         let of_job = self.world_size.filter(|&size| size == 1).map(u64::from);
         let group = self.group(name);
         of_job.or(group?.pg_size).or(Some(group?.ranks.len() as u64).filter(|&size| size > 0))
     }
 
-    /// Whether the backend of a group enqueues transfers on a device; `None` if the file does not name it.
+    /// Returns whether the backend of a group enqueues transfers on a device; `None` if the file does not name the
+    /// backend.
     pub(super) fn enqueues(&self, name: &str) -> Option<bool> {
         let of_group = self.group(name).map(|group| group.backend_config.as_str()).filter(|text| !text.is_empty());
         let text = of_group.or(Some(self.backend.as_str()).filter(|text| !text.is_empty()))?;
@@ -74,15 +75,15 @@ pub(super) struct ProcessGroup {
     pub(super) pg_name: String,
     pub(super) pg_desc: String,
     backend_config: String,
-    /// Its address in the process, by which records of PyTorch 2.3 and earlier refer to it.
+    /// Address of the backend in the process, by which records of PyTorch 2.3 and earlier refer to it.
     pub(super) backend_id: Option<u64>,
-    /// c10d's `pg_config_info` calls it `group_size`.
+    /// Number of ranks; called `group_size` in c10d's `pg_config_info`.
     #[serde(alias = "group_size")]
     pub(super) pg_size: Option<u64>,
     pub(super) ranks: Arc<[u32]>,
 }
 
-/// An integer, which some exporters write as a string.
+/// Reads an integer, which some exporters write as a string.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     use serde::de::Error;
     let wrong = |shown: String| D::Error::custom(format!("{shown} is no rank and no number of ranks"));

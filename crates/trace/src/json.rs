@@ -17,7 +17,7 @@ pub struct Layout {
     /// Singular and plural name of a list element.
     pub unit: &'static str,
     pub units: &'static str,
-    /// Whether a file may be the list alone.
+    /// Whether a file may consist of the list alone.
     pub may_be_bare: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Splitter {
     layout: Layout,
     state: State,
     key: Vec<u8>,
-    /// Part of the current piece from earlier chunks.
+    /// Bytes of the current piece from earlier chunks.
     piece: Vec<u8>,
     depth: u32,
     in_string: bool,
@@ -58,7 +58,7 @@ pub struct Splitter {
     is_list: bool,
     /// Number of lines before the chunk.
     lines: u64,
-    /// Offsets in the file of the chunk and of the piece.
+    /// Offsets of the chunk and of the piece in the file.
     at: u64,
     piece_at: u64,
     elements: u64,
@@ -156,7 +156,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Checks that the file is complete.
     pub fn finish(&self) -> Result<(), TraceError> {
         let Layout { list, units, .. } = self.layout;
         match self.state {
@@ -168,10 +168,10 @@ impl Splitter {
         }
     }
 
-    /// Whether `byte` ends the string, array or object that is the piece.
+    /// Returns whether `byte` ends the string, array or object that is the piece.
     fn is_last(&mut self, byte: u8) -> bool {
         if self.in_string {
-            // JSON strings do not contain newlines: such a string has a stray quote or backslash.
+            // JSON strings do not contain newlines: a string with a newline has a stray quote or backslash.
             self.in_string = byte != b'\n' && (self.is_escaped || byte != b'"');
             self.is_escaped = !self.is_escaped && byte == b'\\';
             return !self.in_string && self.depth == 0;

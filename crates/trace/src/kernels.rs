@@ -11,14 +11,14 @@ pub(crate) type Transferred = (NodeType, Option<CollectiveType>);
 /// A communication kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moving {
-    /// Kind, if the name contains it.
+    /// Kind of the transfer, if the kernel's name contains it.
     pub kind: Option<Transferred>,
-    /// Whether a backend of c10d launches it, so that the backend's records describe it. Other libraries run beside
-    /// c10d: a record around their kernels describes something else.
+    /// Whether a backend of c10d launches the kernel, so that the backend's records describe it. Other libraries run
+    /// independently of c10d: a record around their kernels describes another transfer.
     pub is_of_backend: bool,
 }
 
-/// A library's kernels.
+/// The kernels of one library.
 struct Row {
     /// Prefixes of the symbol, after `void` and namespaces; lower case.
     starts: &'static [&'static str],
@@ -83,8 +83,8 @@ const LIBRARIES: &[Row] = &[
     },
     // NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu.
     Row { starts: &["userbuffers_", "kuserbuffers_"], holds: &[], is_of_backend: false },
-    // microsoft/mscclpp src and apps/nccl (allreduce_nvls); ByteDance-Seed/Triton-distributed names its own after what
-    // they do.
+    // microsoft/mscclpp src and apps/nccl (allreduce_nvls); ByteDance-Seed/Triton-distributed names its kernels after
+    // their operation.
     Row { starts: &["mscclpp"], holds: &["mscclpp::"], is_of_backend: false },
     // CUPTI's copies between two devices (CUPTI_ACTIVITY_MEMCPY_KIND_PTOP), as pytorch/kineto
     // libkineto/src/CuptiActivity.cpp names them.
@@ -101,7 +101,8 @@ const KINDS: &[(&str, Transferred)] = &[
     ("barrier", (NodeType::Coll, Some(CollectiveType::Barrier))),
 ];
 
-/// Send/receive kernel: NCCL uses it for all operations without a kernel of their own; only the call has the kind.
+/// The send/receive kernel. NCCL uses it for all operations without a kernel of their own, so only the call gives the
+/// kind.
 const SENDS: &str = "sendrecv";
 
 /// Kernels of libraries for expert parallelism, which dispatch tokens to experts and combine the results: an
@@ -121,7 +122,7 @@ const FIRST: &[(&str, Transferred)] = &[
 /// Records of ProcessGroupNCCL that transfer nothing, about a group or its streams.
 pub(crate) const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
 
-/// Classifies a kernel by name; `None` for compute.
+/// Classifies a kernel by name; returns `None` for compute.
 pub(crate) fn moving(name: &str) -> Option<Moving> {
     // Inductor names a compute kernel after the preceding operators: triton_poi_fused_all_reduce_wait_tensor_1.
     if name.starts_with("triton_") && name.contains("_fused_") {
@@ -138,8 +139,8 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     };
     let library = LIBRARIES.iter().find(is_of);
     let plain: String = symbol.chars().filter(|&one| one != '_').collect();
-    // Other libraries name their kernels after the collective, too. `broadcast` is left out: tensor operators broadcast
-    // as well.
+    // Other libraries, too, name their kernels after the collective. `broadcast` is excluded, because tensor operators
+    // also broadcast.
     let is_named =
         || ["allreduce", "reducescatter", "allgather", "alltoall", SENDS].iter().any(|one| plain.contains(one));
     if library.is_none() && !is_named() {
@@ -158,8 +159,8 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     Some(Moving { kind, is_of_backend: library.is_some_and(|row| row.is_of_backend) })
 }
 
-/// Kind by an operation's name in PyTorch or a backend: `allreduce_`, `_reduce_scatter_base`, `all_to_allv`,
-/// `symm_mem::multimem_all_reduce`.
+/// Returns the kind by an operation's name in PyTorch or a backend: `allreduce_`, `_reduce_scatter_base`,
+/// `all_to_allv`, `symm_mem::multimem_all_reduce`.
 pub(crate) fn named(name: &str) -> Option<Transferred> {
     let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();
     let found = KINDS.iter().chain(FIRST).find(|(word, _)| plain.starts_with(word)).map(|&(_, kind)| kind);

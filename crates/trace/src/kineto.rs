@@ -4,7 +4,8 @@
 //! outermost operators of each thread, the kernels and copies of each stream, and collectives. Dependencies are only
 //! those that must have existed: on the previous op of the same lane, and on the op before the launch. A dependency
 //! always ends before its dependent starts. The files do not show which ops wait for a collective, so no op depends on
-//! one (docs/models/traces.md). `said` is the `TransferInfo` of a span, and by index the spans that have one.
+//! a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a span, or the
+//! indices of the spans that have one.
 //!
 //! The file is longer than 600 lines because all stages read and write the spans of one rank.
 //!
@@ -55,8 +56,8 @@ const DEVICE: &[&str] = &[
 /// Categories of host operators.
 const HOST: &[&str] = &["cpu_op", "Operator"];
 
-/// Categories of events that are not work, besides calls of a runtime or a driver: annotations, and events of the
-/// profiler itself.
+/// Categories of events that are not work, in addition to calls of a runtime or a driver: annotations, and events of
+/// the profiler itself.
 const NO_WORK: &[&str] = &[
     "ac2g",
     "cpu_instant_event",
@@ -72,7 +73,7 @@ const NO_WORK: &[&str] = &[
     "",
 ];
 
-/// Backends of c10d that record events of their own while they transfer: `gloo:all_reduce`.
+/// Backends of c10d that record their own events during a transfer: `gloo:all_reduce`.
 const MOVE: &[&str] = &["gloo", "mpi", "ucc"];
 
 #[derive(Deserialize)]
@@ -95,7 +96,7 @@ struct Event<'a> {
     args: Option<&'a RawValue>,
 }
 
-/// The fields of `args` that are used; integers are quoted in some versions.
+/// The used fields of `args`; integers are quoted in some versions.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Args<'a> {
@@ -125,7 +126,7 @@ struct Args<'a> {
     inputs: Option<Value>,
 }
 
-/// The field of `args` that is used for a call of a runtime.
+/// The used field of `args` for a call of a runtime.
 #[derive(Deserialize)]
 struct OfLaunch<'a> {
     #[serde(borrow)]
@@ -152,7 +153,7 @@ struct Events {
     moving: BTreeMap<Arc<str>, Option<Moving>>,
     /// Invalid JSON events, by category.
     damage: Damage,
-    /// Start times of events without a duration, and whether they are of a device.
+    /// Start times of events without a duration, and whether they belong to a device.
     untimed: Vec<(u64, bool)>,
     /// Device events without a duration: correlation id and start.
     untimed_launches: Vec<(u64, u64)>,
@@ -181,7 +182,7 @@ impl KinetoReader {
         })
     }
 
-    /// Ends the file.
+    /// Completes the trace at the end of the file.
     ///
     /// # Errors
     /// [`TraceError::Empty`], [`TraceError::NotThis`], [`TraceError::Truncated`] or [`TraceError::NoOps`].
@@ -319,7 +320,7 @@ impl Events {
         Ok(())
     }
 
-    /// Index of an event's lane: its thread or stream.
+    /// Returns the index of an event's lane: its thread or stream.
     fn lane(&mut self, event: &Event) -> Result<u32, String> {
         let raw = |raw: Option<&'_ RawValue>| raw.map_or("", RawValue::get).to_owned();
         self.lane.clear();
@@ -334,7 +335,7 @@ impl Events {
         Ok(lane)
     }
 
-    /// Transfer information of a kernel, if it communicates.
+    /// Returns the transfer information of a kernel, if the kernel communicates.
     fn kernel(&mut self, name: &Arc<str>, category: &str, args: &Args) -> Option<TransferInfo> {
         let known = *self.moving.entry(name.clone()).or_insert_with(|| kernels::moving(name));
         let is_annotated = args.collective.is_some() || category == "collective_comm";
@@ -344,7 +345,7 @@ impl Events {
         Some(self.transfer_info(Level::Kernel, kind, name, args, is_of_backend))
     }
 
-    /// Transfer information of a host event, if it has any.
+    /// Returns the transfer information of a host event, if any.
     fn call(&mut self, name: &str, backend: Option<(&str, &str)>, args: &Args) -> Option<TransferInfo> {
         let what = args.collective.as_deref().or(backend.map(|(_, what)| what));
         if what.is_some_and(|what| NO_TRANSFER.contains(&what)) {
@@ -375,8 +376,8 @@ impl Events {
                 let assumed = u64::from(known.is_none() && count > 0);
                 Some((count.saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)), assumed))
             }
-            // A call whose output differs in size has its output first, as c10d::_reduce_scatter_base_(output, input,
-            // …).
+            // A call with an output of another size has the output first, as in c10d::_reduce_scatter_base_(output,
+            // input, …).
             None => input_bytes(
                 args.dims.as_ref(),
                 args.types.as_ref(),
@@ -442,7 +443,7 @@ impl Events {
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
         }
         self.damage.add_to(&mut self.gaps);
-        // Host time of a rank with a device does not count.
+        // On a rank with a device, host time does not count.
         let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
         let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
         let Distributed { rank, world_size, .. } = self.distributed;
@@ -451,7 +452,7 @@ impl Events {
         Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
     }
 
-    /// The transfers, and the launches and operators of their kernels and of all others.
+    /// Returns the transfers, and the launches and operators of all kernels.
     fn transfers(&mut self, join: &Join, has_device: bool) -> Found {
         let mut found = Found { transfers: self.host_transfers(), ..Found::default() };
         self.device_transfers(join, &mut found.transfers, &mut found.origins, &mut found.operators);
@@ -460,7 +461,7 @@ impl Events {
         found
     }
 
-    /// The spans that are ops: transfers, outermost operators, and kernels.
+    /// Returns the spans that are ops: transfers, outermost operators, and kernels.
     fn kept(&self, outer: &[Option<usize>], transfers: &BTreeMap<usize, Transfer>) -> Vec<usize> {
         let is_comp = |index: usize, span: &Span| {
             if span.is_host {
@@ -483,7 +484,7 @@ impl Events {
         TraceError::NoOps { what }
     }
 
-    /// The ops of the kept spans. Adds the kernels that steps launched to `launched`.
+    /// Returns the ops of the kept spans. Adds the kernels that steps launched to `launched`.
     fn ops(&self, kept: &[usize], found: &Found, launched: &mut LaunchedSteps) -> Vec<TraceOp> {
         let mut ids = vec![None; self.spans.len()];
         (0..).zip(kept).for_each(|(id, &index)| ids[index] = Some(id));
@@ -511,7 +512,8 @@ impl Events {
                 None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
             };
             let ready_ns = call.filter(|_| span.is_host).map(|call| call.start_ns.min(span.start_ns));
-            // ProcessGroupNCCL makes its stream wait for the work then queued on the caller's stream.
+            // ProcessGroupNCCL makes its stream wait for the work that is queued on the caller's stream at the time of
+            // the call.
             if transfer.is_some()
                 && let Some(number) = span.correlation.filter(|_| !span.is_host)
             {
@@ -564,9 +566,9 @@ impl Events {
         }
     }
 
-    /// Transfers of host backends, each with its call if it can be determined.
+    /// Returns the transfers of host backends, each with its call if it can be determined.
     ///
-    /// Gloo's threads record no id of the call, so calls and events of a kind are matched in order; they stay unmatched
+    /// Gloo's threads record no id of the call, so calls and events of a kind are matched in order. They stay unmatched
     /// if their numbers differ or a call begins after its event.
     fn host_transfers(&self) -> BTreeMap<usize, Transfer> {
         let mut found: BTreeMap<Transferred, [Vec<usize>; 2]> = BTreeMap::new();
@@ -634,7 +636,7 @@ impl Events {
         }
     }
 
-    /// Links kernels without a call to the messages that the thread enqueued before: for a batch of messages NCCL
+    /// Links kernels without a call to the messages that the thread enqueued before. For a batch of messages, NCCL
     /// launches one kernel at the end, outside all their calls.
     fn batch_transfers(
         &self,
@@ -803,7 +805,8 @@ impl Events {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
     }
 
-    /// The part of the step at a place, for an operator of this name: `Update` within a call of the optimizer's step.
+    /// Returns the part of the step at a place, for an operator called `name`: `Update` within a call of the
+    /// optimizer's step.
     fn pass(&self, Place { lane, at_ns }: Place, name: &str) -> StepPart {
         let place = self.updates.partition_point(|&(other, start_ns, _)| (other, start_ns) <= (lane, at_ns));
         match place.checked_sub(1).map(|before| self.updates[before]) {
@@ -812,7 +815,7 @@ impl Events {
         }
     }
 
-    /// For each span, its outermost enclosing operator; `None` for a backend's span and for spans in it.
+    /// Returns the outermost enclosing operator of each span; `None` for a backend's span and for spans inside it.
     fn outermost(&self) -> Vec<Option<usize>> {
         let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
         let mut backend_ends_ns = vec![0; self.lanes.len()];
@@ -849,8 +852,9 @@ impl Events {
         self.gaps.add_at(Gap::UnmatchedCall, &name, self.base_ns.saturating_add(span.start_ns));
     }
 
-    /// Merges the information about a transfer: of its span first, then of the calls at its launch, innermost first,
-    /// then of the job's only group. Bytes come only from events linked by id: events matched by order give none.
+    /// Merges the information about a transfer: first from its span, then from the calls at its launch, innermost
+    /// first, then from the job's only group. Bytes come only from events linked by id, not from events matched by
+    /// order.
     fn merged_comm(&self, transfer: &Transfer) -> Comm {
         let own = self.spans[transfer.index].said.as_deref();
         let called = || transfer.said.iter().filter_map(|&index| self.spans[index].said.as_deref());
@@ -879,7 +883,7 @@ impl Events {
     }
 }
 
-/// Transfers by the index of their span, and of kernels the place of their launch and the operator that launched them.
+/// Transfers by the index of their span; for kernels, the place of their launch and the operator that launched them.
 #[derive(Default)]
 struct Found {
     transfers: BTreeMap<usize, Transfer>,
@@ -889,7 +893,7 @@ struct Found {
 
 /// A transfer, and the spans with information about it.
 struct Transfer {
-    /// The span that represents it.
+    /// Index of the span that represents the transfer.
     index: usize,
     kind: Option<Transferred>,
     end_ns: u64,
@@ -923,7 +927,7 @@ impl OpsSoFar {
         }
     }
 
-    /// The last op of a lane that ended at or before `by_ns`.
+    /// Returns the last op of a lane that ended at or before `by_ns`.
     fn before(&self, lane: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let lane = self.lanes.get(&lane)?;
         // A queued kernel is launched long before it starts, so many later ops of the launching thread may have been
@@ -933,19 +937,19 @@ impl OpsSoFar {
         lane[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
     }
 
-    /// The last kernel launched before correlation id `number`, if it ended at or before `by_ns`.
+    /// Returns the last kernel launched before correlation id `number`, if it ended at or before `by_ns`.
     fn launched_before(&self, number: u64, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let (_, &one) = self.launched.range(..number).next_back()?;
         (spans[one].end_ns() <= by_ns).then_some(one)
     }
 }
 
-/// Whether a category is of runtime or driver calls, which launch device work.
+/// Returns whether a category contains runtime or driver calls, which launch device work.
 fn is_launch(category: &str) -> bool {
     category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime"
 }
 
-/// The arguments of an event, if its category has any that are used; `None` if they are invalid.
+/// Returns the arguments of an event, empty if none of its category are used; `None` if they are invalid.
 fn arguments<'a>(event: &Event<'a>) -> Option<Args<'a>> {
     let category = &*event.cat;
     let Some(raw) = event.args else { return Some(Args::default()) };

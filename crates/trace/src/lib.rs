@@ -2,8 +2,8 @@
 //! ExecutionTraceObserver, and MLCommons Chakra.
 //!
 //! A reader consumes a file in chunks and keeps the ops of a step: computation, communication, and their dependencies.
-//! Opening files, decompression and the mapping of files to ranks are the caller's. What each format contains and
-//! lacks: docs/models/traces.md. A "gap" is information that a file lacks or the representation cannot hold.
+//! The caller opens and decompresses files and maps them to ranks. The contents and gaps of each format are listed in
+//! docs/models/traces.md. A "gap" is information that a file lacks or the representation cannot hold.
 
 pub mod chakra;
 pub mod dag;
@@ -59,7 +59,7 @@ impl Damage {
         self.0.entry((gap, kind.into())).or_insert_with(|| (0, line())).0 += 1;
     }
 
-    /// Line of the first invalid element; `None` without one.
+    /// Returns the line of the first invalid element; `None` without one.
     pub fn first_line(&self) -> Option<u64> {
         self.0.values().map(|&(_, line)| line).min()
     }
@@ -104,12 +104,12 @@ impl Gaps {
         self.0.entry((gap, name.into())).or_default().at_ns.push(at_ns);
     }
 
-    /// Every kind of gap and name, with its count.
+    /// Returns every kind of gap and name, with its count.
     pub fn iter(&self) -> impl Iterator<Item = (Gap, &str, u64)> {
         self.0.iter().map(|((gap, name), counted)| (*gap, name.as_ref(), counted.all()))
     }
 
-    /// Like [`iter`](Self::iter), for gaps within a window of time and gaps without a time.
+    /// Returns the same as [`iter`](Self::iter) for gaps within a window of time and gaps without a time.
     pub fn within(&self, start_ns: u64, end_ns: u64) -> impl Iterator<Item = (Gap, &str, u64)> {
         let count = move |one: &Counted| {
             one.untimed + one.at_ns.iter().filter(|&&ns| (start_ns..end_ns).contains(&ns)).count() as u64
@@ -118,7 +118,7 @@ impl Gaps {
         counts.filter(|&(.., count)| count > 0)
     }
 
-    /// Number of gaps of a kind.
+    /// Returns the number of gaps of a kind.
     pub fn count(&self, gap: Gap) -> u64 {
         self.iter().filter(|&(other, ..)| other == gap).map(|(.., count)| count).sum()
     }
@@ -127,36 +127,37 @@ impl Gaps {
 /// Kinds of gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gap {
-    /// The size of a transfer.
+    /// Size of a transfer.
     Size,
-    /// The element type of a transfer; float32 is assumed.
+    /// Element type of a transfer; float32 is assumed.
     ElementType,
-    /// The kind of a collective; an all-reduce is assumed.
+    /// Kind of a collective; an all-reduce is assumed.
     CollectiveType,
-    /// The kind of a transfer, and so its bytes; it still counts as communication.
+    /// Kind of a transfer, and hence its bytes; the transfer still counts as communication.
     UnknownTransfer,
-    /// The process group of a collective in a job with several groups; it counts as one of all ranks.
+    /// Process group of a collective in a job with several groups; the collective counts as one of all ranks.
     Group,
-    /// The kernel or backend event of a communication call, which was enqueued and not recorded as run; it is left out.
+    /// Kernel or backend event of a communication call that was enqueued and not recorded as run; the call is left out.
     UnmatchedCall,
-    /// Events of an unknown category; they are left out.
+    /// Meaning of events of an unknown category; the events are left out.
     UnknownCategory,
-    /// The duration of a compute node.
+    /// Duration of a compute node.
     Duration,
-    /// The start of every node: the file describes a workload, not a recording.
+    /// Start of every node: the file describes a workload, not a recording.
     Start,
-    /// The op that a dependency refers to; the dependency is left out.
+    /// Op to which a dependency refers; the dependency is left out.
     Dependency,
     /// Nodes with a duration that neither compute nor communicate, such as writing a checkpoint.
     Other,
-    /// Events that cannot be read or lack a time; they are left out. Named by their category and the first one's line.
+    /// Events that are left out because they cannot be read or lack a time. Their name is their category and the line
+    /// of the first.
     Damaged,
-    /// Events with invalid JSON in them that could be repaired.
+    /// Events with invalid JSON that could be repaired.
     Mended,
 }
 
 impl Gap {
-    /// Its name in Python.
+    /// Returns the name of the gap in Python.
     pub fn word(self) -> &'static str {
         match self {
             Self::Size => "size",
@@ -179,9 +180,10 @@ impl Gap {
 /// A step marked for the profiler: `ProfilerStep#7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Its number.
+    /// Number of the step.
     pub number: u64,
-    /// Whether it spans calls of the host; otherwise it spans the work of a device stream launched by them.
+    /// Whether the mark spans calls of the host; otherwise it spans the work of a device stream launched by these
+    /// calls.
     pub is_host: bool,
     /// Start, on the rank's own clock.
     pub start_ns: u64,
@@ -192,11 +194,11 @@ pub struct Mark {
 /// Metadata of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
-    /// The rank, if the file contains it.
+    /// Rank, if the file contains it.
     pub rank: Option<u32>,
     /// Number of ranks of the job, if the file contains it.
     pub world_size: Option<u32>,
-    /// The schema's version, or "".
+    /// Version of the schema, or "".
     pub version: String,
     /// Purpose of process groups, such as `mesh_tp`, by group name.
     pub described: BTreeMap<String, String>,
@@ -205,35 +207,35 @@ pub struct About {
 /// A vertex of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOp {
-    /// Its id in the file; in Kineto, which has none, its index.
+    /// Id of the op in the file; in Kineto, which has no ids, its index.
     pub id: u64,
-    /// Its name in the file.
+    /// Name of the op in the file.
     pub name: Arc<str>,
     /// Type of work.
     pub kind: NodeType,
-    /// Whether it runs on the host, which launches work on a device.
+    /// Whether the op runs on the host, which launches work on a device.
     pub is_host: bool,
-    /// Part of the step it belongs to, if known.
+    /// Part of the step that the op belongs to, if known.
     pub pass: StepPart,
     /// Start, on the rank's own clock.
     pub start_ns: u64,
     /// Duration.
     pub duration_ns: u64,
-    /// Data dependencies: ids of the ops whose output it reads.
+    /// Data dependencies: ids of the ops whose output the op reads.
     pub data_deps: Box<[u64]>,
-    /// Control dependencies: ids of the ops it waits for without reading their output.
+    /// Control dependencies: ids of the ops that must end first although the op does not read their output.
     pub ctrl_deps: Box<[u64]>,
-    /// Its communication between ranks, if any.
+    /// Communication between ranks, if any.
     pub comm: Option<Box<Comm>>,
 }
 
 impl TraceOp {
-    /// End, on the rank's own clock.
+    /// Returns the end, on the rank's own clock.
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
 
-    /// Name of its kind of communication.
+    /// Returns the name of the kind of communication.
     pub fn transfer_word(&self) -> &'static str {
         match self.comm.as_ref().and_then(|comm| comm.collective) {
             Some(collective) => collective.word(),
@@ -246,17 +248,17 @@ impl TraceOp {
 /// The part of a step that an op belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StepPart {
-    /// Unknown; in particular, the forward pass.
+    /// Unknown part; in particular, the forward pass.
     #[default]
     Unsaid,
-    /// Called by autograd's engine.
+    /// Backward pass: ops called by autograd's engine.
     Backward,
-    /// Called by the optimizer.
+    /// Update: ops called by the optimizer.
     Update,
 }
 
 impl StepPart {
-    /// The part of a step by the name of a host op.
+    /// Returns the part of a step by the name of a host op.
     pub fn of_name(name: &str) -> Self {
         if name.starts_with("autograd::engine::evaluate_function") { Self::Backward } else { Self::Unsaid }
     }
@@ -265,7 +267,7 @@ impl StepPart {
 /// Communication between ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comm {
-    /// The collective; `None` for a point-to-point message and for a collective of unknown kind.
+    /// Kind of collective; `None` for a point-to-point message and for a collective of unknown kind.
     pub collective: Option<CollectiveType>,
     /// Bytes of this rank's buffer, as the file counts them, if known.
     pub bytes: Option<u64>,
@@ -277,7 +279,7 @@ pub struct Comm {
     pub ends: Option<(u32, u32)>,
     /// Tag that distinguishes messages between the same ranks; 0 if there is none.
     pub tag: u32,
-    /// When it became ready, if known: it was called, or its data was computed.
+    /// Time at which the transfer became ready, if known: it was called, or its data was computed.
     pub ready_ns: Option<u64>,
 }
 
@@ -288,25 +290,25 @@ macro_rules! numbered {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// All values, by Chakra's numbers.
+            /// All values, in the order of Chakra's numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Chakra's number.
+            /// Returns Chakra's number.
             pub fn number(self) -> i32 {
                 match self { $(Self::$variant => $number),* }
             }
 
-            /// Its name in tables and files.
+            /// Returns the name in tables and files.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
 
-            /// The value of Chakra's number.
+            /// Returns the value with Chakra's number `number`.
             pub fn from_number(number: i32) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.number() == number)
             }
 
-            /// The value of a name.
+            /// Returns the value with name `word`.
             pub fn from_word(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.word() == word)
             }
@@ -341,12 +343,12 @@ numbered! {
 }
 
 impl NodeType {
-    /// Whether it communicates between ranks.
+    /// Returns whether the op communicates between ranks.
     pub fn is_comm(self) -> bool {
         matches!(self, Self::Send | Self::Recv | Self::Coll)
     }
 
-    /// Whether it occupies a processor or its memory.
+    /// Returns whether the op occupies a processor or its memory.
     pub fn is_busy(self) -> bool {
         matches!(self, Self::Comp | Self::MemLoad | Self::MemStore)
     }
@@ -378,7 +380,7 @@ numbered! {
     }
 }
 
-/// Why a file cannot be read. Positions are byte offsets in the uncompressed file.
+/// Reason why a file cannot be read. Positions are byte offsets in the uncompressed file.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TraceError {
     /// The file is empty.
@@ -389,9 +391,9 @@ pub enum TraceError {
     NotThis {
         /// Expected format.
         format: &'static str,
-        /// What was found.
+        /// Content found instead.
         what: String,
-        /// Byte offset.
+        /// Byte offset of that content.
         at: u64,
     },
     /// The recording or the copy was truncated.
@@ -409,11 +411,11 @@ pub enum TraceError {
     Piece {
         /// Name of the piece.
         unit: &'static str,
-        /// Its index, from 0.
+        /// Index of the piece, from 0.
         number: u64,
-        /// Byte offset of its start.
+        /// Byte offset of the start of the piece.
         at: u64,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
     /// The file is complete but has no ops with a duration.
@@ -422,7 +424,7 @@ pub enum TraceError {
         /// Remedy.
         what: Cow<'static, str>,
     },
-    /// Two ops have one id.
+    /// Two ops have the same id.
     #[error("two ops have the id {0}")]
     SameId(u64),
     /// A rank or a number of ranks is out of range.
@@ -430,7 +432,7 @@ pub enum TraceError {
     Ranks {
         /// Field of the file.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u32,
     },
 }

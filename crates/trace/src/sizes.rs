@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Assumed size of an element of unknown type: float32.
 pub(super) const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
-/// Size of an element by PyTorch's type names, in C++ and in records of transfers (c10/core/ScalarType.h).
+/// Returns the size of an element by PyTorch's type names, in C++ and in records of transfers (c10/core/ScalarType.h).
 pub(super) fn element_bytes(name: &str) -> Option<u64> {
     let name = name.strip_prefix("c10::").unwrap_or(name).to_ascii_lowercase();
     Some(match name.as_str() {
@@ -20,8 +20,8 @@ pub(super) fn element_bytes(name: &str) -> Option<u64> {
     })
 }
 
-/// Total bytes of the tensors among an operator's inputs, and the number of tensors of unknown type; `None` if no
-/// shapes were recorded.
+/// Returns the total bytes of the tensors among an operator's inputs, and the number of tensors of unknown type; `None`
+/// if no shapes were recorded.
 ///
 /// # Arguments
 /// `skipped`: number of leading inputs that are output buffers.
@@ -42,13 +42,13 @@ pub(super) fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: 
     Some((bytes, assumed))
 }
 
-/// Whether a collective writes to a separate output buffer.
+/// Returns whether a collective writes to a separate output buffer.
 pub(super) fn has_output(collective: CollectiveType) -> bool {
     use CollectiveType::{AllGather, AllToAll, Gather, ReduceScatter, ReduceScatterBlock, Scatter};
     matches!(collective, AllGather | AllToAll | Gather | ReduceScatter | ReduceScatterBlock | Scatter)
 }
 
-/// Number of elements of a shape, or of a list of shapes.
+/// Returns the number of elements of a shape, or of a list of shapes.
 fn element_count(shape: &Value) -> u64 {
     let Some(parts) = shape.as_array() else { return 0 };
     if parts.iter().any(Value::is_array) {

@@ -4,8 +4,8 @@
 //! profiler marks, else repeating transfers, else the whole trace -> windows -> each rank's compute and communication
 //! ```
 //!
-//! Compute and communication are two lists of disjoint intervals. Exposed communication is the part of the second
-//! outside the first; each instant of it is attributed to the transfer in flight for the longest time.
+//! Compute and communication are two lists of disjoint intervals. Exposed communication is the part of the
+//! communication outside all compute; each instant of it is attributed to the transfer in flight for the longest time.
 
 use crate::tables::{Ranks, has_device, is_computing};
 use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
@@ -14,28 +14,28 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How the steps of a trace were found.
+/// Method by which the steps of a trace were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundBy {
-    /// By profiler marks: `ProfilerStep#7`.
+    /// Profiler marks: `ProfilerStep#7`.
     Marks,
-    /// By a repeating sequence of transfers.
+    /// A repeating sequence of transfers.
     Transfers,
-    /// Not found: the whole trace is one step.
+    /// No method: the whole trace is one step.
     Whole,
 }
 
 /// The steps of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Steps {
-    /// How they were found.
+    /// Method by which the steps were found.
     pub found_by: FoundBy,
     /// Steps, in order.
     pub steps: Vec<Step>,
-    /// Number of steps that are missing on some ranks; they are left out.
+    /// Number of steps that are missing on some ranks and therefore left out.
     pub partial: u64,
-    /// Number of steps with an event without a duration; they are left out.
+    /// Number of steps that are left out because of an event without a duration.
     pub untimed: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Step {
     pub windows_ns: Vec<(u64, u64)>,
 }
 
-/// The steps of a rank by number.
+/// Windows of a rank's steps by number.
 type Windows = BTreeMap<u64, Window>;
 
 /// Time window of a step on one rank.
@@ -104,7 +104,7 @@ fn timed(ranks: &Ranks, mut found: Steps) -> Steps {
     found
 }
 
-/// Steps by profiler marks: the device's if there are any, since the host runs ahead of the device.
+/// Returns the steps by profiler marks: the device's if there are any, since the host runs ahead of the device.
 fn marked(trace: &RankTrace) -> Windows {
     let of_device = trace.marks.iter().any(|mark| !mark.is_host);
     let mut found = Windows::new();
@@ -123,12 +123,12 @@ fn marked(trace: &RankTrace) -> Windows {
     found
 }
 
-/// Maximum number of periods tried: if all transfers are equal, every number is a period, and each try scans all
+/// Maximum number of periods tried. If all transfers are equal, every number is a period, and each try scans all
 /// transfers.
 const MAX_PERIODS: usize = 4096;
 
-/// Steps by the repeating sequence of transfers: each from the end of the last transfer of one period to that of the
-/// next.
+/// Returns the steps by the repeating sequence of transfers: each step lasts from the end of the last transfer of one
+/// period to the end of the last transfer of the next.
 fn repeated(trace: &RankTrace) -> Windows {
     let mut moves: Vec<(&TraceOp, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
     moves.sort_by_key(|(op, _)| op.start_ns);
@@ -171,8 +171,8 @@ fn repeated(trace: &RankTrace) -> Windows {
                 windows.push((start_ns, end_ns));
                 start_ns = end_ns;
             }
-            // Equal buckets repeat within a backward pass, too. So each step must also have a forward pass, and send
-            // nothing before its own backward pass has begun.
+            // Equal buckets also repeat within a backward pass. Each step must therefore contain a forward pass, and no
+            // transfer before its own backward pass has begun.
             let is_whole = |(&window, cycle): (&(u64, u64), &[(&TraceOp, &Comm)])| {
                 let first = backward.get(backward.partition_point(|&ns| ns < window.0));
                 let sends_own = first.is_some_and(|&ns| cycle.iter().all(|(op, _)| op.start_ns >= ns));
@@ -191,7 +191,8 @@ fn repeated(trace: &RankTrace) -> Windows {
     Windows::new()
 }
 
-/// Analysis of a step. Times count from the start of the step on each rank; these need not coincide on one clock.
+/// Analysis of a step. Times count from the start of the step on each rank; these starts need not coincide on one
+/// clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepTrace {
     /// Ranks, in order.
@@ -203,7 +204,7 @@ pub struct StepTrace {
 /// Time breakdown of a rank's step; compute, exposed communication and idle time sum to its span.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RankStep {
-    /// Rank.
+    /// Rank of the process.
     pub rank: u32,
     /// Duration of the step.
     pub span_ns: u64,
@@ -213,7 +214,7 @@ pub struct RankStep {
     pub overlapped_ns: u64,
     /// Exposed communication: communication without compute.
     pub exposed_ns: u64,
-    /// Neither compute nor communication.
+    /// Time without compute or communication.
     pub idle_ns: u64,
     /// Compute time by pass.
     pub passes: Passes,
@@ -228,13 +229,13 @@ pub struct RankStep {
 /// Compute time in each pass of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Passes {
-    /// Before the first op of the backward pass.
+    /// Compute before the first op of the backward pass.
     pub forward_ns: u64,
-    /// From there to the last op of the backward pass.
+    /// Compute from the first to the last op of the backward pass.
     pub backward_ns: u64,
-    /// The optimizer, and ops after the backward pass.
+    /// Compute of the optimizer, and of ops after the backward pass.
     pub update_ns: u64,
-    /// All compute, if no op is known to be of the backward pass.
+    /// All compute, if no op is known to belong to the backward pass.
     pub unsaid_ns: u64,
 }
 
@@ -243,11 +244,11 @@ pub struct Passes {
 pub struct StepTransfer {
     /// Name of the collective, or send or recv.
     pub collective: &'static str,
-    /// Largest buffer of a rank, in bytes. `None` if no rank's file has a size.
+    /// Largest buffer of a rank, in bytes; `None` if no rank's file contains a size.
     pub bytes: Option<u64>,
     /// The group's name.
     pub group: String,
-    /// Number of ranks of the group, if they are listed.
+    /// Number of ranks of the group, if the file lists them.
     pub group_size: Option<usize>,
     /// View of each rank.
     pub seen: Vec<RankView>,
@@ -256,17 +257,17 @@ pub struct StepTransfer {
 /// A transfer on one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankView {
-    /// Rank.
+    /// Rank of the process.
     pub rank: u32,
-    /// Ready time: it was called, or its data was computed.
+    /// Ready time: the time of the call, or the time at which the data was computed.
     pub ready_ns: i64,
-    /// Start.
+    /// Start of the transfer.
     pub start_ns: i64,
     /// Duration, including the wait for other ranks.
     pub duration_ns: u64,
-    /// Part of it without compute on the rank and without an older transfer in flight.
+    /// Part of the duration without compute on the rank and without an older transfer in flight.
     pub exposed_ns: u64,
-    /// Compute time of the step until it was ready.
+    /// Compute time of the step until the ready time.
     pub computed: Passes,
 }
 
@@ -276,8 +277,8 @@ pub struct RankView {
 /// `pixels`: width of the plot, which limits its detail.
 pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     let mut found = StepTrace::default();
-    // Ranks' transfers are matched by kind, group and number: counted in the whole trace if all ranks have the same
-    // count, since ranks may disagree on the step of a transfer; else counted in the step.
+    // Transfers of different ranks are matched by kind, group and number. The number counts within the whole trace if
+    // all ranks have the same count, since ranks may disagree on the step of a transfer; otherwise within the step.
     let moves: Vec<Vec<Move>> = ranks.iter().map(|(_, trace)| moves(trace)).collect();
     let counts: Vec<BTreeMap<TransferKey, u64>> = moves.iter().map(|moves| counts(moves)).collect();
     let is_even = |what: &TransferKey| counts.iter().all(|one| one.get(what) == counts[0].get(what));
@@ -332,7 +333,7 @@ fn counts(moves: &[Move]) -> BTreeMap<TransferKey, u64> {
     counts
 }
 
-/// All transfers of a rank, by start.
+/// Returns all transfers of a rank, by start.
 fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
     let sent = || trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?)));
     // Without `ready_ns`, a transfer is ready when its dependencies have ended.
@@ -384,7 +385,7 @@ fn cut_rank<'a>(
     let clip = |op: &TraceOp| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
     let computing = disjoint(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
 
-    // A transfer that is ready in a step belongs to it, even if it continues or begins in the next.
+    // A transfer that is ready in a step belongs to that step, even if it continues or begins in the next.
     let is_of = |ns: u64| (start_ns..end_ns).contains(&ns);
     moves.retain(|one| is_of(one.ready_ns) || is_of(one.op.start_ns) || is_inside(&one.op));
     let spans = (0..).zip(&moves).map(|(i, one)| (clip(one.op).0, clip(one.op).1, i));

@@ -13,7 +13,7 @@ pub type Ranks = [(u32, Arc<RankTrace>)];
 /// idle time sum to the span.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waterfall {
-    /// Total.
+    /// Total time.
     pub span_ns: u64,
     /// Compute time.
     pub compute_ns: u64,
@@ -21,21 +21,22 @@ pub struct Waterfall {
     pub overlapped_ns: u64,
     /// Exposed communication: communication without compute.
     pub exposed_ns: u64,
-    /// Neither compute nor communication.
+    /// Time without compute or communication.
     pub idle_ns: u64,
 }
 
-/// Whether a rank has compute ops on a device.
+/// Returns whether a rank has compute ops on a device.
 pub(crate) fn has_device(trace: &RankTrace) -> bool {
     trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0)
 }
 
-/// Whether an op counts as compute: on a rank with a device, only device ops do.
+/// Returns whether an op counts as compute: on a rank with a device, only device ops do.
 pub(crate) fn is_computing(op: &TraceOp, has_device: bool) -> bool {
     op.kind.is_busy() && op.is_host != has_device
 }
 
-/// Time breakdown of a rank. If it has a device, only device ops count as compute: the host only launches them.
+/// Returns the time breakdown of a rank. If the rank has a device, only device ops count as compute: the host only
+/// launches them.
 pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let has_device = has_device(trace);
     // Sweep events: +1 at the start and -1 at the end of compute and of communication.
@@ -67,9 +68,9 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     parts
 }
 
-/// Offset of each rank's clock from the first rank's, positive if ahead: the median difference of the end times of
-/// synchronising collectives, matched by group, kind and number. `None` if two ranks have none in common. Ends coincide
-/// across ranks; starts may differ widely.
+/// Returns the offset of each rank's clock from the first rank's, positive if ahead: the median difference of the end
+/// times of synchronising collectives, matched by group, kind and number. `None` if two ranks have no collective in
+/// common. Ends coincide across ranks, while starts may differ widely.
 pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
     let ends: Vec<_> = ranks.iter().map(|(_, trace)| shared_ends(trace)).collect();
     let Some(first) = ends.first() else { return Vec::new() };
@@ -106,7 +107,7 @@ fn shared_ends(trace: &RankTrace) -> BTreeMap<(Arc<str>, CollectiveType), Vec<u6
     ends
 }
 
-/// One row per rank: counts, time breakdown and clock offset.
+/// Returns one row per rank: counts, time breakdown and clock offset.
 pub fn ranks(ranks: &Ranks) -> Table {
     let parts: Vec<Waterfall> = ranks.iter().map(|(_, trace)| waterfall(trace)).collect();
     let count = |of: fn(&RankTrace) -> u64| Column::Count(ranks.iter().map(|(_, trace)| of(trace)).collect());
@@ -130,7 +131,7 @@ pub fn ranks(ranks: &Ranks) -> Table {
     ])
 }
 
-/// One row per op; times from the start of the rank's first op, on the rank's own clock.
+/// Returns one row per op, with times since the start of the rank's first op, on the rank's own clock.
 pub fn ops(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut hosts, mut data, mut ctrl) = (Vec::new(), Vec::new(), Vec::new());
@@ -151,7 +152,7 @@ pub fn ops(ranks: &Ranks) -> Table {
     table(columns)
 }
 
-/// One row per communication op.
+/// Returns one row per communication op.
 pub fn collectives(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut what, mut bytes, mut groups, mut members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -183,7 +184,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
     table(columns)
 }
 
-/// A `Count` column if all values are known: Python's integer arrays cannot hold absent values.
+/// Returns a `Count` column if all values are known, because Python's integer arrays cannot hold absent values.
 fn counts(values: Vec<Option<u64>>) -> Column {
     match values.iter().copied().collect() {
         Some(known) => Column::Count(known),
@@ -228,7 +229,7 @@ impl Rows {
     }
 }
 
-/// Start of a rank's first op, and end of its last.
+/// Returns the start of a rank's first op, and the end of its last.
 pub(crate) fn ends(trace: &RankTrace) -> (u64, u64) {
     let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
     (start, trace.ops.iter().map(TraceOp::end_ns).max().unwrap_or_default())
@@ -242,7 +243,7 @@ fn list<T: ToString>(values: impl Iterator<Item = T>) -> Arc<str> {
     values.map(|value| value.to_string()).collect::<Vec<_>>().join(" ").into()
 }
 
-/// The ranks of a group, truncated if there are many: a table has one row per transfer.
+/// Returns the ranks of a group as text, truncated if there are many: a table has one row per transfer.
 fn group(ranks: &[u32]) -> Arc<str> {
     let listed = list(ranks.iter().take(MAX_LISTED_RANKS));
     match ranks.len().checked_sub(MAX_LISTED_RANKS) {

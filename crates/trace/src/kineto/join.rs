@@ -6,9 +6,9 @@
 //!        -> External id, if there is no such call -> place of the operator
 //! ```
 //!
-//! Before 2024 a kernel's `External id` repeats its `correlation`, and may coincide with the id of another operator. So
-//! it is used only in files in which both ids, where both resolve, mostly lead to the same operator. A call that starts
-//! after the kernel cannot have launched it.
+//! Before 2024 a kernel's `External id` repeats its `correlation`, and may coincide with the id of another operator. It
+//! is therefore used only in files in which both ids, where both resolve, mostly lead to the same operator. A call that
+//! starts after the kernel cannot have launched it.
 
 use super::span::{Level, Span};
 use gradtide_watch::look;
@@ -75,7 +75,7 @@ impl Join {
         join
     }
 
-    /// Whether `External id` and `correlation` mostly lead to the same operators.
+    /// Returns whether `External id` and `correlation` mostly lead to the same operators.
     fn agrees(&self, spans: &[Span]) -> bool {
         let (mut same, mut other) = (0_u64, 0_u64);
         for span in spans.iter().filter(|span| !span.is_host) {
@@ -98,7 +98,7 @@ impl Join {
         self.launch_of(kernel.correlation?, kernel.start_ns)
     }
 
-    /// The latest call with this correlation id that is not after the kernel's start.
+    /// Returns the place of the latest call with this correlation id that is not after the kernel's start.
     pub fn launch_of(&self, correlation: u64, start_ns: u64) -> Option<Place> {
         let from = self.launches.partition_point(|launch| launch.correlation < correlation);
         let same = self.launches[from..].iter().take_while(|launch| launch.correlation == correlation);
@@ -110,35 +110,35 @@ impl Join {
         self.externals[from..].iter().take_while(move |one| one.0 == external).map(|one| one.1)
     }
 
-    /// The outermost operator at a place.
+    /// Returns the outermost operator at a place.
     fn around(&self, place: Place, spans: &[Span]) -> Option<usize> {
         let after = self.outer.partition_point(|one| one.0 <= place);
         let (start, index) = self.outer[after.checked_sub(1)?];
         (start.lane == place.lane && place.at_ns <= spans[index].end_ns()).then_some(index)
     }
 
-    /// Transfer calls and records around a place, innermost first.
+    /// Returns the transfer calls and records around a place, innermost first.
     fn said_around(&self, place: Place, spans: &[Span]) -> Vec<usize> {
         let after = self.said.partition_point(|one| one.0 <= place);
         let near = self.said[..after].iter().rev().take(MOST_NESTED).take_while(|one| one.0.lane == place.lane);
         near.map(|one| one.1).filter(|&index| place.at_ns <= spans[index].end_ns()).collect()
     }
 
-    /// Transfer calls and records of a thread between two times, in order.
+    /// Returns the transfer calls and records of a thread between two times, in order.
     pub fn said_between(&self, after: Place, before_ns: u64) -> impl Iterator<Item = usize> {
         let from = self.said.partition_point(|one| one.0 <= after);
         let until = self.said.partition_point(|one| one.0 < Place { at_ns: before_ns, ..after });
         self.said[from..until.max(from)].iter().map(|one| one.1)
     }
 
-    /// The outermost transfer call or record around that at `index`.
+    /// Returns the outermost transfer call or record around the one at `index`.
     pub fn outermost_said(&self, index: usize, spans: &[Span]) -> usize {
         let span = &spans[index];
         let around = self.said_around(Place { lane: span.lane, at_ns: span.start_ns }, spans);
         around.into_iter().rfind(|&one| spans[one].end_ns() >= span.end_ns()).unwrap_or(index)
     }
 
-    /// Origin of a kernel, if the file shows it.
+    /// Returns the origin of a kernel, if the file shows it.
     pub fn origin(&self, kernel: &Span, spans: &[Span]) -> Option<Origin> {
         if let Some(place) = self.launch(kernel) {
             return Some(Origin { place, operator: self.around(place, spans), said: self.said_around(place, spans) });

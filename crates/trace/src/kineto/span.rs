@@ -1,4 +1,4 @@
-//! Spans: the events of a file that last for some time, with what they reveal about a transfer.
+//! Spans: the events of a file that last for some time, with the information about a transfer that they contain.
 
 use crate::kernels::Transferred;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ pub(super) struct TransferInfo {
     /// Bytes of the rank's buffer.
     pub bytes: Option<u64>,
     pub group: Arc<str>,
-    /// Number of ranks of the group.
+    /// Number of ranks of the group, if known.
     pub group_size: Option<u64>,
     /// The peer of a point-to-point message.
     pub peer: Option<u32>,
-    /// Whether arguments or the name of a call give its kind; `record_param_comms` of old versions does not.
+    /// Whether arguments or the name of a call give the kind; `record_param_comms` of old versions does not contain it.
     pub is_named: bool,
     /// For a kernel: whether it belongs to a c10d backend, so that calls of c10d describe it.
     pub is_of_backend: bool,
@@ -45,7 +45,7 @@ pub(super) struct Span {
     /// Correlation id: links a kernel to its [`Launch`](super::join::Launch); ascends with the launches.
     pub correlation: Option<u64>,
     pub said: Option<Box<TransferInfo>>,
-    /// Whether its thread waits in it for a transfer, and so does not compute.
+    /// Whether the thread waits for a transfer during the span, and so does not compute.
     pub waits: bool,
 }
 
@@ -58,7 +58,7 @@ impl Span {
         self.said.as_ref().map(|said| said.level)
     }
 
-    /// Whether it is a host op; events of backends are not.
+    /// Returns whether the span is a host op; events of backends are not.
     pub fn is_operator(&self) -> bool {
         self.is_host && self.level().is_none_or(|level| level == Level::Call)
     }
