@@ -1,4 +1,4 @@
-//! Leaf-spine and Clos networks: what paths are, how policies share them, against SimGrid's and in the packet engine.
+//! Leaf-spine and Clos networks: paths, the distribution of flows by policy, SimGrid's paths, and the packet engine.
 #![allow(missing_docs)]
 
 mod study;
@@ -36,7 +36,7 @@ fn routes(tree: &FatTree, policy: Policy) -> (Graph, Routes) {
     (graph, routes)
 }
 
-/// Flows on each link.
+/// Returns the number of flows on each link.
 fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     let mut loads = vec![0; graph.links.len()];
     for (src, dst) in flows {
@@ -45,7 +45,7 @@ fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u
     loads
 }
 
-/// The number of the tier of a node: 0 for hosts.
+/// Returns the tier of a node: 0 for hosts.
 fn tier(tree: &FatTree, node: NodeId) -> u32 {
     match tree.node_name(node).trim_end_matches(char::is_numeric) {
         "h" => 0,
@@ -106,7 +106,7 @@ proptest! {
         let nodes: Vec<NodeId> = (0..graph.host_count + graph.switch_count).map(NodeId).collect();
         let top = nodes.iter().map(|&node| tier(&tree, node)).max().unwrap();
         prop_assert_eq!(tree.hop_count(), 2 * top, "up to the top and down again");
-        // Ports are listed tier by tier, so all hosts below a node are known before its own links up are followed.
+        // Ports are listed by tier, so all hosts below a node are known before its own links up are followed.
         let mut below: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); nodes.len()];
         (0..graph.host_count).for_each(|host| { below[host as usize].insert(host); });
         let mut shared = 0;
@@ -131,7 +131,7 @@ fn paths_are_as_long_as_the_hosts_are_apart() {
 
 #[test]
 fn hashes_use_every_top_alike() {
-    // Hashes in even steps over all 32 bits: each of the 16 tops of a Clos network of 8-port switches gets its part.
+    // Hashes in even steps over all 32 bits: each of the 16 tops of a Clos network of 8-port switches gets its share.
     let (graph, routes) = routes(&clos3(8, 1), Policy::Ecmp);
     let mut loads = vec![0; graph.links.len()];
     for step in 0..160_u32 {
@@ -144,7 +144,7 @@ fn hashes_use_every_top_alike() {
 
 #[test]
 fn shifts_meet_no_conflict_when_spread() {
-    // As many links lead up as down: a permutation can have every link to itself, and by any shift it has.
+    // As many links lead up as down: a permutation can use every link exclusively, and with any shift it does.
     for tree in [clos2(6, 1), clos2(8, 1), clos2(16, 1), clos3(4, 1), clos3(6, 1), clos3(8, 1)] {
         let (graph, routes) = routes(&tree, Policy::Spread);
         let hosts = graph.host_count;
@@ -157,7 +157,7 @@ fn shifts_meet_no_conflict_when_spread() {
 
 #[test]
 fn shifts_share_the_links_up_evenly_at_any_bisection() {
-    // 8 hosts of a leaf over 8 r links: at most 1/r each.
+    // 8 hosts of a leaf share 8 r links: at most 1/r flows each.
     for denominator in [2, 4, 8] {
         let (graph, routes) = routes(&clos2(16, denominator), Policy::Spread);
         for shift in 1..128 {
@@ -169,7 +169,8 @@ fn shifts_share_the_links_up_evenly_at_any_bisection() {
 
 #[test]
 fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
-    // A butterfly among the first hosts of all edge switches of 1024 hosts: step by step the partner 2^step edges away.
+    // A butterfly among the first hosts of all edge switches of 1024 hosts: in each step the partner is 2^step edges
+    // away.
     let heads = |step: u32| (0..128_u32).map(move |edge| (8 * edge, 8 * (edge ^ (1 << step))));
     for denominator in [1, 2, 4, 8] {
         let tree = clos3(16, denominator);
@@ -179,7 +180,7 @@ fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
         };
         assert_eq!(most(Policy::Spread), 1, "r = 1/{denominator}");
         // All head numbers are multiples of 8. With r = 1 their top is dst mod 64: 8 tops, all below aggregation switch
-        // 0 of each pod; each of its 8 links up carries one head. With fewer aggregation switches, P = 8 r, the top's
+        // 0 of each pod, whose 8 links up carry one head each. With fewer aggregation switches, P = 8 r, the top's
         // number dst / P mod 8 is a multiple of 1/r: 8 heads of a pod share 8 r links.
         assert_eq!(most(Policy::DModK), denominator as u32, "r = 1/{denominator}");
     }
@@ -187,9 +188,9 @@ fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
 
 #[test]
 fn one_server_on_every_edge_switch_loads_no_link_more_than_its_share_when_spread() {
-    // 32 servers, the first host of every edge switch; from each of the 96 workers to each server, and back. A link
-    // between edge and aggregation switch carries what one worker has for the other edges: 31 flows. D-mod-k sends all
-    // that three workers have through one link.
+    // 32 servers, the first host of every edge switch; flows from each of the 96 workers to each server, and back. With
+    // an even distribution, a link between edge and aggregation switch carries the 31 flows of one worker to the other
+    // edges. D-mod-k sends all flows of three workers through one link.
     let tree = clos3(8, 1);
     let pairs = || (0..128_u32).filter(|host| host % 4 != 0).flat_map(|worker| (0..32).map(move |e| (worker, 4 * e)));
     let most = |policy, pull: bool| {
@@ -205,8 +206,8 @@ fn one_server_on_every_edge_switch_loads_no_link_more_than_its_share_when_spread
     assert_eq!(most(Policy::DModK, false), 93);
 }
 
-/// SimGrid's link `lower_upper_number_UP` or `..._DOWN`, by its ends. Its hosts are 0 to n - 1, its switches 2n - 1
-/// downwards.
+/// Returns the ends of SimGrid's link `lower_upper_number_UP` or `..._DOWN`. SimGrid's hosts are 0 to n - 1, its
+/// switches 2n - 1 downwards.
 fn simgrid_link(graph: &Graph, name: &str) -> (NodeId, NodeId) {
     let hosts = graph.host_count;
     let node = |text: &str| match text.parse::<u32>().unwrap() {
@@ -252,7 +253,7 @@ fn arrival(src: u32, dst: u32, bytes: u64) -> Arrival {
 #[test]
 fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
     // As over two hops in packet_theory.rs, with `hops` links of 10 Gbit/s and 1 us: SYN (58 B) there, SYN-ACK back, a
-    // segment there that has waited for the handshake's ACK (54 B), and the acknowledgement with its FIN behind it.
+    // segment there behind the handshake's ACK (54 B), and the acknowledgement back with the FIN behind it.
     let wire_ns = |bytes: u64| (bytes * 8 + 5) / 10;
     for policy in POLICIES {
         for (tree, dst, hops) in [(clos2(8, 1), 31, 4), (clos3(4, 1), 2, 4), (clos3(4, 1), 15, 6)] {
@@ -269,7 +270,7 @@ fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
 
 #[test]
 fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
-    // From every host to the one a pod further on: when spread, no two flows' data share a link.
+    // Flows from every host to the corresponding host of the next pod: with `spread`, no two flows' data share a link.
     let tree = clos3(4, 1);
     let alone = replay(&mut engine(&tree, Policy::Spread), &[arrival(0, 4, 1_000_000)])[0].unwrap().received_ns;
     let list: Vec<Arrival> = (0..16).map(|src| arrival(src, (src + 4) % 16, 1_000_000)).collect();
@@ -280,19 +281,19 @@ fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
         results.into_iter().map(|fct| fct.expect("every flow completes").received_ns).max().unwrap()
     };
     let spread = slowest(Policy::Spread);
-    // Acknowledgements of another flow share the links: 44 ns for each of 725 segments. And an acknowledgement waits on
-    // each of six hops for at most one packet of data (1434 B, 1148 ns), which slow start feels once per round: the
-    // windows 10, 15, ... reach 725 segments in 9 rounds, beside the handshake's two ways.
+    // Acknowledgements of another flow share the links: 44 ns for each of 725 segments. An acknowledgement also waits
+    // on each of six hops for at most one packet of data (1434 B, 1148 ns), which delays slow start once per round: the
+    // windows 10, 15, ... reach 725 segments in 9 rounds, and the handshake takes two more ways.
     let most = alone + 725 * 44 + 11 * 6 * 1_148;
     assert!((alone..=most).contains(&spread), "{alone} <= {spread} <= {most}");
-    // Two flows on one link take its time for 1 MB more.
+    // Two flows on one link take the time of 1 MB more.
     let ecmp = slowest(Policy::Ecmp);
     assert!(ecmp > most, "hashes collide: {ecmp} > {most}");
 }
 
 #[test]
 fn a_spread_packet_takes_the_path_of_its_source() {
-    // What the ports count is what `Routes::path` says, for data and for acknowledgements.
+    // The counters of the ports match `Routes::path`, for data and for acknowledgements.
     let tree = clos3(4, 1);
     for policy in [Policy::DModK, Policy::Spread] {
         let (graph, routes) = routes(&tree, policy);
@@ -308,8 +309,8 @@ fn a_spread_packet_takes_the_path_of_its_source() {
     }
 }
 
-/// Runs three waves of flows, each to its end, some on connections of their own and some on those of two streams; so
-/// engines open and close connections at other instants, and use places of closed ones again.
+/// Runs three waves of flows, each to its end, some on connections of their own and some on those of two streams. The
+/// engines thus open and close connections at different instants, and reuse slots of closed connections.
 fn waves(network: &mut dyn Network, bytes: u64) {
     for wave in 0..3_u32 {
         for number in 0..12_u32 {
@@ -328,9 +329,9 @@ fn waves(network: &mut dyn Network, bytes: u64) {
 #[test]
 fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
     // 200 segments of 1380 bytes of payload. A link carries the data of the same flows on both engines if the packets'
-    // bytes are those of the fluid with 54 bytes of headers a segment, and less than one flow more, for
-    // acknowledgements and handshakes. All of them together are less than that: 36 flows with 101 acknowledgements of
-    // 54 bytes or 4 packets of 58.
+    // bytes equal those of the fluid engine plus 54 bytes of headers per segment, with a tolerance of less than one
+    // flow for acknowledgements and handshakes. All of these together are less than that: 36 flows with 101
+    // acknowledgements of 54 bytes or 4 packets of 58.
     const SEGMENTS: u64 = 200;
     let of_flow = SEGMENTS * (1_380 + 54);
     assert!(36 * (101 * 54 + 4 * 58) < of_flow);
@@ -356,7 +357,7 @@ fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// 8192 connections on 16 paths are 512 each, with a deviation of 21.9; five of them.
+    /// 8192 connections on 16 paths: 512 each, with a standard deviation of 21.9; tolerance of five.
     #[test]
     fn hashes_share_connections_among_paths_evenly(seed: u64, stream in 0..4_u32) {
         let mut hashes = Hashes::new(Seed(seed));

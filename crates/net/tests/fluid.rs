@@ -1,5 +1,5 @@
-//! The fluid engine: closed forms, an exact solution in fractions, SimGrid's finish times, the packet engine, and what
-//! holds for every network.
+//! The fluid engine compared with closed forms, an exact solution in fractions, SimGrid's finish times and the packet
+//! engine, and properties of every network.
 #![allow(missing_docs)]
 
 use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, ideal};
@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 
 const US: u64 = 1_000_000;
 
-/// 1 GB/s: a thousand bytes take a microsecond.
+/// Returns a link of 1 GB/s: a thousand bytes take a microsecond.
 fn link() -> Link {
     Link { rate: Rate::from_bps(8_000_000_000).unwrap(), delay: Time::from_ps(US) }
 }
@@ -40,7 +40,7 @@ fn in_band(band: u8, flow: Flow) -> Flow {
     Flow { band: Band::new(band).unwrap(), stream: u32::from(band), ..flow }
 }
 
-/// When each of so many flows was received, in ps, by the order of starts.
+/// Returns the time at which each of `count` flows was received, in ps, by the order of starts.
 fn received(network: &mut dyn Network, count: usize) -> Vec<u64> {
     let mut done = Vec::new();
     while done.len() < count {
@@ -62,7 +62,7 @@ fn times(graph: &Graph, flows: &[Flow]) -> Vec<u64> {
     times
 }
 
-/// With others under way, and with nothing after it that could bring it along.
+/// A flow without duration completes at the instant of its start, with other flows in flight and no later event.
 #[test]
 fn what_takes_no_time_is_told_at_the_instant_of_its_start() {
     assert_eq!(times(&star(2), &[flow(0, 1, 1_000), flow(0, 0, 5_000), stream(1, 1, 0)]), [3 * US, 0, 0]);
@@ -73,7 +73,7 @@ fn what_takes_no_time_is_told_at_the_instant_of_its_start() {
 fn a_message_takes_its_delays_and_its_bytes() {
     assert_eq!(times(&star(2), &[flow(0, 1, 3_000)]), [5 * US]);
     assert_eq!(times(&star(2), &[flow(0, 1, 0)]), [2 * US]);
-    // A third of a byte: 333.33 ps, of which the clock shows the whole ones.
+    // A third of a byte takes 333.33 ps, of which the clock shows whole ones.
     assert_eq!(times(&star(2), &[Flow { parts: 3, ..flow(0, 1, 1) }]), [2 * US + 333]);
 }
 
@@ -99,7 +99,7 @@ fn what_remains_of_a_flow_is_what_its_share_has_not_moved() {
         left.sort();
         left
     };
-    // Both enter after 2 us and share the link at 500 bytes a microsecond; a stream is nobody's to ask for.
+    // Both enter after 2 us and share the link at 500 bytes a microsecond; streams are not reported.
     assert_eq!(at(1), []);
     assert_eq!(at(4), [(first, Bytes(9_000)), (second, Bytes(1_000))]);
     // The second has ended at 6 us.
@@ -110,7 +110,7 @@ fn what_remains_of_a_flow_is_what_its_share_has_not_moved() {
 fn flows_of_a_stream_follow_one_another_and_others_share() {
     assert_eq!(times(&star(2), &[stream(0, 1, 1_000), stream(0, 1, 2_000)]), [3 * US, 5 * US]);
     assert_eq!(times(&star(2), &[flow(0, 1, 1_000), flow(0, 1, 2_000)]), [4 * US, 5 * US]);
-    // To two receivers: the sender's link is shared.
+    // Two receivers: the sender's link is shared.
     assert_eq!(times(&star(3), &[stream(0, 1, 1_000), stream(0, 2, 1_000)]), [4 * US, 4 * US]);
 }
 
@@ -132,20 +132,22 @@ fn a_stream_that_rested_takes_its_delay_again() {
 
 #[test]
 fn a_lock_step_ring_takes_its_slices_and_delays() {
-    // As the pipe: hold + 2(N-1)·(S·8/(N·B) + d), with two links of 1 us each.
+    // The same as on `HostQueues`: hold + 2(N-1)·(S·8/(N·B) + d), with two links of 1 us each.
     let ring = Flow { rounds: 14, parts: 8, hold: Time::from_ps(5 * US), ..stream(0, 1, 8_000) };
     assert_eq!(times(&star(8), &[ring, stream(0, 1, 1_000)]), [(5 + 14 * 3) * US, (5 + 14 * 3 + 1) * US]);
 }
 
 #[test]
 fn a_band_has_what_those_before_it_leave() {
-    // In any order of starts: the most urgent is alone, the others follow as if one after the other.
+    // In any order of starts: the flow of the highest band is not slowed, the others follow as if sent one after the
+    // other.
     for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
         let flows = order.map(|band| in_band(band, flow(0, 1, 1_000)));
         let times = times(&star(2), &flows);
         assert_eq!(times, order.map(|band| (3 + u64::from(band)) * US), "{order:?}");
     }
-    // What the urgent one cannot use for another's sake is there for the rest: 0 and 1 halve the link of 3.
+    // Capacity that the high band cannot use because of another link is available to lower bands: 0 and 1 halve the
+    // link of 3.
     let flows = [in_band(0, flow(0, 3, 1_000)), in_band(0, flow(1, 3, 1_000)), in_band(5, flow(0, 2, 1_000))];
     assert_eq!(times(&star(4), &flows), [4 * US; 3]);
 }
@@ -157,18 +159,18 @@ fn a_stream_changes_its_band_with_what_is_left() {
     network.start(in_band(1, stream(0, 1, 2_000)));
     network.start(in_band(1, stream(0, 1, 1_000)));
     network.advance(Time::from_ps(3 * US), &mut Vec::new());
-    // One microsecond of two is done; now both streams share, until the second overtakes.
+    // One of two microseconds has passed; both streams now share the link, until the second overtakes.
     network.set_band(0, Band::new(1).unwrap());
     network.advance(Time::from_ps(4 * US), &mut Vec::new());
     network.set_band(1, Band::new(0).unwrap());
-    // At 4 us half a microsecond of the first is left, one and a half of the second, and its follower.
+    // At 4 us, half a microsecond of the first flow is left, one and a half of the second, and its follower.
     assert_eq!(received(&mut network, 3), [7 * US, 5 * US + US / 2, 6 * US + US / 2]);
 }
 
 #[test]
 fn bands_of_a_stream_can_have_connections_of_their_own() {
-    // On one connection what is urgent follows what is not; on one for each band it goes first, on the same link. A
-    // microsecond per thousand bytes, and two on the way.
+    // On one connection an urgent flow follows a non-urgent one; with a connection per band it goes first, on the same
+    // link. A thousand bytes take a microsecond, and the path two.
     let begun = |connection| {
         let mut network = fluid(&star(2));
         for (band, bytes) in [(1, 3_000), (0, 1_000)] {
@@ -186,7 +188,7 @@ fn ports_count_what_has_crossed() {
     network.start(flow(0, 2, 3_000));
     network.start(flow(1, 2, 1_000));
     network.advance(Time::from_ps(3 * US), &mut Vec::new());
-    // A microsecond of half a link each.
+    // A microsecond at half the rate of a link each.
     let bytes = |network: &Fluid| [0, 1, 5].map(|port| network.port_counters(PortId(port)).bytes);
     assert_eq!(bytes(&network), [500, 500, 1_000]);
     received(&mut network, 2);
@@ -196,7 +198,8 @@ fn ports_count_what_has_crossed() {
 
 #[test]
 fn messages_count_in_whole_bytes_and_those_under_way_as_far_as_they_have_come() {
-    // A third of 8000 bytes in time. Two ranks of three have a part of 2667 bytes, one of 2666; the last is made up.
+    // A third of 8000 bytes in time. Two ranks of three have a part of 2667 bytes, one of 2666; the last case is
+    // artificial.
     for (counted, halfway) in [(2_666, 1_333), (2_667, 1_333), (1_000, 1_000)] {
         let mut network = fluid(&star(2));
         network.start(Flow { parts: 3, counted: Bytes(counted), ..flow(0, 1, 8_000) });
@@ -229,7 +232,7 @@ fn a_link_too_fast_for_the_solver_is_told() {
     assert_eq!(error, FluidError::TooFast { port: 0, bps: 20_000_000_000_000 });
 }
 
-/// SimGrid's finish times of 2000 flows on 128 hosts: `validation/simgrid/README.md`.
+/// Finish times equal SimGrid's for 2000 flows on 128 hosts: `validation/simgrid/README.md`.
 #[test]
 fn finish_times_are_simgrids() {
     let data = |name: &str| {
@@ -249,13 +252,14 @@ fn finish_times_are_simgrids() {
     let ours = times(&graph, &flows);
     for (line, ours) in data("f2000_128_fin.csv").lines().skip(1).zip(ours) {
         let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
-        // A picosecond of the clock, and 12 digits there. 1e-6 is asked for.
+        // Resolution: a picosecond of the clock, and 12 digits in SimGrid's output. The requirement is 1e-6.
         let late_ps = ours as f64 - theirs * 1e12;
         assert!(late_ps.abs() < 1.0 + theirs * 1e12 * 1e-11, "{line}: {ours} ps");
     }
 }
 
-/// Flows of all hosts to all others, some of them on one stream and some in a second band, with sizes of a wide range.
+/// Returns flows of all hosts to all others, some of them on one stream and some in a second band, with a wide range of
+/// sizes.
 fn irregular(hosts: u32, seed: u64, bands: u8) -> Vec<Flow> {
     let mut state = seed;
     let mut draw = |below: u64| {
@@ -272,7 +276,7 @@ fn irregular(hosts: u32, seed: u64, bands: u8) -> Vec<Flow> {
         .collect()
 }
 
-/// When each flow began and was received, in ps, by the order of starts; each starts at its time.
+/// Returns start and reception of each flow, in ps, by the order of starts; each flow starts at its time.
 fn spans(network: &mut Fluid, flows: &[(u64, Flow)]) -> Vec<(u64, u64)> {
     let mut done = Vec::new();
     for &(start, flow) in flows {
@@ -288,7 +292,7 @@ fn spans(network: &mut Fluid, flows: &[(u64, Flow)]) -> Vec<(u64, u64)> {
     done.iter().map(|done| (done.began.ps(), done.received.ps())).collect()
 }
 
-/// By how much the time of each flow from start to end is off, as parts of the exact one.
+/// Returns the error of each flow's duration, as a fraction of the exact one.
 fn errors(graph: &Graph, flows: &[(u64, Flow)], ppm: u32, exact_below: u64) -> Vec<f64> {
     let exact = spans(&mut fluid(graph), flows);
     let mut network = within(graph, ppm, exact_below);
@@ -314,7 +318,7 @@ fn at_once(flows: Vec<Flow>) -> Vec<(u64, Flow)> {
     flows.into_iter().map(|flow| (0, flow)).collect()
 }
 
-/// In so many groups, one after the other in half of the time that all take.
+/// Distributes flows over `groups` groups that start one after the other within half of the total time.
 fn spread(flows: Vec<Flow>, groups: usize, hosts: u32) -> Vec<(u64, Flow)> {
     // A thousand bytes take a microsecond.
     let all: u64 = flows.iter().map(|flow| flow.bytes.0 * US / 1_000).sum::<u64>() / u64::from(hosts);
@@ -327,7 +331,7 @@ fn both_networks(hosts: u32) -> [Graph; 2] {
     [star(hosts), FatTree::leaf_spine(hosts / 8, 8, 4, link(), link()).unwrap().graph()]
 }
 
-/// Where solving costs little.
+/// With few flows, where solving costs little, times are exact.
 #[test]
 fn bounded_times_of_few_flows_are_exact() {
     for graph in both_networks(48) {
@@ -338,8 +342,8 @@ fn bounded_times_of_few_flows_are_exact() {
     }
 }
 
-/// The largest error: of flows that start together, one after the other, or in groups, and that follow one another on
-/// streams. None is exact for being few here.
+/// Checks the largest error for flows that start together, one after the other, in groups, or consecutively on streams.
+/// `exact_below` is 0, so that no case is exact because of its size.
 #[test]
 fn bounded_times_of_one_band_are_within_the_accuracy() {
     const HOSTS: u32 = 48;
@@ -362,7 +366,7 @@ fn bounded_times_of_one_band_are_within_the_accuracy() {
                     println!("{accuracy}, seed {seed}, {name}: {largest:.6}, {mean:+.6} in the mean");
                     assert!(largest <= accuracy, "{name}, {accuracy}, seed {seed}: {largest}");
                     assert!(mean.abs() <= accuracy / 10.0, "{name}, {accuracy}, seed {seed}: {mean} in the mean");
-                    // Otherwise nothing is tested.
+                    // Otherwise the test would be vacuous.
                     assert!(largest > 0.0 || name == "streams" || ppm < 10_000, "{name}, {accuracy}, seed {seed}");
                 }
             }
@@ -370,15 +374,15 @@ fn bounded_times_of_one_band_are_within_the_accuracy() {
     }
 }
 
-/// Nothing is put off while flows of several bands are under way: a flow that waits for another band may end before it
-/// has to wait, or after that.
+/// No solve is deferred while flows of several bands are in flight: a flow that waits for another band may end before
+/// it has to wait, or after it.
 #[test]
 fn bounded_times_of_several_bands_are_within_the_accuracy() {
     for graph in both_networks(48) {
         for ppm in [30_000, 10_000, 1_000] {
             let accuracy = f64::from(ppm) * 1e-6;
             for seed in 1..4 {
-                // In the end, those of the other band are alone.
+                // At the end, the flows of the other band are alone.
                 let flows: Vec<Flow> =
                     irregular(48, seed, 2)
                         .into_iter()
@@ -389,14 +393,14 @@ fn bounded_times_of_several_bands_are_within_the_accuracy() {
                 let largest = largest(&errors(&graph, &at_once(flows), ppm, 0));
                 println!("{accuracy}, seed {seed}: {largest:.6}");
                 assert!(largest <= accuracy, "{accuracy}, seed {seed}: {largest}");
-                // Otherwise nothing is tested.
+                // Otherwise the test would be vacuous.
                 assert!(largest > 0.0 || ppm < 10_000, "{accuracy}, seed {seed}");
             }
         }
     }
 }
 
-/// So many end at one instant that they are worth a solve.
+/// Enough messages end at one instant to justify a solve.
 #[test]
 fn bounded_times_of_equal_messages_are_exact() {
     for graph in both_networks(48) {
@@ -412,7 +416,7 @@ fn bounded_times_are_the_same_every_time() {
     assert_eq!(run(), run());
 }
 
-/// What is under way is counted and has its rate, also when a solve has counted it as gone.
+/// Flows in flight are counted and have their rate, also after a solve that no longer counts them.
 #[test]
 fn bounded_links_count_what_has_crossed() {
     let graph = star(32);
@@ -467,7 +471,7 @@ impl Exact {
     }
 }
 
-/// Progressive filling from scratch: rates of flows over `paths` on links of 1 B/ns.
+/// Fills progressively from scratch; returns the rates of flows over `paths` on links of 1 B/ns.
 fn exact_rates(paths: &[Vec<u32>]) -> Option<Vec<Exact>> {
     let mut rates: Vec<Option<Exact>> = vec![None; paths.len()];
     while rates.iter().any(Option::is_none) {
@@ -499,7 +503,7 @@ fn exact_rates(paths: &[Vec<u32>]) -> Option<Vec<Exact>> {
     rates.into_iter().collect()
 }
 
-/// When flows (start in ns, bytes, path) are received, in ns, each link with a delay of 1000 ns.
+/// Returns the time in ns at which each flow (start in ns, bytes, path) is received, each link with a delay of 1000 ns.
 fn exact_times(flows: &[(u64, u64, Vec<u32>)]) -> Option<Vec<Exact>> {
     let enter = |flow: &(u64, u64, Vec<u32>)| Exact::new(i128::from(flow.0) + 1_000 * flow.2.len() as i128, 1);
     let mut left: Vec<Exact> = flows.iter().map(|flow| Exact::new(flow.1.into(), 1)).collect();
@@ -540,8 +544,8 @@ fn exact_times(flows: &[(u64, u64, Vec<u32>)]) -> Option<Vec<Exact>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Late by less than a femtosecond an event and by what shares are rounded down, 1e-14 of them; the clock shows
-    /// whole ps.
+    /// Times are late by less than a femtosecond per event and by the rounding of shares, 1e-14 of the time; the clock
+    /// shows whole ps.
     #[test]
     fn times_are_those_of_exact_fractions(
         flows in prop::collection::vec((0..3_000_u64, 0..5_u32, 1..5_u32, 1..20_000_u64), 1..8)
@@ -615,7 +619,8 @@ proptest! {
         }
     }
 
-    /// Twice the rates and half the delays: half the times, but for the picosecond by which each clock may be behind.
+    /// Twice the rates and half the delays give half the times, except for the picosecond by which each clock may be
+    /// behind.
     #[test]
     fn a_faster_network_is_the_same_one_sooner(
         pairs in prop::collection::vec((0..8_u32, 1..8_u32, 0..50_000_u64, 0..3_u8), 1..40)
@@ -633,14 +638,14 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Equal flows of n segments from one leaf to another, each with a sender and a receiver of its own, so that of
-    /// data and acknowledgements none gets in the other's way, k of them by the spine of `dst mod spines`. A queue
-    /// serves first come first served, which is fair in this family: senders fill it at the same pace. In general it is
-    /// not.
+    /// Equal flows of n segments from one leaf to another, each with its own sender and receiver, so that neither data
+    /// nor acknowledgements of different flows interfere; k of them go through the spine `dst mod spines`. A queue is
+    /// first come, first served, which is fair in this family because senders fill it at the same rate; in general it
+    /// is not.
     ///
-    /// Packets of a segment (1 us on every link) are stored and forwarded, so the last of them is one microsecond later
-    /// for each link after the first, and a flow's last is one of the last k that the shared link sends. Then 1 ns from
-    /// the write to the first packet. The window holds all, the queue too.
+    /// Packets of one segment (1 us on every link) are stored and forwarded, so the last packet is one microsecond
+    /// later for each link after the first, and the last packet of a flow is one of the last k on the shared link. The
+    /// write adds 1 ns before the first packet. Window and queue hold the whole flow.
     #[test]
     fn packets_of_the_ideal_transport_take_what_fluids_take(
         spines in 1..5_u32, senders in 1..9_u32, segments in 1..200_u64
@@ -660,12 +665,12 @@ proptest! {
         config.tcp.algorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
         config.tcp.window = Bytes(SEGMENT * 1_000);
         let mut packets = PacketEngine::new(&graph, config).unwrap();
-        // Open connections.
+        // Open the connections.
         for src in 0..senders {
             packets.start(stream(src, senders + src, 0));
         }
         received(&mut packets, senders as usize);
-        // Their handshakes' last packets are gone.
+        // Start after the last packets of the handshakes.
         let begin = packets.now().ps() + 1_000 * US;
         packets.advance(Time::from_ps(begin), &mut Vec::new());
         let mut fluids = fluid(&graph);

@@ -1,4 +1,4 @@
-//! A copy of a network goes its own way, and with the same flows the same way.
+//! A copy of a network is independent, and behaves the same with the same flows.
 #![allow(missing_docs)]
 
 use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic, dctcp, newreno};
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const HOSTS: u32 = 4;
 const US: u64 = 1_000_000;
 
-/// A flow and when it starts: microseconds, ends, bytes, band, whether it has a connection of its own.
+/// A flow with its start: microseconds, source and destination, bytes, band, whether it has a connection of its own.
 type Start = (u64, u32, u32, u64, u8, bool);
 
 fn star() -> Star {
@@ -42,7 +42,7 @@ fn engine(kind: usize) -> Box<dyn ForkNetwork> {
     Box::new(engine)
 }
 
-/// Starts what is due from `from` on, and runs to `to`, looking up every `step` ps.
+/// Starts the flows that are due from `from` on, and runs until `to`, in steps of `step` ps.
 fn go(network: &mut dyn Network, starts: &[Start], from: Time, to: Time, step: u64) -> Vec<(Time, Completion)> {
     let mut all = Vec::new();
     let mut next = starts.partition_point(|start| start.0 * US < from.ps());
@@ -88,7 +88,7 @@ proptest! {
         let mut network = engine(kind);
         let before = go(network.as_mut(), &starts, Time::ZERO, at, u64::MAX);
         let [mut copy, mut other] = [(); 2].map(|()| network.fork());
-        // Something else, or the same at another pace; neither is seen by the network.
+        // Another flow, or the same flows in other steps; the network is affected by neither.
         other.start(Flow::alone(HostId(0), HostId(1), Bytes(1_000_000)));
         other.set_band(0, Band::new(2).unwrap());
         go(other.as_mut(), &starts, at, end, u64::MAX);

@@ -1,4 +1,4 @@
-//! The max-min solver: SimGrid's finish times, closed forms, and what holds for every network.
+//! The max-min solver compared with SimGrid's finish times and closed forms, and properties of every network.
 #![allow(missing_docs)]
 
 mod certificate;
@@ -25,7 +25,8 @@ fn finish_times_are_simgrids() {
     assert_eq!(theirs.lines().count(), ours.len() + 1);
     for (flow, line) in theirs.lines().skip(1).enumerate() {
         let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
-        // Printed with 12 digits; rates are whole parts, at worst 1e-10 of the slowest flow's. 1e-6 is asked for.
+        // SimGrid prints 12 digits; rates are whole parts, at worst 1e-10 of the slowest flow's rate. The requirement
+        // is 1e-6.
         assert!((ours[flow] / theirs - 1.0).abs() < 1e-9, "flow {flow}: {} s, SimGrid {theirs} s", ours[flow]);
     }
 }
@@ -51,7 +52,8 @@ fn a_permutation_has_every_link_alone() {
 
 #[test]
 fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
-    // Link i carries the long flow and i + 1 short ones: the last is fullest, and leaves (C - C / 5) / i elsewhere.
+    // Link i carries the long flow and i + 1 short ones: the last link has most flows, and leaves (C - C / 5) / i
+    // elsewhere.
     let mut solver = MaxMin::new(&[60; 4]);
     let long = solver.add(&links(&[0, 1, 2, 3]));
     let short: Vec<Vec<ClassId>> =
@@ -62,7 +64,7 @@ fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
             assert_eq!(solver.rate(key), 48 * PARTS / (link as u64 + 1));
         }
     }
-    // Without the short flows of the last link, the third is fullest.
+    // Without the short flows of the last link, the third has most flows.
     for &key in &short[3] {
         solver.remove(key);
     }
@@ -76,7 +78,7 @@ fn a_link_twice_is_refused() {
     MaxMin::new(&[10, 10]).add(&links(&[1, 0, 1]));
 }
 
-/// A step of a history: a flow comes (links, and whether it has a class to itself), or the n-th of those present goes.
+/// A step of a history: a flow arrives (its links, and whether it has its own class), or the n-th flow present leaves.
 #[derive(Clone, Debug)]
 enum Step {
     Add(Vec<u32>, bool),
@@ -95,7 +97,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Few capacities, so that links often fill at one level; and some that divide by little.
+/// Generates few different capacities, so that links often fill at one level, and some with few divisors.
 fn capacities() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(prop_oneof![Just(20), Just(40), 1..100_u64], LINKS as usize)
 }
@@ -122,7 +124,7 @@ fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &
     look(solver, &present);
 }
 
-/// Progressive filling from the beginning, link by link: what the solver must give, to the last bit.
+/// Fills progressively from scratch, link by link: the reference for the solver, to the last bit.
 fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
     let mut left: Vec<u64> = capacities.iter().map(|capacity| capacity * PARTS).collect();
     let mut rates = vec![None; paths.len()];
@@ -144,8 +146,8 @@ fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
     }
 }
 
-/// Irregular traffic on a network of two layers, in which levels differ: flows come and go one by one, and bottlenecks
-/// with them; at times a link has another capacity.
+/// Irregular traffic on a network of two layers with different levels: flows and bottlenecks come and go one by one,
+/// and now and then the capacity of a link changes.
 #[test]
 fn rates_of_a_long_history_are_those_of_plain_filling() {
     for start_over in [0, 1, 3] {
@@ -153,7 +155,7 @@ fn rates_of_a_long_history_are_those_of_plain_filling() {
     }
 }
 
-/// Every so many solves start from scratch; none if 0.
+/// Checks a long history in which every `start_over`-th solve starts from scratch; none if 0.
 fn check_a_long_history(start_over: u32) {
     const LEAVES: u32 = 8;
     const HOSTS: u32 = 64;
@@ -219,7 +221,7 @@ proptest! {
         });
     }
 
-    /// Whichever solves start from scratch, and whatever they find. Rates are told by link and by holder, too.
+    /// Rates are the same whichever solves start from scratch, whatever their state, and also by link and by class.
     #[test]
     fn a_solve_from_scratch_gives_the_same_rates(
         capacities in capacities(), steps in prop::collection::vec(step(), 1..80), pattern: u64
@@ -248,7 +250,8 @@ proptest! {
         });
     }
 
-    /// The same network with its links numbered backwards: ties are cut by no order.
+    /// Rates do not depend on the order of links: the same network with its links numbered backwards, so that no tie is
+    /// broken by order.
     #[test]
     fn the_order_of_links_is_not_seen_in_the_rates(
         capacities in capacities(), steps in prop::collection::vec(step(), 1..60)
@@ -267,7 +270,7 @@ proptest! {
         });
     }
 
-    /// A private link of ample capacity makes every flow a class of its own, and changes nothing.
+    /// A private link of ample capacity puts every flow into its own class, without effect on rates.
     #[test]
     fn classes_are_single_flows(
         capacities in capacities(),

@@ -1,4 +1,4 @@
-//! Announced bursts in the engine: when they begin, what their way looks like meanwhile, and what a loss costs.
+//! Announced bursts in the engine: their start, the thresholds on their path, and the cost of a loss.
 #![allow(missing_docs)]
 
 mod study;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use study::*;
 
 const HOSTS: u32 = 4;
-/// Ports of a star: those of the hosts first, then those of the switch.
+/// The switch's port to the last host. Ports of a star: first those of the hosts, then those of the switch.
 const TO_LAST: PortId = PortId(2 * HOSTS - 1);
 const TIMEOUT: Time = Time::from_ps(1_000_000 * NS);
 const EXPIRE: Time = Time::from_ps(3_000_000 * NS);
@@ -41,7 +41,7 @@ fn announced(packets: u32) -> Announced {
     Announced::new(packets).unwrap()
 }
 
-/// When everything is complete.
+/// Returns the time at which all flows are complete.
 fn end(engine: &mut PacketEngine, flow_count: usize) -> Time {
     let mut done = Vec::new();
     while done.len() < flow_count {
@@ -74,8 +74,8 @@ fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_th
         }
         assert_eq!(engine.threshold(PortId(0)), Some(40), "a host is no switch");
     }
-    // From the switch's sight of the announcement to that of the first segment: two handshakes' rounds, the answer's
-    // and the SYN's, whose packets take 47 ns a hop, and what the segment of 1434 bytes takes longer, 1.1 us.
+    // From the announcement at the switch to the first segment at the switch: two round trips, of the answer and of the
+    // SYN, with packets of 47 ns per hop, and the extra time of the segment of 1434 bytes, 1.1 us.
     let (first, last) = (lowered_ns[0], lowered_ns[lowered_ns.len() - 1]);
     assert!((10_051..10_200).contains(&first), "lowered at {first} ns");
     assert!((2 * round_ns + 10_000..2 * round_ns + 11_500).contains(&last), "restored after {last} ns");
@@ -92,8 +92,8 @@ fn what_an_application_needs_first_begins_with_the_answer() {
     plain.start(held);
     let mut engine = engine(1000, pcn());
     engine.start(Flow { announced: Some(announced(10)), ..held });
-    // The answer's round trip as above; then the handshake is over long before the first segment, which comes to the
-    // switch a hop and 1.1 us after the hold.
+    // The answer's round trip as above; the handshake is over long before the first segment, which reaches the switch a
+    // hop and 1.1 us after the hold.
     let restored_ns = 4 * (10_000 + 51) + hold_ns + 10_000;
     let mut done = Vec::new();
     engine.advance(Time::from_ps((restored_ns - 1_000) * NS), &mut done);
@@ -122,7 +122,7 @@ fn a_stream_announces_what_follows_a_pause_and_nothing_else() {
     let (plain, _) = run(false, 100_000);
     let (with, _) = run(true, 100_000);
     assert_eq!(with - plain, round);
-    // The acknowledgement of the last segment is on its way: the connection is busy.
+    // The acknowledgement of the last segment is in flight: the connection is busy.
     assert_eq!(run(true, 1).0, run(false, 1).0);
 }
 
@@ -133,7 +133,7 @@ fn a_lost_announcement_costs_the_timeout() {
     config.host_queue = QueueConfig::fifo(Capacity::Packets(0));
     let closes = |flow_count: u64, is_announced: bool| {
         let mut engine = PacketEngine::new(&star.graph(), config.clone()).unwrap();
-        // Of three packets one is on the wire, one in the device, and for the third there is no room.
+        // Of three packets one is on the wire, one in the device, and the third is dropped.
         for _ in 0..flow_count {
             engine.start(Flow { announced: is_announced.then(|| announced(5)), ..burst(0, 1_000) });
         }
@@ -149,7 +149,7 @@ fn a_lost_announcement_costs_the_timeout() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Bursts of several tenants through queues that are full: announcements, answers and data are lost.
+    /// Bursts of several tenants through full queues, with losses of announcements, answers and data.
     #[test]
     fn every_burst_ends_and_every_threshold_is_restored(
         capacity in 0_u32..30,

@@ -1,4 +1,4 @@
-//! Queues of every kind, shared buffers, and what an observer sees of them.
+//! Queues of every kind, shared buffers, and their states as reported to an observer.
 #![allow(missing_docs)]
 
 mod study;
@@ -29,7 +29,7 @@ fn incast(bytes: u64) -> Vec<Arrival> {
     (0..4).map(|src| arrival(0, src, 4, bytes)).collect()
 }
 
-/// Completion times of flows in bands of their own.
+/// Returns the completion times of flows in bands of their own.
 fn closes_ns(engine: &mut PacketEngine, flows: &[(Arrival, u8)]) -> Vec<u64> {
     for (arrival, band) in flows {
         engine.start(Flow { band: Band::new(*band).unwrap(), ..background(arrival) });
@@ -46,9 +46,10 @@ fn closes_ns(engine: &mut PacketEngine, flows: &[(Arrival, u8)]) -> Vec<u64> {
 
 #[test]
 fn weighted_bands_share_a_link_by_their_weights() {
-    // Two flows that always have packets waiting share the link 3 to 1 while both send. Of 60 MB each, the first is
-    // through when 80 MB have crossed the link, the second when all 120 MB have. Slow start and the rounds of the
-    // scheduler shift that by less than 3 %: its window has to open to 32 MiB, 14 doublings of a 1 ms round at most.
+    // Two flows that always have packets waiting share the link 3 to 1 while both send. Of 60 MB each, the first
+    // completes when 80 MB have crossed the link, the second when all 120 MB have. Slow start and the rounds of the
+    // scheduler shift these times by less than 3 %: the window has to open to 32 MiB, 14 doublings of a 1 ms round at
+    // most.
     let discipline = Discipline::Drr { weights: vec![3, 1] };
     let queue = QueueConfig { discipline, capacity: Capacity::Packets(200_000), marking: Marking::None };
     let bytes = 60_000_000;
@@ -72,7 +73,7 @@ fn a_buffer_in_bytes_holds_as_many_full_packets_as_fit() {
 
 #[test]
 fn one_busy_port_of_a_shared_buffer_behaves_as_one_with_the_whole_buffer() {
-    // With alpha as large as the buffer, a queue that is alone may take all of it.
+    // With alpha as large as the buffer, a single queue may fill all of it.
     let capacity = Capacity::Packets(60);
     let shared = SharedBuffer { capacity, alpha_ppm: 60_000_000 };
     let queue = QueueConfig { capacity, ..QueueConfig::pfifo_fast() };
@@ -87,8 +88,8 @@ fn one_busy_port_of_a_shared_buffer_behaves_as_one_with_the_whole_buffer() {
 
 #[test]
 fn a_busy_port_leaves_room_in_a_shared_buffer() {
-    // Alone, a queue stops at alpha B / (1 + alpha): half of the buffer with alpha = 1. The last packet to be let in
-    // lowers the threshold that it was compared with by its length: half of it may lie above.
+    // A single queue stops at alpha B / (1 + alpha): half of the buffer with alpha = 1. The last packet admitted lowers
+    // the threshold with which it was compared by its length, so half of the packet may be above it.
     let shared = SharedBuffer { capacity: Capacity::Bytes(400_000), alpha_ppm: 1_000_000 };
     let mut engine = engine_of(QueueConfig::pfifo_fast(), Some(shared));
     replay(&mut engine, &incast(3_000_000));
@@ -97,7 +98,8 @@ fn a_busy_port_leaves_room_in_a_shared_buffer() {
     assert!((200_000 - 2 * 1434..=200_000 + 1434 / 2).contains(&counters.queue_bytes_max), "{counters:?}");
 }
 
-/// Beside a fabric of 4 hosts, with all links in another order, an idle host is on leaf 1, and RED drops the same packets.
+/// Compared with a fabric of 4 hosts, all links are in another order and an idle host is on leaf 1; RED drops the same
+/// packets.
 #[test]
 fn an_idle_host_and_another_order_of_links_change_no_coin_of_red() {
     let link = star(4).link;
@@ -161,7 +163,7 @@ fn windows_are_those_of_flows_under_way() {
     let mut engine = engine_of(QueueConfig::pfifo_fast(), None);
     let id = engine.start(background(&arrival(0, 0, 1, 1_000_000)));
     let (found, window) = engine.flow_windows().next().unwrap();
-    // RFC 6928: ten segments, and nothing has been lost yet.
+    // RFC 6928: ten segments, and no loss so far.
     assert_eq!((found, window.cwnd.0, window.ssthresh, window.flight.0), (id, 10 * 1380, None, 0));
     let mut done = Vec::new();
     engine.advance(Time::from_ps(100 * 1_000_000), &mut done);
@@ -210,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// In debug builds the engine itself checks at every stop that bytes are conserved, that queues stay within their
-    /// buffers, that time does not go back, and that flows are complete when nothing is left to happen.
+    /// buffers, that time does not go back, and that all flows are complete when no event is left.
     #[test]
     fn every_kind_of_queue_delivers_every_flow_and_does_not_feel_that_it_is_watched(
         flows in prop::collection::vec(

@@ -18,15 +18,15 @@ const HEADER: u64 = 54; // IPv4 20, TCP 20, timestamps 12, framing 2
 const SYN: u64 = 58; // IPv4 20, TCP 20, timestamps 10 + window scale 3 + SACK permitted 2, padded to 16, framing 2
 const SEGMENT: u64 = 1380;
 
-/// Of a full packet at 10 Gbit/s.
+/// Serialisation time of a full packet at 10 Gbit/s.
 const PACKET_TIME: Time = Time::from_ps(1_147_200);
 
-/// Nanoseconds on a 10 Gbit/s link, rounded to the nearest.
+/// Returns the nanoseconds on a 10 Gbit/s link, rounded to the nearest.
 fn wire_ns(bytes: u64) -> u64 {
     (bytes * 8 + 5) / 10
 }
 
-/// Over two hops, store and forward.
+/// Returns the time over two hops, store and forward.
 fn two_hops_ns(bytes: u64) -> u64 {
     2 * (wire_ns(bytes) + DELAY_NS)
 }
@@ -48,8 +48,8 @@ fn engine_with(host_count: u32, change: impl FnOnce(&mut PacketConfig)) -> Packe
 
 #[test]
 fn one_segment_takes_its_handshake_its_bytes_and_its_close() {
-    // SYN there, SYN-ACK back; the application writes 1 ns later; the segment with its FIN goes there; back come an
-    // acknowledgement and, behind it on the wire, the other FIN.
+    // SYN there, SYN-ACK back; the application writes 1 ns later; the segment with its FIN there; an acknowledgement
+    // back and, behind it on the wire, the other FIN.
     for bytes in [1, 100, 1380] {
         let results = replay(&mut engine(2), &[arrival(0, 1, bytes, 16)]);
         let fct = results[0].unwrap();
@@ -73,7 +73,7 @@ fn a_flow_of_no_bytes_is_a_handshake_and_a_close() {
 
 #[test]
 fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
-    // A window that holds the message: n segments back to back, one more serialisation at the switch, two delays.
+    // The window holds the whole message: n segments back to back, one more serialisation at the switch, two delays.
     let mut engine = engine(2);
     let mut done = Vec::new();
     let bytes = 100 * SEGMENT;
@@ -93,9 +93,9 @@ fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
 
 #[test]
 fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
-    // The window is 10 segments; an acknowledgement per two segments (and one for the first) adds one each. A flow of
-    // n segments is through after the first round whose sum reaches n. Rounds are two hops and back; within a round
-    // segments leave back to back.
+    // The window is 10 segments; every acknowledgement of two segments (and that of the first one) adds one segment. A
+    // flow of n segments completes after the first round whose sum reaches n. Rounds are two hops and back; within a
+    // round segments leave back to back.
     let mut sent = 10;
     let mut window = 10;
     let mut odd = 0;
@@ -113,18 +113,18 @@ fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
     let transfer_ns = results[0].unwrap().received_ns - 2 * two_hops_ns(SYN);
     let round_ns = two_hops_ns(SEGMENT + HEADER) + two_hops_ns(HEADER);
     let least_ns = (rounds - 1) * round_ns;
-    // Above that, only the serialisation of all segments, which idle times hide in part.
+    // In addition, only the serialisation of all segments, which idle times hide in part.
     let most_ns = least_ns + two_hops_ns(SEGMENT + HEADER) + segments * wire_ns(SEGMENT + HEADER);
     assert!((least_ns..=most_ns).contains(&transfer_ns), "{rounds} rounds: {least_ns} <= {transfer_ns} <= {most_ns}");
 }
 
 #[test]
 fn flows_that_share_a_link_fill_it() {
-    // n flows of B bytes into one host end no sooner than their bytes take, and the last within 25 %: the link idles
-    // only in slow start and while the last ones recover.
+    // n flows of B bytes into one host end no sooner than the serialisation of their bytes, and the last within 25 % of
+    // that: the link idles only in slow start and during the recovery of the last flows.
     for count in [2_u32, 4, 7] {
         let list: Vec<Arrival> = (0..count).map(|src| arrival(src, count, 20_000_000, 16)).collect();
-        // A buffer that holds all windows: no losses.
+        // The buffer holds all windows: no losses.
         let mut engine = engine_with(count + 1, |config| {
             config.switch_queue = QueueConfig { capacity: Capacity::Packets(200_000), ..QueueConfig::pfifo_fast() };
             config.host_queue = config.switch_queue.clone();
@@ -144,7 +144,7 @@ fn a_saturating_low_band_delays_a_high_one_by_two_packets_per_hop_and_round() {
     for src in [0, 1] {
         let late = Arrival { start_ns: 20_000_000, ..arrival(1, 2, 10 * SEGMENT, 16) };
         let beside = replay(&mut engine(3), &[arrival(src, 2, 50_000_000, 8), late])[1].unwrap();
-        // Three crossings (SYN, data, and what the acknowledgements wait for), two hops each.
+        // Three crossings (SYN, data, and the packet ahead of the acknowledgements), two hops each.
         let most_ns = 3 * 2 * 2 * wire_ns(SEGMENT + HEADER);
         assert!(beside.close_ns >= alone.close_ns && beside.close_ns <= alone.close_ns + most_ns, "from host {src}");
     }
@@ -161,7 +161,7 @@ fn mirrored_flows_end_together() {
 
 #[test]
 fn a_ring_step_is_its_bytes_and_one_serialisation_more() {
-    // Gao (2020), equation 4.1, on the wire: 2(N-1) partitions, each ceil(S/N / 1380) segments, one full segment more
+    // Gao (2020), equation 4.1, on the wire: 2(N-1) partitions of ceil(S/N / 1380) segments each, one full segment more
     // for the switch, two delays and the nanosecond of the write.
     let all_reduces = all_reduce_everything(&mut engine(8), &Job::thesis(2240, 16));
     let partition = 666_666;
@@ -199,10 +199,10 @@ fn a_tiny_buffer_loses_much_and_delivers_all() {
     }
 }
 
-/// 100 MB from an idle host overflow its own queue in slow start, once. Recovery by SACK alone sends each lost segment
-/// once. With a resend on every partial acknowledgement, a repeated segment that fills a hole is such an
-/// acknowledgement, and the next hole, sent again already in the same window, goes out once more: nearly every loss
-/// costs a second repetition.
+/// 100 MB from an idle host overflow its own queue once, in slow start. Recovery by SACK alone retransmits each lost
+/// segment once. With a retransmission on every partial acknowledgement, a retransmitted segment that fills a hole
+/// causes such an acknowledgement, and the next hole, already retransmitted in the same window, is sent once more:
+/// nearly every loss costs a second retransmission.
 #[test]
 fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     let list = [arrival(0, 1, 100_000_000, 16)];
@@ -216,8 +216,8 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     assert!(counters[1].retransmits > counters[1].drops * 3 / 2, "{:?}", counters[1]);
 }
 
-/// Sending from a card that holds 100 packets, with windows that hold far more: nothing is lost, the link is never idle
-/// once it is full, and all that a host sends shares its card alike, whoever came first.
+/// Sends from a NIC that holds 100 packets, with windows that hold many more: no packet is lost, the link is never idle
+/// once it is full, and all connections of a host share its NIC equally, whatever their order.
 #[test]
 fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     let bytes = 10_000_000;
@@ -240,13 +240,13 @@ fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
             assert_eq!((engine.counters().drops, engine.counters().retransmits), (0, 0), "{algorithm:?}");
             closes
         };
-        // Full packets take 1147.2 ns. The window doubles at most every other round of 44 us up to 40 packets, with which
-        // the link is full; a handshake and a close take a round each.
+        // Full packets take 1147.2 ns. The window doubles at least every other round of 44 us up to 40 packets, which
+        // fill the link; handshake and close take a round each.
         let wire_ns = segments * 11_472 / 10;
         let alone = run(&[0])[0];
         assert!((wire_ns..wire_ns + 8 * 44_000).contains(&alone), "{algorithm:?}: {alone} ns, of which {wire_ns} full");
-        // Two at once take twice as long, both. Of two that begin half a flow apart, each is alone for half a flow and
-        // shares for a whole one.
+        // Two simultaneous flows both take twice as long. If one starts half a flow later, each is alone for half a
+        // flow and shares the link for a whole one.
         for (start_ns, factor) in [(0, 2.0), (wire_ns / 2, 1.5)] {
             for close_ns in run(&[0, start_ns]) {
                 let took = close_ns as f64 / (factor * alone as f64);
@@ -256,8 +256,9 @@ fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     }
 }
 
-/// Two hosts in step overflow a port, and the phase of their packets decides who loses (Floyd & Jacobson 1992): if they
-/// start together always the same of them, if each starts within a packet's time each in half of all seeds.
+/// Two hosts in step overflow a port, and the phase of their packets decides whose packets are lost (Floyd & Jacobson
+/// 1992): always those of the same host if both start together; those of each host for half of the seeds if each starts
+/// at a random time within a packet.
 #[test]
 fn who_loses_of_two_symmetric_senders_is_drawn() {
     let later = |seed: u64, most: Time| {
@@ -282,14 +283,14 @@ fn who_loses_of_two_symmetric_senders_is_drawn() {
     let seeds = 0..100;
     let first = later(0, Time::ZERO);
     assert!(seeds.clone().all(|seed| later(seed, Time::ZERO) == first));
-    // Binomial with a standard deviation of 5; four of them.
+    // Binomial with a standard deviation of 5; tolerance of four.
     let count = seeds.map(|seed| later(seed, PACKET_TIME)).sum::<u32>();
     assert!((30..=70).contains(&count), "the second ends last for {count} of 100 seeds");
 }
 
 #[test]
 fn one_lost_tail_waits_for_the_timeout() {
-    // Two flows of 10 segments into a queue of 8 packets: what is lost at the end has nobody to report it.
+    // Two flows of 10 segments into a queue of 8 packets: no later segment reports a loss at the end.
     let timeout_ns = PacketConfig::basic_sim(&star(3)).tcp.min_rto.ps() / NS;
     let mut engine = engine_with(3, |config| config.switch_queue = QueueConfig::fifo(Capacity::Packets(4)));
     let list = [arrival(0, 2, 10 * SEGMENT, 16), arrival(1, 2, 10 * SEGMENT, 16)];
@@ -314,7 +315,8 @@ fn a_stream_carries_flows_one_after_the_other() {
 
 #[test]
 fn a_stream_changes_its_band_on_the_way() {
-    // Beside a saturating flow of the middle band, a stream in the low one hardly moves; raised, it is through at once.
+    // Next to a saturating flow of the middle band, a stream in the low band hardly progresses; raised, it completes at
+    // once.
     let run = |is_raised: bool| {
         let mut engine = engine(3);
         engine.start(background(&Arrival { tos: 0, ..arrival(0, 2, 50_000_000, 0) }));
@@ -335,8 +337,8 @@ fn a_stream_changes_its_band_on_the_way() {
 
 #[test]
 fn a_connection_has_no_more_under_way_than_its_window() {
-    // A window of W bytes goes round once in a round trip, which takes at least four crossings of a link, two each way:
-    // B bytes take at least (B / W - 1) of them. Without a window it takes half as long.
+    // A window of W bytes is sent once per round trip, which takes at least four crossings of a link, two each way: B
+    // bytes take at least (B / W - 1) of them. Without a window the flow takes half as long.
     let bytes = 3_000_000;
     let time = |window: u64| {
         let mut engine = engine(2);
@@ -351,8 +353,8 @@ fn a_connection_has_no_more_under_way_than_its_window() {
 
 #[test]
 fn a_window_of_less_than_a_segment_is_sent_as_such() {
-    // Each window goes round in four crossings of a link at least; a sender that waited for room for a segment would
-    // never begin.
+    // Each window takes at least four crossings of a link; a sender that waited for room for a full segment would never
+    // start.
     let (bytes, window) = (10_000, 1_000);
     let mut engine = engine(2);
     engine.start(Flow { connection: Connection::StreamBand { window: Bytes(window) }, ..stream(0, 1, bytes, 0) });
@@ -363,7 +365,7 @@ fn a_window_of_less_than_a_segment_is_sent_as_such() {
 
 #[test]
 fn pauses_change_nothing() {
-    // Between any two instants there may be one; flows that start meanwhile start at the same times all the same.
+    // Between any two instants there may be a pause; flows that start meanwhile still start at the same times.
     let run = |pause_every: u64| {
         let mut engine = engine_with(4, |_| {});
         engine.pause_every(pause_every);
@@ -403,7 +405,7 @@ fn the_same_flows_give_the_same_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A link that is never idle carries its rate, less by under a picosecond per packet, and never more.
+    /// A link that is never idle carries its rate, minus under a picosecond per packet, and never more.
     #[test]
     fn no_link_carries_more_than_its_rate(
         rates in prop::collection::vec(1_000_000_u64..7_200_000_000_000, 2),
@@ -428,7 +430,7 @@ proptest! {
         engine.start(stream(0, 1, 1_000 * u64::from(segment), 0));
         let mut done = Vec::new();
         engine.advance(Time::MAX, &mut done);
-        // The last acknowledgement is sent to its end.
+        // Run until the last acknowledgement is transmitted.
         engine.advance(engine.now() + Time::from_ps(1_000 * MS), &mut done);
         for (index, directed) in (0..).zip(&graph.links) {
             let counters = engine.port_counters(PortId(index));

@@ -1,6 +1,6 @@
-//! Transports against theory: windows, queues and shares that papers and RFCs derive, computed here with their
-//! tolerances. Windows and queues are in packets of 1434 bytes on the wire; `s` is the time that one takes on the
-//! bottleneck.
+//! Transports against theory: windows, queues and shares as derived in papers and RFCs, computed here with their
+//! tolerances. Windows and queues are in packets of 1434 bytes on the wire; `s` is the serialisation time of a packet
+//! on the bottleneck.
 #![allow(missing_docs)]
 
 mod study;
@@ -16,7 +16,7 @@ const SEGMENT: u64 = 1380;
 const PACKET: u64 = 1434;
 const ACK: u64 = 54;
 const GIGABIT: u64 = 1_000_000_000;
-/// Of a packet at 1 Gbit/s.
+/// Serialisation time of a packet at 1 Gbit/s.
 const S_NS: u64 = 11_472;
 const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
 const IDEAL: CongestionAlgorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
@@ -24,7 +24,7 @@ const DCTCP: CongestionAlgorithm = CongestionAlgorithm::Dctcp(dctcp::Parameters 
 const CUBIC: CongestionAlgorithm =
     CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false });
 
-/// A stream that never closes, so that nothing but its data and their acknowledgements is on the links.
+/// Returns a stream that never closes, so that the links carry only its data and the acknowledgements.
 fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
     let arrival = Arrival { start_ns: 0, src, dst, bytes, tos: 16 };
     Flow { connection: Connection::Stream, stream, ..background(&arrival) }
@@ -35,7 +35,7 @@ fn cable(a: u32, b: u32, bps: u64, delay_ns: u64) -> [Directed; 2] {
     [Directed { from: NodeId(a), to: NodeId(b), link }, Directed { from: NodeId(b), to: NodeId(a), link }]
 }
 
-/// `count` senders at 100 Gbit/s and one receiver at `bps`, whose link is port 0.
+/// Returns a network of `count` senders at 100 Gbit/s and one receiver at `bps`, whose link is port 0.
 fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
     let delay_ns = round_ns / 4;
     let mut links = Vec::new();
@@ -46,13 +46,14 @@ fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
     Graph { host_count: count + 1, switch_count: 1, links, has_parts: false }
 }
 
-/// Packets that fit into a round trip of `dumbbell` without a queue: four delays, a packet and an acknowledgement on
-/// both links.
+/// Returns the number of packets in a round trip of `dumbbell` without a queue: four delays, a packet and an
+/// acknowledgement on both links.
 fn held(round_ns: u64) -> f64 {
     (round_ns as f64 + 1.01 * (PACKET + ACK) as f64 * 8.0) / S_NS as f64
 }
 
-/// Timers far from the data: what is tested is the window. One acknowledgement per segment, as the theories assume.
+/// Returns a configuration with timers far longer than the test, which is about the window. One acknowledgement per
+/// segment, as the theories assume.
 fn config(algorithm: CongestionAlgorithm, ecn: bool, queue: QueueConfig) -> PacketConfig {
     let mut config = PacketConfig::basic_sim(&star(2));
     config.tcp.algorithm = algorithm;
@@ -73,15 +74,15 @@ fn marking(packets: u32) -> QueueConfig {
     QueueConfig { marking: Marking::Threshold { packets, at: MarkAt::Enqueue }, ..fifo(1_000_000) }
 }
 
-/// What is seen of port 0 between two times.
+/// Observations of port 0 between two times.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Share of the time for which the link is busy.
+    /// Fraction of the time in which the link is busy.
     busy: f64,
     queue_min: f64,
     queue_max: f64,
     queue_mean: f64,
-    /// When drops or marks begin again after a pause of two round trips.
+    /// Times at which drops or marks begin again after a pause of two round trips.
     cuts_ns: Vec<u64>,
 }
 
@@ -135,10 +136,11 @@ fn endless(graph: &Graph, config: PacketConfig) -> PacketEngine {
 
 #[test]
 fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
-    // Segments acknowledged one by one come back s apart, D of them in a round trip. A round that began with w is a
-    // train of w s. With w <= D/2 it never lasts beyond D/2 s, and the window doubles; with D/2 < w <= D it does, and
-    // slow start ends with w + D/2 segments: D to 1.5 D. A segment or two for whole windows, for round trips in whole
-    // microseconds, and for the last acknowledgement's own; what is added later is an unhurt stage of CUBIC.
+    // Segments acknowledged one by one return s apart, D of them in a round trip. A round that begins with window w is
+    // a train of length w s. With w <= D/2 the train never exceeds D/2 s, and the window doubles; with D/2 < w <= D it
+    // does, and slow start ends with w + D/2 segments: D to 1.5 D. Tolerance: a segment or two for whole windows, for
+    // round trips in whole microseconds, and for the last acknowledgement's own growth. Later growth is a stage of
+    // CUBIC after a slow start without losses.
     for round in [48_u64, 100, 330, 1_000] {
         let run = |hystart| {
             let mut configuration = config(
@@ -165,13 +167,14 @@ fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
         let (window, drops, busy) = run(true);
         assert!((held - 2.0..=1.5 * held + 3.0).contains(&window), "{held} held, slow start ends at {window}");
         assert_eq!((drops, busy > 0.999), (0, true), "{busy}");
-        // Without, it ends when the queue of four round trips is full: the window is five by then.
+        // Without HyStart, slow start ends when the queue of four round trips is full: the window is five round trips
+        // by then.
         let (_, drops, _) = run(false);
         assert!(drops > round, "{drops}");
     }
 }
 
-/// A gigabit, and `round` packets of round trip, watched every 3 us from `from_ms` to `to_ms`.
+/// Observes a gigabit bottleneck with `round` packets per round trip every 3 us from `from_ms` to `to_ms`.
 fn saw(
     algorithm: CongestionAlgorithm,
     ecn: bool,
@@ -193,8 +196,8 @@ struct Saw {
     retransmits: u64,
 }
 
-/// Acknowledgements that congestion avoidance takes from one window to another: RFC 5681, equation (3), in its whole
-/// bytes. While the queue is not empty they come one every `s`.
+/// Returns the number of acknowledgements by which congestion avoidance grows one window to another: RFC 5681, equation
+/// (3), in whole bytes. While the queue is not empty, acknowledgements come one every `s`.
 fn acks_between(from: f64, to: f64) -> f64 {
     let (mut cwnd, end) = ((from * SEGMENT as f64) as u64, (to * SEGMENT as f64) as u64);
     let mut count = 0.0;
@@ -207,9 +210,9 @@ fn acks_between(from: f64, to: f64) -> f64 {
 
 #[test]
 fn slow_start_doubles_per_round_trip() {
-    // 10 (2^r - 1) segments take r round trips. Those of a round cross the bottleneck back to back, because each
-    // acknowledgement, S apart from the next, lets two go; so the last of round r arrives (10 2^(r-1) - 1) S after the
-    // first, and that one (r - 1) round trips after the first of all.
+    // 10 (2^r - 1) segments take r round trips. The segments of a round cross the bottleneck back to back, because each
+    // acknowledgement, S apart from the next, releases two. The last segment of round r thus arrives (10 2^(r-1) - 1) S
+    // after the first of that round, which arrives (r - 1) round trips after the very first.
     let round_ns = 1_000 * S_NS;
     for rounds in 1..=5_u32 {
         let graph = dumbbell(1, GIGABIT, round_ns);
@@ -220,7 +223,7 @@ fn slow_start_doubles_per_round_trip() {
         engine.advance(Time::MAX, &mut done);
         // On 100 Gbit/s a SYN takes 5 ns, an acknowledgement 4, a packet 115; on 1 Gbit/s 464, 432 and S.
         let connected_ns = 2 * (5 + 464) + round_ns;
-        // The handshake's acknowledgement is ahead of the first packet, on both links.
+        // The handshake's acknowledgement precedes the first packet on both links.
         let first_ns = connected_ns + 4 + round_ns / 4 + 432 + S_NS + round_ns / 4;
         let each_ns = 115 + S_NS + 432 + 4 + round_ns;
         let last = 10 * (1 << (rounds - 1)) - 1;
@@ -231,10 +234,10 @@ fn slow_start_doubles_per_round_trip() {
 
 #[test]
 fn renos_window_saws_between_a_half_and_the_whole() {
-    // One flow, a buffer B of more than what the round trip holds, D. The window tops at W = D + B + 1, the one being
-    // in the device; a loss leaves W/2 of it, so the queue falls to W/2 - D - 1 and never to nothing: the link is
-    // always busy. Of the flight that is halved, the lost segment and three SACKed ones may be missing (-2), and
-    // windows are whole segments (1).
+    // One flow, and a buffer B larger than the capacity D of a round trip. The window peaks at W = D + B + 1, including
+    // the packet in the device. A loss leaves W/2, so the queue falls to W/2 - D - 1 and never to zero: the link is
+    // always busy. The lost segment and three SACKed ones may be missing from the halved flight (-2), and windows are
+    // whole segments (1).
     let (buffer, round) = (60.0, 40);
     let saw = saw(NEWRENO, false, fifo(60), 1, round, (1_000, 3_000));
     let top = saw.held + buffer + 1.0;
@@ -242,8 +245,8 @@ fn renos_window_saws_between_a_half_and_the_whole() {
     assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
     assert_eq!(saw.seen.queue_max, buffer);
     assert!((low - 3.0..=low + 1.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);
-    // From W/2 to the first window above W, one acknowledgement per s; then up to two windows until the loss is seen
-    // and repaired.
+    // From W/2 to the first window above W, one acknowledgement per s; then up to two windows until the loss is
+    // detected and repaired.
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
     let period = saw.seen.period_ns() / S_NS as f64;
     assert!((least..=most).contains(&period), "period {least} <= {period} <= {most}");
@@ -251,9 +254,9 @@ fn renos_window_saws_between_a_half_and_the_whole() {
 
 #[test]
 fn reno_without_a_buffer_uses_three_quarters() {
-    // Nothing can wait: the window saws between W/2 and W = D + 4 (two in the queue, one in the device, one that is
-    // dropped), round trips all take the same time, and a window above D fills the link. Detection and recovery add up
-    // to two round trips, at any rate between a half and the whole, to the W/2 or more of the climb.
+    // Almost no queue: the window saws between W/2 and W = D + 4 (two in the queue, one in the device, one dropped),
+    // all round trips take the same time, and a window above D fills the link. Detection and recovery add up to two
+    // round trips, at any rate between one half and the full rate, to the W/2 or more of the climb.
     let saw = saw(NEWRENO, false, fifo(2), 1, 100, (1_000, 3_000));
     let top = saw.held + 4.0;
     let windows: Vec<f64> = (0..=(top / 2.0) as u32).map(|step| top / 2.0 + f64::from(step)).collect();
@@ -265,15 +268,16 @@ fn reno_without_a_buffer_uses_three_quarters() {
 
 #[test]
 fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
-    // K marked as B dropped: the window is halved when the mark is heard of, a round trip later, by when each of n
-    // windows has grown by one more. n <= 8 windows halve to more than D while K > D.
+    // K marks as B drops: the window is halved when the mark is echoed, a round trip later, by which time each of n
+    // windows has grown by one more. Windows of n <= 8 flows are halved to more than D while K > D.
     for (algorithm, floor) in [(NEWRENO, 0.5), (CUBIC, 0.7)] {
         for count in [1, 2, 8] {
             let saw = saw(algorithm, true, marking(60), count, 40, (1_000, 2_000));
             assert_eq!((saw.drops, saw.retransmits), (0, 0));
             assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
             assert!(saw.seen.queue_max <= 60.0 + f64::from(count), "{count} flows: {}", saw.seen.queue_max);
-            // All at once is the deepest cut; each may lack the two acknowledged together and a rounding.
+            // The deepest cut is a simultaneous one; each window may lack the two segments acknowledged together and a
+            // rounding.
             let low = floor * (saw.held + 61.0) - saw.held - 1.0 - 2.0 * f64::from(count);
             assert!(saw.seen.queue_min >= low, "{algorithm:?}, {count} flows: {} >= {low}", saw.seen.queue_min);
         }
@@ -282,7 +286,8 @@ fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
 
 #[test]
 fn a_mark_is_answered_once_per_window() {
-    // Were it answered twice, W/4 and not W/2 would be left: the queue would run empty, and the period would be longer.
+    // If the sender reacted twice, W/4 instead of W/2 would be left: the queue would run empty, and the period would be
+    // longer.
     let saw = saw(NEWRENO, true, marking(60), 1, 40, (1_000, 3_000));
     let top = saw.held + 61.0;
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
@@ -292,10 +297,10 @@ fn a_mark_is_answered_once_per_window() {
 
 #[test]
 fn dctcp_holds_the_queue_at_the_threshold() {
-    // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 10), amplitude
-    // A = sqrt(2 n (D + K)) / 2 (eq. 8), Q_min = K + n - A (eq. 12), period sqrt(2 (D + K) / n) / 2 round trips of D +
-    // K (eq. 9). A packet either way at both ends, for windows are whole; and the period lasts at most one round trip
-    // longer, because acknowledgements with ECE grow no window (RFC 3168), while there every round trip does.
+    // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 10), amplitude A = sqrt(2 n (D + K))
+    // / 2 (eq. 8), Q_min = K + n - A (eq. 12), period sqrt(2 (D + K) / n) / 2 round trips of D + K (eq. 9). Tolerance:
+    // a packet either way at both ends, because windows are whole; and a period longer by at most one round trip,
+    // because acknowledgements with ECE grow no window (RFC 3168), whereas in the paper every round trip does.
     for (count, threshold) in [(1, 20), (1, 40), (2, 20), (2, 40)] {
         let saw = saw(DCTCP, true, marking(threshold), count, 40, (1_000, 3_000));
         let (k, n) = (f64::from(threshold), f64::from(count));
@@ -318,8 +323,8 @@ fn dctcp_holds_the_queue_at_the_threshold() {
 
 #[test]
 fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
-    // Section 3.4, eq. 13: K > D/7 keeps the queue from running empty whatever n is. Far below, eq. 12 is negative for
-    // one flow, and the link idles.
+    // Section 3.4, eq. 13: K > D/7 keeps the queue from running empty for every n. With K far below, eq. 12 is negative
+    // for one flow, and the link idles.
     let round = 160;
     let (held, enough, little) = (held(round * S_NS), 30, 3);
     assert!(f64::from(enough) > held / 7.0);
@@ -345,9 +350,9 @@ fn dctcp_keeps_a_shorter_queue_than_reno_with_the_same_marks() {
 
 #[test]
 fn cubic_saws_at_renos_pace_on_short_round_trips() {
-    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is seconds, the saw's period milliseconds: the window is W_est throughout.
-    // It climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so it takes (1 - 0.49) W^2 / (2
-    // * 9/17) s. Before it, up to two windows until the mark is heard of and ECE ends.
+    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is in seconds, the saw's period in milliseconds, so the window is W_est
+    // throughout. It climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so the climb takes
+    // (1 - 0.49) W^2 / (2 * 9/17) s. In addition, up to two windows until the mark is echoed and ECE ends.
     let saw = saw(CUBIC, true, marking(60), 1, 40, (1_000, 3_000));
     let pace = |top: f64| 0.51 * top * top * 17.0 / 18.0;
     let top = saw.held + 61.0;
@@ -360,8 +365,8 @@ fn cubic_saws_at_renos_pace_on_short_round_trips() {
 
 #[test]
 fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
-    // 100 Mbit/s and 100 ms: D = 873 packets, K = 600 marked, W about 1480, so K_s = cbrt(0.3 W / 0.4) = 10.3 s, in
-    // which Reno would add 70. While the queue is not empty the flight is D + 1 + queue: it must be W_cubic(t).
+    // 100 Mbit/s and 100 ms: D = 873 packets, K = 600 marked, W about 1480, hence K_s = cbrt(0.3 W / 0.4) = 10.3 s, in
+    // which Reno would add 70 segments. While the queue is not empty, the flight D + 1 + queue must equal W_cubic(t).
     let bps = 100_000_000;
     let (round_ns, s_ns) = (100_000_000, 114_720);
     let held = (round_ns + 1_488 * 81) as f64 / s_ns as f64;
@@ -376,7 +381,7 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
         flights.push(held + 1.0 + f64::from(engine.port_state(PortId(0)).queue_packets));
     }
     assert_eq!(engine.counters().drops, 0);
-    // Summits: the last sample before the flight falls by a tenth within half a second.
+    // Peaks: the last sample before the flight falls by a tenth within half a second.
     let mut summits: Vec<usize> = Vec::new();
     for index in 0..flights.len() - 25 {
         let falls = flights[index + 25] < 0.9 * flights[index];
@@ -385,11 +390,11 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
             summits.push(index);
         }
     }
-    // Fast convergence (4.7): a summit below the last W_max puts W_max at 0.85 of it. A flow alone then climbs past
-    // that, ever faster, overshoots the threshold, and in the next epoch meets it before its W_max: epochs of two kinds
-    // take turns.
+    // Fast convergence (4.7): a peak below the last W_max sets W_max to 0.85 of the peak. A single flow then climbs
+    // beyond that W_max with increasing speed, overshoots the threshold, and reaches the threshold before W_max in the
+    // next epoch: two kinds of epochs alternate.
     let round_s = (held + 600.0) * s_ns as f64 * 1e-9;
-    // Slow start's own summit, twice as high, comes first; it is cut twice, and the next one is below its W_max.
+    // Slow start's peak, twice as high, comes first; it is cut twice, and the next peak is below its W_max.
     let mut w_max = f64::INFINITY;
     let mut kinds = [0, 0];
     for pair in summits[1..].windows(2) {
@@ -397,9 +402,9 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
         kinds[usize::from(top < w_max)] += 1;
         w_max = if top < w_max { 0.85 * top } else { top };
         let k_s = ((w_max - 0.7 * top) / 0.4).cbrt();
-        // The mark is set on its way to a summit and heard of a round trip later; until CWR has reached the receiver,
-        // another one, no acknowledgement grows the window. So a stage begins half to two and a half round trips after
-        // the summit.
+        // The mark is set shortly before a peak and echoed a round trip later; until CWR has reached the receiver,
+        // another round trip, no acknowledgement grows the window. A stage thus begins half to two and a half round
+        // trips after the peak.
         let curve = |t_s: f64| 0.4 * (t_s - k_s).powi(3) + w_max;
         for (after, &found) in flights[pair[0]..pair[1]].iter().enumerate().skip(25) {
             let t_s = after as f64 * step_ns as f64 * 1e-9;
@@ -413,7 +418,8 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
 
 #[test]
 fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
-    // A window above D: after the handshake n packets leave back to back, whatever n is, and cross the bottleneck so.
+    // The window is above D: after the handshake n packets leave back to back, for any n, and cross the bottleneck back
+    // to back.
     let round_ns = 40 * S_NS;
     for segments in [1, 10, 100, 1_000] {
         let mut configuration = config(IDEAL, false, fifo(1_000));
@@ -424,7 +430,7 @@ fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
         let mut done = Vec::new();
         engine.advance(Time::MAX, &mut done);
         let connected_ns = 2 * (5 + 464) + round_ns;
-        // Both links; the handshake's acknowledgement is ahead.
+        // Both links; the handshake's acknowledgement comes first.
         let expected_ns = connected_ns + 4 + round_ns / 4 + 432 + segments * S_NS + round_ns / 4;
         assert_eq!(done[0].received.ps() / NS, expected_ns, "{segments} segments");
     }
@@ -449,9 +455,9 @@ fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
             engine.advance(Time::MAX, &mut done);
             last_ns = done[done.len() - 1].received.ps() / NS;
         }
-        // The SYNs wait for one another at the bottleneck, so connections stand 464 ns apart; each one's
-        // acknowledgement is ahead of its data. The first packet finds its own acknowledgement on the wire, and from
-        // then on nothing idles: n handshakes and all data.
+        // The SYNs wait for one another at the bottleneck, so connections are established 464 ns apart; each one's
+        // acknowledgement precedes its data. The first packet finds its own acknowledgement on the wire, and from then
+        // on the bottleneck never idles: n handshakes and all data.
         let first_ns = 2 * (5 + 464) + round_ns + 4 + round_ns / 4;
         let busy_ns = u64::from(count) * (432 + segments * S_NS);
         assert_eq!(last_ns, first_ns + busy_ns + round_ns / 4, "{count} flows");
@@ -475,9 +481,9 @@ fn the_ideal_transport_repairs_what_a_small_queue_drops() {
     assert!(engine.conserves_packets());
 }
 
-/// Three switches in a row with a gigabit between them, where port 0 leads from the first to the second and port 2 from
-/// there to the third. Host 0 sends to host 1 over both, 2 to 3 over the first, 4 to 5 over the second; ports 5, 9 and
-/// 13 are those of the receivers. All round trips without queues are alike.
+/// Returns three switches in a row with a gigabit between them: port 0 leads from the first to the second and port 2
+/// from the second to the third. Host 0 sends to host 1 over both links, 2 to 3 over the first, 4 to 5 over the second;
+/// ports 5, 9 and 13 are those of the receivers. All round trips without queues are equal.
 fn parking_lot(round_ns: u64) -> Graph {
     let hop_ns = round_ns / 8;
     let switch = |index: u32| 6 + index;
@@ -492,7 +498,7 @@ fn parking_lot(round_ns: u64) -> Graph {
     Graph { host_count: 6, switch_count: 3, links, has_parts: false }
 }
 
-/// What the long flow and the two cross flows get of a gigabit.
+/// Returns the shares of the long flow and the two cross flows in a gigabit.
 fn parking_lot_shares(configuration: PacketConfig, round_ns: u64, (from_ms, to_ms): (u64, u64)) -> [f64; 3] {
     let mut engine = PacketEngine::new(&parking_lot(round_ns), configuration).unwrap();
     for (src, dst) in [(0, 1), (2, 3), (4, 5)] {
@@ -513,9 +519,9 @@ fn parking_lot_shares(configuration: PacketConfig, round_ns: u64, (from_ms, to_m
 
 #[test]
 fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
-    // Windows of W, round trips of D without queues; each bottleneck holds q. By Little's law
-    // W / (D + 2q) + W / (D + q) = 1 on both, which fixes q and with it the shares. The queues take whole packets, and
-    // so do the windows: 1 in W.
+    // Windows of W, round trips of D without queues; each bottleneck holds a queue of q. By Little's law W / (D + 2q) +
+    // W / (D + q) = 1 on both, which determines q and with it the shares. Queues and windows take whole packets: 1 in
+    // W.
     let round_ns = 80 * S_NS;
     let window = 120.0;
     let mut configuration = config(IDEAL, false, fifo(1_000));
@@ -536,10 +542,11 @@ fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
 
 #[test]
 fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
-    // A threshold marks every flow that passes: whenever a bottleneck marks, its cross flow is halved and so is the
-    // long one. If the two take turns, the long flow is halved twice as often, so its mean window is half; if they mark
-    // together, it is the same. Its round trip is longer by one queue, K and what n windows add. Windows grow by a
-    // segment a round trip, so rates are as (RTT_cross / RTT_long)^2 / 2 at least, and below 1.
+    // A threshold marks every flow that passes: whenever a bottleneck marks, its cross flow and the long flow are
+    // halved. If the two bottlenecks take turns, the long flow is halved twice as often, so its mean window is half; if
+    // they mark together, it is the same. The long flow's round trip is longer by one queue, K plus the growth of n
+    // windows. Windows grow by a segment a round trip, so the ratio of the rates is at least (RTT_cross / RTT_long)^2 /
+    // 2, and below 1.
     let (round_ns, threshold) = (80 * S_NS, 80_u32);
     let reno = |ecn, queue| parking_lot_shares(config(NEWRENO, ecn, queue), round_ns, (1_000, 4_000));
     let shares = reno(true, marking(threshold));
@@ -548,10 +555,10 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
     for cross in [shares[1], shares[2]] {
         let ratio = shares[0] / cross;
         assert!((least..1.0).contains(&ratio), "{shares:?}: {least} <= {ratio} < 1");
-        // Both links are full: what one flow leaves the other takes.
+        // Both links are full: the cross flow takes the rest of the long flow's rate.
         assert!((shares[0] + cross - 1.0).abs() < 0.01, "{shares:?}");
     }
-    // A tail drop hits one flow and not all: it may be the long one each time (Floyd & Jacobson 1992, phase effects).
+    // A tail drop hits one flow, not all: it may be the long one each time (Floyd & Jacobson 1992, phase effects).
     let dropped = reno(false, fifo(threshold));
     assert!(dropped[0] > 0.0 && dropped[0] < dropped[1].min(dropped[2]), "{dropped:?}");
 }
@@ -559,8 +566,8 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
 #[test]
 fn equal_flows_share_equally_in_the_long_run() {
     // Two flows, one bottleneck, equal round trips. Chiu & Jain (1989): additive increase and multiplicative decrease
-    // converge to equal shares; a cut leaves one up to half of its window apart, so over many periods the means agree
-    // to a few per cent.
+    // converge to equal shares. After a cut, the two windows differ by up to half a window, so over many periods the
+    // means agree to a few per cent.
     for (algorithm, ecn, queue) in
         [(NEWRENO, true, marking(60)), (CUBIC, true, marking(60)), (DCTCP, true, marking(20))]
     {
@@ -580,7 +587,7 @@ fn equal_flows_share_equally_in_the_long_run() {
 
 #[test]
 fn a_mark_on_a_flows_last_acknowledgement_is_survived() {
-    // A threshold of nothing marks every segment; the acknowledgement of a FIN lies one beyond the last byte.
+    // A threshold of zero marks every segment; the acknowledgement of a FIN is one beyond the last byte.
     for algorithm in [NEWRENO, CUBIC, DCTCP] {
         for segments in [1, 2, 3, 40] {
             let mut engine =

@@ -1,11 +1,11 @@
-//! What tells max-min fair rates from any others (Bertsekas & Gallager): no link is above its capacity, and each flow
-//! has a bottleneck.
+//! The criterion of max-min fair rates (Bertsekas & Gallager): no link exceeds its capacity, and each flow has a
+//! bottleneck.
 //!
 //! Shared by `tests/maxmin.rs` and the targets of `fuzz`.
 
 use gradtide_net::maxmin::{LinkId, PARTS};
 
-/// Checks the rates of flows, each with the links that it crosses.
+/// Checks the rates of flows, given with the links of each.
 pub fn check(capacities: &[u64], flows: &[(u64, &[LinkId])]) {
     let mut used = vec![0; capacities.len()];
     let mut fastest = vec![0; capacities.len()];
@@ -22,7 +22,7 @@ pub fn check(capacities: &[u64], flows: &[(u64, &[LinkId])]) {
         assert!(used[link] <= capacity * PARTS, "link {link} is above its capacity");
     }
     for &(rate, path) in flows {
-        // A level is rounded down: less than one part for each flow of the link is left.
+        // A level is rounded down: less than one part per flow of the link is left.
         let full = |link: &LinkId| {
             let link = link.0 as usize;
             rate == fastest[link] && capacities[link] * PARTS - used[link] < count[link]

@@ -1,10 +1,10 @@
-//! Flows that all start at time zero, drained over the max-min solver: no engine, and enough to check and time one.
+//! Flows that all start at time zero, drained with the max-min solver alone: enough to check and time the solver.
 #![allow(dead_code)]
 
 use gradtide_net::maxmin::{ClassId, LinkId, MaxMin, PARTS};
 use std::collections::BTreeMap;
 
-/// Finish times in s of flows of `bytes[i]` over `paths[i]`; capacities in bit/s. Also how often was solved.
+/// Returns the finish times in s of flows of `bytes[i]` over `paths[i]`, and the number of solves; capacities in bit/s.
 ///
 /// Flows that finish at one instant leave together; times within 1e-12 of the flow's own are one instant.
 pub fn finish_times(capacities: &[u64], paths: &[Vec<LinkId>], bytes: &[u64]) -> (Vec<f64>, u64) {
@@ -34,7 +34,7 @@ pub fn finish_times(capacities: &[u64], paths: &[Vec<LinkId>], bytes: &[u64]) ->
     (finish, solver.solve_count())
 }
 
-/// Reads `src,dst,bytes` and `flow,links`: bytes, paths and the number of links.
+/// Reads `src,dst,bytes` and `flow,links`; returns bytes, paths and the number of links.
 pub fn read_flows(flows: &str, routes: &str) -> (Vec<u64>, Vec<Vec<LinkId>>, usize) {
     let bytes = flows.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
     let mut ids = BTreeMap::new();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub const NS: u64 = 1_000;
 pub const MS: u64 = 1_000_000_000;
 
-/// 10 Gbit/s and 10 us.
+/// Returns a star of 10 Gbit/s and 10 us.
 pub fn star(host_count: u32) -> Star {
     let rate = Rate::from_bps(10_000_000_000).unwrap();
     Star { host_count, link: Link { rate, delay: Time::from_ps(10_000 * NS) } }
@@ -22,7 +22,7 @@ pub fn engine(host_count: u32) -> PacketEngine {
     engine_with(host_count, 1000)
 }
 
-/// Every port holds so many packets.
+/// Returns an engine in which every port holds `packets` packets.
 pub fn engine_with(host_count: u32, packets: u32) -> PacketEngine {
     PacketEngine::new(&star(host_count).graph(), config(host_count, packets)).unwrap()
 }
@@ -58,7 +58,7 @@ pub fn numbers(line: &str) -> Vec<u64> {
     line.split(',').map(|cell| cell.trim().parse().unwrap_or(0)).collect()
 }
 
-/// `start_ns,src,dst,bytes[,tos|,band]` with a header; ToS 16, band 0, unless given.
+/// Reads `start_ns,src,dst,bytes[,tos|,band]` with a header; the default is ToS 16, band 0.
 pub fn arrivals(text: &str) -> Vec<Arrival> {
     let header = text.lines().next().unwrap_or_default();
     let tos = |value: u64| if header.ends_with("band") { [16, 0, 8][value as usize] } else { value as u32 };
@@ -73,7 +73,8 @@ pub fn arrivals(text: &str) -> Vec<Arrival> {
     .collect()
 }
 
-/// `flow_id,start_ns,src,dst,bytes,tos,fct_close_ns,fct_rx_ns,conn_ns,status` with a header; unfinished flows are None.
+/// Reads `flow_id,start_ns,src,dst,bytes,tos,fct_close_ns,fct_rx_ns,conn_ns,status` with a header; unfinished flows are
+/// None.
 pub fn oracle(text: &str) -> Vec<Option<Fct>> {
     let rows = text.lines().skip(1).filter(|line| !line.trim().is_empty());
     rows.map(|line| {
@@ -89,7 +90,7 @@ pub fn oracle(text: &str) -> Vec<Option<Fct>> {
     .collect()
 }
 
-/// Linux's priomap for the values of ToS in use.
+/// Returns the band of a ToS value by Linux's priomap.
 pub fn band(tos: u32) -> Band {
     let index = match tos {
         0x10 => 0,
@@ -117,7 +118,7 @@ pub fn fct(arrival: &Arrival, completion: &Completion, now: Time) -> Fct {
     }
 }
 
-/// Runs a list of flows, in the order of their starts, to the end: each is started only when it is due.
+/// Runs a list of flows to the end, in the order of their starts: each is started only when it is due.
 pub fn replay_one_by_one(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     let mut results = vec![None; list.len()];
     let mut done = Vec::new();
@@ -177,7 +178,7 @@ impl Job {
         let forward = iteration_ms as f64 * 1e6 / 3.0;
         let backward = 2.0 * forward;
         let (d, e) = (2.0 * forward / span, 2.0 * backward / span);
-        // The author's program keeps times in milliseconds as C `float`, and the run in whole nanoseconds.
+        // The author's program stores times in milliseconds as C `float`, and the run in whole nanoseconds.
         let to_float = |exact_ns: f64| (f64::from((exact_ns / 1e6) as f32) * 1e6) as u64;
         let forward_ns = (0..layer_count).map(|layer| {
             let exact = if layer == layer_count - 1 { d } else { 2.0 * forward / 50.0 - layer as f64 * d };
@@ -227,7 +228,7 @@ pub struct AllReduce {
     pub end_ns: u64,
 }
 
-/// What a study run gives.
+/// The result of a study run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub fcts: Vec<Option<Fct>>,
@@ -235,10 +236,10 @@ pub struct Outcome {
     pub all_reduces: Vec<AllReduce>,
 }
 
-/// The job on all hosts: the ring under way, and the one clock of compute that all workers share.
+/// The job on all hosts: the current ring, and the clock of compute that all workers share.
 struct Ring<'a> {
     job: &'a Job,
-    /// Bucket under way, since when, and per worker the partitions it has received.
+    /// Current bucket, its start, and per worker the partitions received.
     current: Option<(usize, u64)>,
     received: Vec<u32>,
     ready: Vec<bool>,
@@ -258,7 +259,7 @@ impl Ring<'_> {
         self.job.buckets[bucket].1 / u64::from(self.job.worker_count)
     }
 
-    /// Starts the most urgent ready bucket on all workers, if none is under way.
+    /// Starts the most urgent ready bucket on all workers, if no bucket is in flight.
     fn launch(&mut self, engine: &mut PacketEngine) {
         if self.current.is_some() {
             return;
@@ -273,7 +274,7 @@ impl Ring<'_> {
         }
     }
 
-    /// A worker has received a partition. Returns the bucket if it was the last of the last worker.
+    /// Processes a partition received by a worker. Returns the bucket if it was the last one of the last worker.
     fn on_partition(&mut self, engine: &mut PacketEngine, id: FlowId) -> Option<usize> {
         let worker = self.flows.remove(&id)?;
         let (bucket, start_ns) = self.current?;
@@ -297,7 +298,7 @@ impl Ring<'_> {
     }
 }
 
-/// Opens the ring's connections; the job begins when they stand.
+/// Opens the ring's connections; the job begins when they are established.
 fn connect(engine: &mut PacketEngine, ring: &mut Ring) {
     for worker in 0..ring.job.worker_count {
         ring.send(engine, worker, 0);
@@ -321,11 +322,11 @@ fn ring(job: &Job) -> Ring<'_> {
     }
 }
 
-/// All buckets at once, no background.
+/// Runs the all-reduces of all buckets at once, without background flows.
 pub fn all_reduce_everything(engine: &mut PacketEngine, job: &Job) -> Vec<AllReduce> {
     let mut ring = ring(job);
     connect(engine, &mut ring);
-    // The first of the backward pass goes first, as in ns-3's run; the others were ready before it ended.
+    // The first bucket of the backward pass goes first, as in ns-3's run; the others were ready before it ended.
     ring.ready[0] = true;
     ring.launch(engine);
     ring.ready[1..].fill(true);
@@ -348,7 +349,7 @@ enum Compute {
     Forward(usize),
 }
 
-/// The study: background flows of `list` beside `job`, for `end_ns`.
+/// Runs the study: background flows of `list` next to `job`, for `end_ns`.
 pub fn study(engine: &mut PacketEngine, list: &[Arrival], job: &Job, end_ns: u64) -> Outcome {
     let layer_count = job.forward_ns.len();
     let mut outcome = Outcome { fcts: vec![None; list.len()], ..Outcome::default() };
@@ -365,7 +366,7 @@ pub fn study(engine: &mut PacketEngine, list: &[Arrival], job: &Job, end_ns: u64
             .map(|_| job.buckets.iter().position(|&(lowest, _)| lowest <= layer).unwrap())
             .unwrap()
     };
-    // Which buckets of the last backward pass have been summed up.
+    // Buckets of the last backward pass whose all-reduce is complete.
     let mut summed = vec![true; job.buckets.len()];
     let mut began_ns = engine.now().ps() / NS;
     let mut compute = Compute::Backward(layer_count - 1);
