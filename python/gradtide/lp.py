@@ -1,10 +1,11 @@
 """When each bucket of an iteration starts and in which band it travels: a linear programme, solved by HiGHS.
 
-    iteration time  >=  C,   end of a bucket + C - when it is needed          one channel, one bucket at a time
-    first the least iteration time, then the fewest bytes in the highest band, then in the next
+    iteration time  >=  C,   end of a bucket + C - its deadline          one channel, one bucket at a time
+    lexicographic objective: iteration time, then bytes in the highest band, then in the next
 
-Gao (2020), chapter 6, names the idea and prints no formula; docs/models/lp.md has ours. Times are numbers of any one
-unit, offsets from the start of the backward pass. Estimating them and simulating the answer is done elsewhere.
+Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md contains ours. C is the compute time of an
+iteration. Times are numbers of any one unit, offsets from the start of the backward pass. Other modules estimate them and
+simulate the result.
 
 The module is long because the programme, its bounds and the search that proves them share one formulation.
 """
@@ -19,14 +20,14 @@ from gradtide.errors import GradtideError, InternalError
 from gradtide.extras import how_to_install
 
 MOST_DECIDED = 16
-"""Largest number of buckets for which the order is a decision of the programme, if the list orders are not proven
+"""Largest number of buckets for which the programme decides the order, if the list orders are not proven
 optimal."""
 
 MOST_NODES = 2_000
-"""Nodes of a branch and bound; counted instead of timed, so that the output does not depend on the machine."""
+"""Node limit of a branch and bound: a count and not a time, so that the output does not depend on the machine."""
 
 MOST_CUTS = 1_000
-"""Rows of the lower bound over all orders; in a chain of layers there is one per bucket."""
+"""Maximum number of rows of the lower bound over all orders; a chain of layers has one row per bucket."""
 
 SAME = 1e-7
 """Relative tolerance for times and shares to count as equal, since solvers use floats."""
@@ -117,7 +118,7 @@ class StartAndBand:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
+        """Return all attributes as plain data."""
         return {
             "schema": "gradtide.start_and_band/1",
             "iteration_time": self.iteration_time,
@@ -176,7 +177,7 @@ def start_and_band(
 def evaluate(
     buckets: Sequence[TimedBucket], compute: int | float, order: Sequence[int], bands: Sequence[int]
 ) -> int | float:
-    """Return the iteration time of buckets that are sent one after the other in an order and in bands."""
+    """Return the iteration time of buckets that are sent one after the other in a given order and given bands."""
     ends = _ends(buckets, order, [bucket.times[band] for bucket, band in zip(buckets, bands, strict=True)])[1]
     return _time(buckets, compute, ends)
 
@@ -233,7 +234,7 @@ def _bucket(given: Mapping[str, Any] | TimedBucket, index: int) -> TimedBucket:
 
 
 def _plain(value: Any) -> Any:
-    """Return a scalar of numpy as a number of Python."""
+    """Return a numpy scalar as a Python number."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -251,7 +252,7 @@ class _Problem:
     give: float
     fastest: list[int | float] = field(init=False)
     bound: int | float = field(init=False)
-    """Iteration time that no order and no bands beat."""
+    """Lower bound of the iteration time over all orders and bands."""
     cuts: list[tuple[int | float, list[int]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -288,23 +289,23 @@ class _Problem:
         return len(self.buckets[0].times)
 
     def tail(self, index: int) -> int | float:
-        """Compute time that is left when a bucket has arrived."""
+        """Compute time that remains when a bucket has arrived."""
         return self.compute - self.buckets[index].needed
 
     def least_of(self, order: Sequence[int]) -> int | float:
-        """The iteration time of an order with every bucket as fast as it can be."""
+        """The iteration time of an order in which every bucket travels in its fastest band."""
         return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
 
     def limit(self, least: int | float) -> float:
-        """Return what the iteration may take."""
+        """Return the limit on the iteration time."""
         return least * (1 + self.give)
 
     def _cuts(self) -> list[tuple[int | float, list[int]]]:
-        """Return sets of buckets that take up the channel between the first's readiness and the last's need.
+        """Return sets of buckets that occupy the channel between the first ready time and the last deadline.
 
-        What is ready at r or later and has q or more to be computed behind it: r + its times + q is a lower bound of
-        the iteration, even if buckets could be interrupted, and the largest of these is what can then be reached
-        (Horn, 1974). Each set comes with its r + q.
+        For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q is
+        a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of these bounds
+        is attained (Horn, 1974). Each set comes with its r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -322,7 +323,7 @@ class _Problem:
 def _ends(
     buckets: Sequence[TimedBucket], order: Sequence[int], times: Sequence[int | float]
 ) -> tuple[list[int | float], list[int | float]]:
-    """Return start and end of every bucket, as early as its place in the order allows."""
+    """Return start and end of every bucket, as early as its position in the order permits."""
     starts: list[int | float] = [0] * len(buckets)
     ends: list[int | float] = [0] * len(buckets)
     free: int | float = 0
@@ -341,7 +342,7 @@ def _time(buckets: Sequence[TimedBucket], compute: int | float, ends: Sequence[i
 
 @dataclass(frozen=True)
 class _Answer:
-    """Result of a linear programme: an order and bands, and bounds of its objectives, one after the other."""
+    """Result of a linear programme: order, bands, and successive bounds of its objectives."""
 
     order: tuple[int, ...]
     bands: tuple[int, ...]
@@ -354,8 +355,9 @@ class _Answer:
 class _Model:
     """Variables and rows for HiGHS.
 
-    T, and x[i, b]: bucket i travels in band b. With an order also starts, one behind the other; with `decides` starts
-    and y[i, j]: bucket i is sent before bucket j. With neither, buckets may be interrupted: what no schedule beats.
+    T is the iteration time; x[i, b] is 1 if bucket i travels in band b. A given order adds start times, one bucket after
+    the other; `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without either,
+    transfers may be interrupted, which gives a lower bound for every schedule.
     """
 
     def __init__(
@@ -386,17 +388,17 @@ class _Model:
                 self.pair(*pair, limit)
 
     def pair(self, one: int, other: int, limit: float) -> None:
-        """Either of two buckets ends before the other starts."""
+        """Add the constraint that either of two buckets ends before the other starts."""
         chosen = self.variable(0, 1, whole=True)
         self.before[one, other] = chosen
         for first, then, sign in ((one, other, 1), (other, one, -1)):
-            # How far `first` can end behind the start of `then`, within the limit.
+            # Largest time by which `first` can end after the start of `then`, within the limit.
             most = max(0.0, (limit - self.problem.tail(first) - self.problem.buckets[then].ready) * self.scale)
             ends = {self.starts[then]: 1.0, self.starts[first]: -1.0, **self.takes([first], -1)}
             self.row(-most if sign > 0 else 0.0, math.inf, {**ends, chosen: -sign * most})
 
     def takes(self, members: Iterable[int], sign: int) -> dict[int, float]:
-        """Return the time of some buckets, in whichever band they are."""
+        """Return the total transfer time of some buckets as a linear expression, in whichever band they are."""
         return {
             variable: sign * time * self.scale
             for index in members
@@ -416,7 +418,7 @@ class _Model:
         self.highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     def minimise(self, costs: Mapping[int, float]) -> tuple[list[float], float, bool] | None:
-        """Return the values of the variables, what no solution beats, and whether this one is proven."""
+        """Return the values of the variables, a lower bound of the objective, and whether the solution is proven optimal."""
         for variable in range(self.count):
             self.highs.changeColCost(variable, costs.get(variable, 0.0))
         self.highs.run()
@@ -434,7 +436,7 @@ class _Model:
         return found
 
     def try_solve(self) -> _Answer | None:
-        """As `solve`, with nothing if the nodes did not suffice."""
+        """Do the same as `solve`; return None if the node limit is reached."""
         problem, is_proven = self.problem, True
         bound = problem.bound if self.order is None else problem.least_of(self.order)
         if self.decides:
@@ -465,7 +467,7 @@ class _Model:
         return _Answer(self.order_in(values), bands, bound, tuple(levels), tuple(bounds), is_proven)
 
     def order_in(self, values: Sequence[float]) -> tuple[int, ...]:
-        """Return the order that the variables say."""
+        """Return the order given by the variables."""
         if self.order is not None:
             return tuple(self.order)
         if not self.decides:
@@ -499,7 +501,7 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # The proof counts from the least iteration time. That of the lists may be longer, which allows lower bands.
+        # The proof is relative to the least iteration time. That of the list orders may be longer, which permits lower bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):
@@ -509,10 +511,10 @@ def _decided(problem: _Problem) -> StartAndBand:
 
 
 def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | float], goal: float) -> tuple[int, ...]:
-    """Return an order that is better by single moves, until it reaches the goal or none helps.
+    """Return an order improved by single moves, until it reaches the goal or no move helps.
 
-    What ends last, counted with what is computed behind it, has to end earlier: it moves forward, or something that is
-    sent before it moves behind it.
+    The bucket that determines the iteration time, by its end plus the compute behind it, has to end earlier: it moves
+    forward, or a bucket sent before it moves behind it.
     """
 
     def value(order: Sequence[int]) -> tuple[int | float, int]:
@@ -538,7 +540,7 @@ def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | flo
 
 
 def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
-    """Return an answer with starts, ends and iteration time counted anew in the input's own numbers."""
+    """Return an answer with starts, ends and iteration time recomputed in the input's own numbers."""
     buckets = problem.buckets
     times = [bucket.times[band] for bucket, band in zip(buckets, answer.bands, strict=True)]
     starts, ends = _ends(buckets, answer.order, times)
@@ -560,7 +562,7 @@ def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
 
 
 def require_solver() -> Any:
-    """Return HiGHS; a study asks before it works in vain, and SolverMissingError says that it is not installed."""
+    """Return HiGHS, so that a study fails before its runs; raises SolverMissingError if HiGHS is not installed."""
     try:
         import highspy
     except ImportError as error:
@@ -571,9 +573,9 @@ def require_solver() -> Any:
 
 
 def _highs() -> Any:
-    """Return a solver that prints nothing, counts its effort in nodes and uses one thread.
+    """Return a solver without output, with an effort limit in nodes and a single thread.
 
-    Not by the option `threads`, which is one of the whole process and may be the user's.
+    The option `threads` is not used, because it applies to the whole process and may have been set by the user.
     """
     highs = require_solver().Highs()
     for option, value in (

@@ -1,4 +1,4 @@
-"""The timeline of one iteration as SVG: when each gradient is ready, when it is sent, when it is needed.
+"""The timeline of one iteration as SVG: the ready time, transfer and deadline of each gradient.
 
 Top to bottom: the iteration and a time axis; forward and backward pass with idle time of compute; the network; one row
 per bucket, the most urgent on top. Colours are CSS classes of the theme. `Drawing` is the canvas of all drawings over
@@ -19,13 +19,13 @@ _T = TypeVar("_T")
 WIDTH = 1080.0
 
 COMPUTE = ("forward", "backward", "update", "host")
-"""Kinds of ops that occupy the device; host time counts, since the device is idle meanwhile."""
+"""Kinds of ops that occupy the device. Host time counts, because the device is idle meanwhile."""
 
 MAX_ROWS = 40
 """Largest number of buckets with an individual row; more would not be legible."""
 
 TIGHTEST = 16
-"""Number of these rows reserved for the buckets with the least margin."""
+"""Number of these rows that are reserved for the buckets with the smallest margin."""
 
 _LEFT, _RIGHT = 122.0, 84.0
 _TOLERANCE_US = 1e-5  # times have six decimals; a difference has twice the rounding error
@@ -113,7 +113,7 @@ class Drawing:
 
 
 def ticks(end: float, count: int) -> list[float]:
-    """Return round numbers from 0 to `end`, about `count` of them."""
+    """Return about `count` round numbers from 0 to `end`."""
     step = 10.0 ** int(f"{end / count:e}".split("e")[1])
     step *= next(m for m in (1, 2, 5, 10) if step * m * count >= end * 0.999 or m == 10)
     return [i * step for i in range(4 * count) if i * step <= end * (1 + 1e-12)]
@@ -265,14 +265,14 @@ def size(count: float) -> str:
 
 
 def layers(row: Row) -> str:
-    """Name the layers of a bucket by index."""
+    """Return the names of a bucket's layers, given by index."""
     if row["first_layer"] == row["last_layer"]:
         return f"layer {row['first_layer']}"
     return f"layers {row['first_layer']}–{row['last_layer']}"
 
 
 def chosen(transfers: Sequence[Row]) -> list[Row]:
-    """Return the buckets that get a row, by first layer: all, or those of least margin and a sample of the others."""
+    """Return the buckets with a row, by first layer: all, or those of smallest margin and a sample of the others."""
     if len(transfers) <= MAX_ROWS:
         return list(transfers)
     tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
@@ -298,7 +298,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     x, text, block = drawing.x, drawing.text, drawing.block
     gap = _MERGE_PX / drawing.plot * span
 
-    # Time axis and the iteration it measures.
+    # Time axis, and the length of the iteration on it.
     drawing.axis(8, top_compute - 8, height - 4, top_compute - 12)
     turn = x(view.turn)
     drawing.path("bracket", f"M{x(view.start):.1f} 19v-5H{turn:.1f}v5")
@@ -306,7 +306,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     if x(view.end) - turn > 80:
         text("muted", (turn + x(view.end)) / 2, 10, "next forward", "middle")
 
-    # Compute: passes as blocks, layers as separators where there is room for them.
+    # Compute: passes as blocks, with separators between layers where space permits.
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
         drawing.lane(name, y + 1, lane - 2, y + 15)
     if view.worker is not None:
@@ -326,7 +326,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         _edges(drawing, [row["end_us"] for row in own if _is_wide(drawing, row)], y, lane)
     _idle_labels(view, drawing, top_compute, lane)
 
-    # Network: everything on the wire, whatever the bucket.
+    # Network: all transfers, whatever the bucket.
     drawing.lane("network", top_network + 1, lane - 2, top_network + 15)
     first = min((row["iteration"] for row in view.compute), default=0)
     for kind, own in (
@@ -367,18 +367,18 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
 
 
 def _is_wide(drawing: Drawing, row: Row) -> bool:
-    """Whether a block has room for separators."""
+    """Return whether a block has space for separators."""
     return drawing.x(row["end_us"]) - drawing.x(row["start_us"]) >= 3
 
 
 def _edges(drawing: Drawing, times: Sequence[float], y: float, lane: float) -> None:
-    """Separate the blocks of a lane."""
+    """Draw separators between the blocks of a lane."""
     if times:
         drawing.path("edge", "".join(f"M{drawing.x(time):.1f} {y + 1:.0f}v{lane - 2:.0f}" for time in times))
 
 
 def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
-    """Join rows that follow each other within `gap` microseconds."""
+    """Merge consecutive rows that are at most `gap` microseconds apart."""
     spans: list[tuple[float, float]] = []
     for row in sorted(rows, key=lambda row: row["start_us"]):
         if spans and row["start_us"] - spans[-1][1] <= gap:
@@ -389,7 +389,7 @@ def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
 
 
 def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> None:
-    """Label the longest wait of each cause: inside it if it is wide enough, else beside it."""
+    """Label the longest wait of each cause: inside the wait if it is wide enough, else next to it."""
     x, text = drawing.x, drawing.text
     words = {"exposed": "waits for network", "barrier": "waits at barrier"}
     for cause in words:
@@ -422,10 +422,10 @@ def describe(row: Row, origin: float) -> str:
 
 
 def is_late(row: Row) -> bool:
-    """Whether a transfer arrives after it is needed."""
+    """Return whether a transfer arrives after its deadline."""
     return bool(row["margin_us"] < -_TOLERANCE_US)
 
 
 def verdict(row: Row) -> str:
-    """Return by how much a transfer is late or early, as text."""
+    """Return the lateness or earliness of a transfer as text."""
     return f"{milliseconds(abs(row['margin_us']))} ms {'late' if is_late(row) else 'to spare'}"

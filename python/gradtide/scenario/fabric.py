@@ -17,18 +17,18 @@ from gradtide import units
 from gradtide.scenario.core import network as core
 
 MAX_CABLES = 1_000_000_000
-"""Cables between switches: the core numbers links with 31 bits, two for each cable, those of hosts included."""
+"""Maximum number of cables between switches: the core numbers links, two per cable and those of hosts, with 31 bits."""
 _HOST = re.compile(r"h(0|[1-9]\d{0,8})")
 
 
 def host_number(name: str) -> int | None:
-    """Return the number of a host named h0, h1, …; `None` if it is no such name."""
+    """Return the number of a host named h0, h1, …; `None` for any other name."""
     match = _HOST.fullmatch(name)
     return int(match[1]) if match else None
 
 
 class Cable(NamedTuple):
-    """A link in each direction between two nodes, by their names."""
+    """A link in each direction between two nodes, given by name."""
 
     a: str
     b: str
@@ -42,12 +42,12 @@ class Cable(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """What messages cross at worst.
+    """The worst case over the paths of messages.
 
     Attributes:
-        hops: links of the longest route.
+        hops: number of links of the longest route.
         rate_bps: rate of the slowest link, bits per second.
-        delay_ps: the longest delay of a link, picoseconds.
+        delay_ps: longest delay of a link, picoseconds.
     """
 
     hops: int
@@ -55,7 +55,7 @@ class Reach(NamedTuple):
     delay_ps: int
 
     def joined(self, other: "Reach") -> "Reach":
-        """Return the worse of two, figure by figure."""
+        """Return the worse of each figure of two reaches."""
         return Reach(max(self.hops, other.hops), min(self.rate_bps, other.rate_bps), max(self.delay_ps, other.delay_ps))
 
 
@@ -64,7 +64,7 @@ Group = Collection[int]
 
 
 def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach) -> Reach:
-    """Return the worst reach over groups of hosts, bounded by `most`; `most` if no group sends anything."""
+    """Return the worst reach over groups of hosts, bounded by `most`; `most` if no group sends messages."""
     found: Reach | None = None
     for group in groups:
         if len(group) > 1:
@@ -77,15 +77,15 @@ def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach
 
 @dataclass(frozen=True)
 class Tree:
-    """A star, leaf-spine or Clos network; the core counts what it has.
+    """A star, leaf-spine or Clos network, with numbers computed by the core.
 
     Attributes:
-        keys: what the core's `TopologySpec` has beside the kind, without the links between switches.
+        keys: keys of the core's `TopologySpec` in addition to the kind, without the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
-        fabric_link: those of the links between switches.
-        ports: ports of its switches, all alike; not all are used everywhere.
-        hops: links of the longest route.
-        shared: hosts that one link can carry the traffic of: those below one child of the top.
+        fabric_link: rate and delay of the links between switches.
+        ports: number of ports per switch. All switches are alike; some leave ports unused.
+        hops: number of links of the longest route.
+        shared: largest number of hosts whose traffic can share a link: the hosts below one child of the top.
     """
 
     kind: str
@@ -106,7 +106,7 @@ class Tree:
         return cls(kind, keys, link, trunk, *core.shape(core.tree(kind, keys, trunk), link))
 
     def reach(self, groups: Iterable[Group]) -> Reach:
-        """Return what messages within groups of hosts cross at worst; without any, all that the network has."""
+        """Return the reach of messages within groups of hosts; without messages, that of the whole network."""
         links = (self.host_link, self.fabric_link)
         most = Reach(self.hops, min(rate_bps for rate_bps, _ in links), max(delay_ps for _, delay_ps in links))
         if self.kind == "star":
@@ -147,15 +147,15 @@ class Tree:
         return -(-self.host_count // self.hosts_per_edge)
 
     def edge_of(self, host: int) -> int:
-        """Return the number of the edge switch of a host."""
+        """Return the index of a host's edge switch."""
         return host // self.hosts_per_edge
 
     def uplinks_bps(self, _edge: int) -> int | None:
-        """Return the rate of all links from an edge switch to other switches; `None` for as much as its hosts send."""
+        """Return the total rate of an edge switch's links to other switches; `None` if it equals that of its hosts."""
         return int(self.keys["spines"]) * self.fabric_link[0] if self.kind == "leaf_spine" else None
 
     def link_names(self) -> list[str]:
-        """Return what links are called, each once."""
+        """Return the names of all links, without duplicates."""
         return core.link_names(self.topology(), self.host_link)
 
     def topology(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class Tree:
 
     @property
     def end_count(self) -> int:
-        """Hosts of an engine."""
+        """Number of hosts of an engine."""
         return self.host_count
 
     def written(self) -> dict[str, Any]:
@@ -179,14 +179,14 @@ class Tree:
 
 
 def star(host_count: int, link: tuple[int, int]) -> Tree:
-    """Return hosts around one switch."""
+    """Return a star of hosts around one switch."""
     return Tree.counted("star", {"hosts": host_count}, link, link)
 
 
 def leaf_spine(
     leaves: int, hosts_per_leaf: int, spines: int, host_link: tuple[int, int], fabric_link: tuple[int, int]
 ) -> Tree:
-    """Return leaves with hosts, each with a link to every spine."""
+    """Return a leaf-spine network: leaves with hosts, and a link from each leaf to every spine."""
     keys = {"leaves": leaves, "hosts_per_leaf": hosts_per_leaf, "spines": spines}
     return Tree.counted("leaf_spine", keys, host_link, fabric_link)
 
@@ -211,7 +211,7 @@ def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
 
 @dataclass(frozen=True)
 class Wiring:
-    """A network cable by cable, in the order of the file; each of the hosts h0, h1, … has one cable."""
+    """A custom network: its cables in the order of the file; each of the hosts h0, h1, … has one cable."""
 
     host_count: int
     switches: tuple[str, ...]
@@ -221,7 +221,7 @@ class Wiring:
 
     @property
     def end_count(self) -> int:
-        """Hosts of an engine."""
+        """Number of hosts of an engine."""
         return self.host_count
 
     @property
@@ -236,27 +236,27 @@ class Wiring:
 
     @property
     def ports(self) -> int:
-        """Cables of the switch that has most."""
+        """Largest number of cables of a switch."""
         ends = Counter(end for cable in self.cables for end in cable[:2] if host_number(end) is None)
         return max(ends.values(), default=0)
 
     @property
     def hosts_per_edge(self) -> int | None:
-        """Hosts of an edge switch; `None` if they differ."""
+        """Number of hosts per edge switch; `None` if it differs between switches."""
         sizes = set(Counter(self._edges).values())
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def shared(self) -> int:
-        """Hosts that one link can carry the traffic of."""
+        """Largest number of hosts whose traffic can share a link."""
         return self.host_count
 
     def reach(self, groups: Iterable[Group]) -> Reach:
-        """Return what messages within groups of hosts cross at worst; without any, all that the network has."""
+        """Return the reach of messages within groups of hosts; without messages, that of the whole network."""
         return self._crossed(groups)[0]
 
     def crossed(self, groups: Iterable[Group]) -> list[Cable]:
-        """Return the cables that messages within groups of hosts may cross; without any message, all."""
+        """Return the cables on the paths of messages within groups of hosts; without messages, all cables."""
         cables = self._crossed(groups)[1]
         return [self.cables[place] for place in sorted(cables)]
 
@@ -266,11 +266,11 @@ class Wiring:
         return any(len(places) > 1 for ends in among for _, ahead in self._routes(ends) for places in ahead)
 
     def _ends(self, group: Group) -> Counter[str]:
-        """Return the edge switches of hosts (hosts without a switch count as their own), with numbers of hosts."""
+        """Return the edge switches of hosts, with numbers of hosts. A host without one is its own."""
         return Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
 
     def _crossed(self, groups: Iterable[Group]) -> tuple[Reach, Iterable[int]]:
-        """Return the reach of groups, and the indices of the cables on shortest routes within them."""
+        """Return the reach of groups, and the indices of the cables on shortest routes within the groups."""
         found: set[int] = set()
         hops = 0
         seen: set[frozenset[str]] = set()
@@ -299,7 +299,7 @@ class Wiring:
         return longest
 
     def _routes(self, ends: frozenset[str]) -> Iterator[tuple[dict[str, int], list[list[int]]]]:
-        """Yield for each end the shortest-path tree (breadth-first search) to it from the other ends.
+        """Yield for each end its shortest-path tree (breadth-first search) from the other ends.
 
         The tree consists of the distance of every node, starting with the end, and the next-hop cables of each node.
         """
@@ -348,11 +348,11 @@ class Wiring:
         return len(set(self._edges))
 
     def edge_of(self, host: int) -> int:
-        """Return the number of the switch of a host."""
+        """Return the index of a host's switch."""
         return self._edges[host]
 
     def uplinks_bps(self, edge: int) -> int | None:
-        """Return the rate of all links from a switch to other switches; `None` for a host that has no switch."""
+        """Return the total rate of links from a switch to other switches; `None` for a host without a switch."""
         return self._uplinks_bps[self.switches[edge]] if edge >= 0 else None
 
     @cached_property
@@ -376,7 +376,7 @@ class Wiring:
         return edges
 
     def distances(self, start: str) -> dict[str, int]:
-        """Return how many links each node is away from `start`; without those that no cables lead to."""
+        """Return the distance of each reachable node from `start`, in links."""
         distance, frontier = {start: 0}, [start]
         for node in frontier:
             for other, _ in self._cables_of[node]:
@@ -387,14 +387,14 @@ class Wiring:
 
     @cached_property
     def hops(self) -> int:
-        """Links of the longest route."""
+        """Number of links of the longest route."""
         first_hosts = {edge: f"h{host}" for host, edge in reversed(list(enumerate(self._edges)))}.values()
         hosts = [f"h{host}" for host in range(self.host_count)]
         reach = [self.distances(start) for start in first_hosts]
         return max((max(distance[host] for host in hosts) for distance in reach), default=1)
 
     def link_names(self) -> list[str]:
-        """Return what links are called."""
+        """Return the names of all links."""
         return core.link_names(self.topology(), self.cables[0][2:])
 
     def topology(self) -> dict[str, Any]:
@@ -416,12 +416,12 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Machines with several GPUs, which are the hosts of jobs; the hosts of `cards` are their network cards.
+    """Machines with several GPUs. GPUs are the hosts of jobs; the hosts of `cards` are the network cards.
 
     Attributes:
         cards: the network between nodes.
-        gpus: GPUs of a node.
-        nics: network cards of a node, a divisor of `gpus`.
+        gpus: number of GPUs per node.
+        nics: number of network cards per node, a divisor of `gpus`.
         scale_up: rate in bits per second and delay in picoseconds of a GPU's link to the switch of its node.
     """
 
@@ -447,41 +447,41 @@ class Nodes:
 
     @property
     def end_count(self) -> int:
-        """Hosts of an engine: network cards, and the ports of GPUs within nodes."""
+        """Number of hosts of an engine: network cards, and the ports of GPUs within nodes."""
         return self.cards.host_count + self.host_count
 
     @property
     def switch_count(self) -> int:
-        """Number of switches, with one in each node."""
+        """Number of switches, including one per node."""
         return self.cards.switch_count + self.node_count
 
     @property
     def cable_count(self) -> int:
-        """Number of cables, with one for each GPU within its node."""
+        """Number of cables, including one per GPU within its node."""
         return self.cards.cable_count + self.host_count
 
     @property
     def ports(self) -> int:
-        """Ports of a switch between nodes."""
+        """Number of ports of a switch between nodes."""
         return self.cards.ports
 
     @property
     def hops(self) -> int:
-        """Links of the longest route."""
+        """Number of links of the longest route."""
         return max(2, self.cards.hops)
 
     @property
     def hosts_per_edge(self) -> int:
-        """GPUs of a node."""
+        """Number of GPUs per node."""
         return self.gpus
 
     @property
     def shared(self) -> int:
-        """Hosts that one link can carry the traffic of."""
+        """Largest number of hosts whose traffic can share a link."""
         return min(self.host_count, max(1, self.cards.shared) * (self.gpus // self.nics))
 
     def reach(self, groups: Iterable[Group]) -> Reach:
-        """Return what messages within groups of GPUs cross at worst; without any, all that the network has."""
+        """Return the reach of messages within groups of GPUs; without messages, that of the whole network."""
         within = Reach(2, *self.scale_up)
         most = within.joined(self.cards.reach(()))
         return _worst(groups, lambda group: self._reach(group, within), most)
@@ -494,36 +494,36 @@ class Nodes:
         return between if max(nodes.values()) == 1 else between.joined(within)
 
     def between_cards(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Yield the network cards of the groups of GPUs that are on several nodes."""
+        """Yield the network cards of each group of GPUs that spans several nodes."""
         for group in groups:
             if len({gpu // self.gpus for gpu in group}) > 1:
-                # Equal to the card that the core takes: crates/net/src/nodes.rs.
+                # Must equal the core's choice of the card: crates/net/src/nodes.rs.
                 yield frozenset(gpu * self.nics // self.gpus for gpu in group)
 
     def has_choice(self, groups: Iterable[Group]) -> bool:
-        """Return whether there are several shortest routes between two network cards that a group uses."""
+        """Return whether there are several shortest routes between two network cards of a group."""
         return self.cards.has_choice(self.between_cards(groups))
 
     @property
     def mean_host_rate_bps(self) -> Fraction:
-        """Mean rate of a GPU's part of its network card."""
+        """Mean rate of a GPU's share of its network card."""
         return self.cards.mean_host_rate_bps * self.nics / self.gpus
 
     @property
     def edge_count(self) -> int:
-        """Number of switches with hosts, those within nodes included."""
+        """Number of switches with hosts, including those within nodes."""
         return self.cards.edge_count + self.node_count
 
     def edge_of(self, host: int) -> int:
-        """Return the number of the node of a GPU."""
+        """Return the index of a GPU's node."""
         return host // self.gpus
 
     def uplinks_bps(self, _edge: int) -> int | None:
-        """Return `None`: what a node's network cards carry is not looked into."""
+        """Return `None`: the load of a node's network cards is not checked."""
         return None
 
     def link_names(self) -> list[str]:
-        """Return what links are called, each once."""
+        """Return the names of all links, without duplicates."""
         any_link = self.cards.cables[0][2:] if isinstance(self.cards, Wiring) else self.cards.host_link
         return core.link_names(self.topology(), any_link, core.node(self.gpus, self.nics, self.scale_up))
 
