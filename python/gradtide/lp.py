@@ -3,9 +3,9 @@
     iteration time  >=  C,   end of a bucket + C - its deadline          one channel, one bucket at a time
     lexicographic objective: iteration time, then bytes in the highest band, then in the next
 
-Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md contains ours. C is the compute time of an
-iteration. Times are numbers of any one unit, offsets from the start of the backward pass. Other modules estimate them and
-simulate the result.
+Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md contains ours. C is the compute time of
+an iteration. Times are numbers of any one unit, offsets from the start of the backward pass. Other modules estimate
+them and simulate the result.
 
 The module is long because the programme, its bounds and the search that proves them share one formulation.
 """
@@ -118,7 +118,7 @@ class StartAndBand:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all attributes as plain data."""
+        """Return everything as plain data."""
         return {
             "schema": "gradtide.start_and_band/1",
             "iteration_time": self.iteration_time,
@@ -303,9 +303,9 @@ class _Problem:
     def _cuts(self) -> list[tuple[int | float, list[int]]]:
         """Return sets of buckets that occupy the channel between the first ready time and the last deadline.
 
-        For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q is
-        a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of these bounds
-        is attained (Horn, 1974). Each set comes with its r + q.
+        For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q
+        is a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of
+        these bounds is attained (Horn, 1974). Each set comes with its r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -355,9 +355,9 @@ class _Answer:
 class _Model:
     """Variables and rows for HiGHS.
 
-    T is the iteration time; x[i, b] is 1 if bucket i travels in band b. A given order adds start times, one bucket after
-    the other; `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without either,
-    transfers may be interrupted, which gives a lower bound for every schedule.
+    T is the iteration time; x[i, b] is 1 if bucket i travels in band b. A given order adds start times, one bucket
+    after the other; `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without
+    either, transfers may be interrupted, which gives a lower bound for every schedule.
     """
 
     def __init__(
@@ -418,7 +418,7 @@ class _Model:
         self.highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     def minimise(self, costs: Mapping[int, float]) -> tuple[list[float], float, bool] | None:
-        """Return the values of the variables, a lower bound of the objective, and whether the solution is proven optimal."""
+        """Return the values of the variables, a lower bound of the objective, and whether they are proven optimal."""
         for variable in range(self.count):
             self.highs.changeColCost(variable, costs.get(variable, 0.0))
         self.highs.run()
@@ -501,7 +501,8 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # The proof is relative to the least iteration time. That of the list orders may be longer, which permits lower bands.
+        # The proof is relative to the least iteration time. That of the list orders may be longer, which permits lower
+        # bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):

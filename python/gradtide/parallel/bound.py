@@ -6,7 +6,7 @@ i, C_ij the compute of positions i…j, R_j the time of all reduce-scatters that
     step >= G_i + C_ij + R_j    for all i <= j,    since transfers are serialised on a communicator
     step >= G_n + R_1           since gathers and reduce-scatters share the communicator
 
-Left out: a rank has a single buffer to reduce from.
+Not modelled: a rank has a single buffer to reduce from.
 """
 
 from collections.abc import Sequence

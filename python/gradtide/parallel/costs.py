@@ -30,28 +30,28 @@ ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "float8": 2, "fp32": 4}
 """Bytes of an activation; with float8, only operands of products have one byte."""
 
 BACKWARD_PRODUCTS = 2
-"""The gradients of a product's two operands."""
+"""Number of backward products per forward product: the gradients of its two operands."""
 BACKWARD_MOVED = 1.5
-"""Forward reads x and writes y; backward reads x and dy and writes dx."""
+"""Ratio of bytes moved: forward reads x and writes y; backward reads x and dy and writes dx."""
 FLASH_BACKWARD = 2.5
-"""Five products instead of two, because scores are recomputed (Dao 2023, section 3.1)."""
+"""Ratio of backward to forward products: five instead of two, because scores are recomputed (Dao 2023, section 3.1)."""
 FLASH_SHARE = 0.5
-"""Efficiency of a flash kernel as a share of that of large products, if it is not known (assumed)."""
+"""Efficiency of a flash kernel relative to that of large products, if it is unknown (assumed)."""
 UNFUSED_PASSES = 6.5
 """Passes over all scores in 16 bits: written; read and written by softmax, and by dropout with its 8-bit mask; read."""
 UNFUSED_KERNELS = 5
 FLOAT8_BYTES = 5
-"""Per element of an operand: read for the maximum, read for the conversion, written in one byte (2 + 2 + 1)."""
+"""Bytes per element of an operand: read for the maximum, read for the conversion, written in one byte (2 + 2 + 1)."""
 HEAD_BYTES = 12
-"""Per logit: of 16 bits, and twice of 32 bits, in the loss; read and written."""
+"""Bytes per logit in the loss: 16 bits, and twice 32 bits, each read and written."""
 COMPILED_HEAD_BYTES = 4
-"""With a compiled loss: logits of 16 bits, read for the maximum and for the sum."""
+"""Bytes per logit with a compiled loss: 16 bits, read for the maximum and for the sum."""
 ADAM_BYTES = 40
-"""Per parameter: gradient, master weight and two moments in fp32, read and written, and the norm of the gradient."""
+"""Bytes per parameter: gradient, master weight and two moments in fp32, read and written, and the gradient's norm."""
 
 
 class NoPeakError(FieldError):
-    """A device that cannot multiply in a precision, or of which no measurement is known."""
+    """A device that cannot multiply in a precision, or without a measurement in that precision."""
 
 
 STATED = "stated"
@@ -60,21 +60,21 @@ STATED = "stated"
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What computes.
+    """An accelerator: the device that computes.
 
     Attributes:
-        name: what users write.
+        name: name in scenarios.
         title: full name.
         peaks: FLOP/s of matrix products in each precision, dense (vendor).
-        memory_bytes: that a program may use.
+        memory_bytes: memory available to a program.
         memory_bytes_per_s: memory bandwidth (vendor).
         memory_efficiency: share of the memory bandwidth that element-wise kernels reach.
-        half_size: depth of a product (what it sums over) at which it reaches half of `efficiency`.
-        source: of peaks, bandwidth and memory.
-        basis: what the efficiencies come from.
+        half_size: depth of a product (length of its sums) at which it reaches half of `efficiency`.
+        source: source of peaks, bandwidth and memory.
+        basis: basis of the efficiencies.
         efficiency: share of the peak that large products reach, by precision; none where no step was compared.
         attention_efficiency: share of the peak that a flash kernel reaches; None for `FLASH_SHARE` of `efficiency`.
-        scaling_loss: share by which ops take longer with each doubling of nodes, because all wait for the slowest rank.
+        scaling_loss: relative slowdown of ops per doubling of nodes, because all ranks wait for the slowest.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Accelerator:
     scaling_loss: float = 0.0
 
     def stated(self, efficiency: float) -> "Accelerator":
-        """Return the same with an efficiency of large products that the user knows."""
+        """Return the accelerator with an efficiency of large products that the user states."""
         shares = dict.fromkeys(self.peaks, efficiency)
         return replace(self, efficiency=shares, attention_efficiency=efficiency * FLASH_SHARE, basis=STATED)
 
@@ -100,17 +100,17 @@ class Accelerator:
         return self.efficiency[precision] if self.basis == STATED else None
 
     def reached_by_attention(self, precision: str) -> float:
-        """Return the FLOP/s that a flash kernel reaches; it multiplies in 16 bits at least."""
+        """Return the FLOP/s of a flash kernel, which multiplies in 16 bits at least."""
         reached = self.reached(precision)
         if self.attention_efficiency is None:
             return reached * FLASH_SHARE
         return self.peaks["fp32" if precision == "fp32" else "bf16"] * self.attention_efficiency
 
     def reached(self, precision: str) -> float:
-        """Return the FLOP/s that large products reach.
+        """Return the FLOP/s of large products.
 
         Raises:
-            NoPeakError: if the device has none, or its efficiency is unknown.
+            NoPeakError: if the device has no peak in this precision, or its efficiency is unknown.
         """
         if precision not in self.peaks:
             hint = f"it multiplies in {', '.join(self.peaks)}"
@@ -122,11 +122,11 @@ class Accelerator:
 
     @property
     def moved_per_s(self) -> float:
-        """Bytes/s that element-wise kernels reach."""
+        """Bytes/s of element-wise kernels."""
         return self.memory_bytes_per_s * self.memory_efficiency
 
     def described(self) -> dict[str, Any]:
-        """Return its row in a table of presets."""
+        """Return the row of the accelerator in a table of presets."""
         return {
             "kind": "accelerator",
             "name": self.name,
@@ -144,21 +144,21 @@ class Training:
     """How a model is trained.
 
     Attributes:
-        seq: tokens of a sequence.
-        micro_batch: sequences that a rank computes at once.
-        precision: of products.
-        recompute: what backward computes again. selective: unfused attention (Korthikanti et al. 2022); with flash
+        seq: number of tokens of a sequence.
+        micro_batch: number of sequences that a rank computes at once.
+        precision: precision of products.
+        recompute: recomputation in backward. selective: unfused attention (Korthikanti et al. 2022); with flash
             attention all but attention and the first, third, … product of a block (as torchtitan). full: every block.
-        attention: which kernels compute attention.
+        attention: kernels of attention.
         compiled: whether element-wise ops are fused (torch.compile); if not, they move `eager_moved` times the bytes.
         compiled_loss: whether the loss is one compiled kernel, which never writes logits of 32 bits.
         sequence_parallel: whether tensor groups divide the sequence outside their matrices.
         dropout: whether masks are drawn and kept.
-        expert_skew: tokens of the rank whose experts have most, divided by the mean. All ranks wait for this one, so
-            each has its times.
-        host_s: time in which the host issues a kernel.
+        expert_skew: tokens of the rank with the most loaded experts, divided by the mean. All ranks wait for this rank,
+            so each has its times.
+        host_s: time in which the host issues a kernel, in seconds.
         slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
-        eager_moved: see `compiled`. Fitted on the one step without torch.compile that validation/llm_steps.py has.
+        eager_moved: see `compiled`. Fitted to the only step without torch.compile in validation/llm_steps.py.
     """
 
     seq: int
@@ -276,7 +276,7 @@ class Costs:
         return (self._times(op, is_block=False),)
 
     def block(self, block: Block) -> tuple[OpTimes, ...]:
-        """Return the ops of a block: attention, and what follows it."""
+        """Return the ops of a block: attention, and the part after it."""
         key = kind_of(block)
         if key not in self._seen:
             at = 1 + next(index for index, module in enumerate(block.modules) if module.name == block.output)
@@ -286,7 +286,7 @@ class Costs:
         return self._seen[key]
 
     def optimizer(self, parameters: int) -> float:
-        """Return the time of an optimizer step over so many parameters."""
+        """Return the time of an optimizer step over `parameters` parameters."""
         return parameters * ADAM_BYTES / self.accelerator.moved_per_s * self.training.slowest
 
     def _attention(self, modules: Sequence[Module], core: Attention, again: Sequence[Module]) -> OpTimes:

@@ -27,13 +27,13 @@ OVER = 0.04
 UNDER = 0.05
 """Largest relative underestimate without a pipeline."""
 UNDER_OF_PIPELINE = 0.24
-"""The same with a pipeline, of four steps on eight stages: received activations that stages keep are not counted."""
+"""Largest relative underestimate with a pipeline, in four steps on eight stages; received activations are left out."""
 
 MOST_CHANGES = 3
 MOST_STAGES = 16
-"""Largest number of pipeline stages that is tried."""
+"""Largest number of pipeline stages tried."""
 MOST_TIMES = 1024
-"""Largest multiple of the GPUs that is tried if no other change makes a model fit."""
+"""Largest multiple of the GPUs tried, if no other change makes a model fit."""
 AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
@@ -42,9 +42,9 @@ class Fit:
     """Whether the fullest rank fits.
 
     Attributes:
-        verdict: too close to call if the device's memory lies within what counted memory was off by, measured.
-        spare_bytes: what the device has beyond what is counted; negative if it lacks as much.
-        likely_bytes: least and most that a measurement would find.
+        verdict: too close to call if the device's memory lies within the measured error of the counted memory.
+        spare_bytes: device memory minus counted memory; negative if the device lacks memory.
+        likely_bytes: range that a measurement would give.
     """
 
     verdict: Verdict
@@ -53,14 +53,14 @@ class Fit:
 
 
 class Change(NamedTuple):
-    """A mesh or a way to train that was tried in place of another.
+    """A mesh or training setting that was tried in place of another.
 
     Attributes:
-        keys: what differs, as `--parallel` takes it: `{"recompute": "full"}`, `{"fsdp": 16, "tp": 8}`.
-        mesh: all of the table `parallel` that it takes, to be written as it is.
-        ranks: how many it needs.
-        memory: of the fullest rank.
-        fit: whether that fits.
+        keys: changed keys, in the syntax of `--parallel`: `{"recompute": "full"}`, `{"fsdp": 16, "tp": 8}`.
+        mesh: the complete table `parallel` of the change, as it is written.
+        ranks: number of ranks.
+        memory: memory of the fullest rank.
+        fit: feasibility of the fullest rank.
     """
 
     keys: dict[str, Any]
@@ -71,7 +71,7 @@ class Change(NamedTuple):
 
     @property
     def described(self) -> dict[str, Any]:
-        """What a summary says of it."""
+        """Return the change as in a summary."""
         return {
             "keys": self.keys,
             "parallel": self.mesh,
@@ -83,11 +83,11 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Ways:
-    """What makes a job fit.
+    """Changes that make a job fit.
 
     Attributes:
-        changes: on as many ranks, the least change first; at most `MOST_CHANGES`.
-        more: the same on more ranks, if no change of the first kind is enough; None if nothing that was tried is.
+        changes: changes on the same number of ranks, the least change first; at most `MOST_CHANGES`.
+        more: change on more ranks, if no change of the first kind is enough; None if no change that was tried is.
     """
 
     changes: tuple[Change, ...] = field(default=())
@@ -95,7 +95,7 @@ class Ways:
 
 
 def fit(memory: Memory, stages: int) -> Fit:
-    """Return whether a rank fits, of a job with so many stages of the pipeline."""
+    """Return the feasibility of a rank, for a job with `stages` stages of the pipeline."""
     under = UNDER if stages == 1 else UNDER_OF_PIPELINE
     least, most = round(memory.total / (1 + OVER)), round(memory.total / (1 - under))
     verdict: Verdict = "fits" if most <= memory.device else "does not fit" if least > memory.device else VERDICTS[1]
@@ -103,15 +103,15 @@ def fit(memory: Memory, stages: int) -> Fit:
 
 
 def would_fit(costs: Costs, layout: Layout, global_batch: int | None = None) -> Ways:
-    """Return changes that make a job fit on as many GPUs, or how many GPUs it takes.
+    """Return changes that make a job fit on the same number of GPUs, or the number of GPUs that it needs.
 
-    Tried are recomputation, smaller micro-batches, more sharding, larger tensor groups within a node, and more stages;
-    each by itself, then with full recomputation.
+    The candidates are recomputation, smaller micro-batches, more sharding, larger tensor groups within a node, and more
+    stages; each separately, then with full recomputation.
 
     Args:
-        costs: the job as it is.
-        layout: how its ranks work together.
-        global_batch: sequences of an iteration, if they must stay as many.
+        costs: the job.
+        layout: the cooperation of its ranks.
+        global_batch: number of sequences of an iteration, if it must not change.
     """
     own = VERDICTS.index(fit(fullest(costs, layout), costs.mesh.pp).verdict)
     found = [one for one in _changed(costs, layout, global_batch) if VERDICTS.index(one.fit.verdict) < own]
@@ -131,9 +131,9 @@ def meshes(
     gpus_per_node: int,
     global_batch: int | None = None,
 ) -> list[Change]:
-    """Return meshes of so many ranks over which a model can be divided, those that fit first.
+    """Return meshes of `ranks` ranks over which a model can be divided, those that fit first.
 
-    Sharding alone comes before tensor groups, those before a pipeline, and each before recomputation.
+    Sharding alone comes before tensor groups, tensor groups before a pipeline, and each before recomputation.
     """
     found = list(_meshes(model, accelerator, training, ranks, gpus_per_node, global_batch))
     found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
@@ -168,7 +168,7 @@ def _meshes(
 
 
 def two_meshes(found: list[Change]) -> list[Change]:
-    """Return of `meshes` the first, and the first that is divided along other axes, as fits as that."""
+    """Return the first of `meshes`, and the first that is divided along other axes and fits equally well."""
     of_axes = {tuple(axis for axis in one.mesh if axis in ("fsdp", "tp", "pp")): one for one in reversed(found)}
     alike = [one for one in of_axes.values() if one.fit.verdict == found[0].fit.verdict]
     chosen = sorted(alike, key=found.index)[:2]
@@ -178,7 +178,7 @@ def two_meshes(found: list[Change]) -> list[Change]:
 def more(
     model: Architecture, accelerator: Accelerator, training: Training, ranks: int, gpus_per_node: int
 ) -> Change | None:
-    """Return the first mesh that fits on more ranks, which are doubled until one does; None if none does."""
+    """Return the first mesh that fits on more ranks, doubling their number each time; None if none does."""
     # Whole nodes, so that a cluster preset with this number of nodes exists.
     nodes = -(-ranks // gpus_per_node)
     for times in _powers(MOST_TIMES):

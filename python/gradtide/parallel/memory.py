@@ -5,8 +5,9 @@
     activations = of a block, what its backward pass reads (Korthikanti et al. 2022, section 4) x blocks x micro-batches
                   that are under way (1F1B: as many as stages that are left; Narayanan et al. 2021)
 
-ZeRO 1 shards optimizer states, 2 gradients, 3 parameters, too (Rajbhandari et al. 2020), over the ranks of cp and fsdp.
-Left out: what the allocator cannot use, buffers of communication libraries, temporary results of kernels.
+ZeRO 1 shards optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et al. 2020), over the ranks of cp and
+fsdp. Not modelled: memory that the allocator cannot use, buffers of communication libraries, temporary results of
+kernels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,16 +20,16 @@ from gradtide.parallel.costs import Costs, products
 MASTER_BYTES = 4
 MOMENTS_BYTES = 8
 LOGIT_BYTES = 14
-"""Per logit at the peak: the logit in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
+"""Bytes per logit at the peak: the logit in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
 DIVIDED_LOGIT_BYTES = 18
-"""With a vocabulary-parallel loss: the logit in 16 bits; log-softmax, zeros, exponential and their sum in fp32
+"""Bytes per logit with a vocabulary-parallel loss: 16 bits; log-softmax, zeros, exponential and their sum in fp32
 (torch/distributed/tensor/parallel/loss.py, `_nll_loss_and_log_softmax_backward`)."""
 COMPILED_LOGIT_BYTES = 4
-"""With a compiled loss: a logit and its gradient in 16 bits."""
+"""Bytes per logit with a compiled loss: a logit and its gradient in 16 bits."""
 SCORE_BYTES = 5
-"""Per score of unfused attention: softmax, dropout and its mask (Korthikanti et al. 2022, section 4.1)."""
+"""Bytes per score of unfused attention: softmax, dropout and its mask (Korthikanti et al. 2022, section 4.1)."""
 STATISTIC_BYTES = 4
-"""Per token and head of flash attention: the logarithm of the sum of its row, in fp32."""
+"""Bytes per token and head of flash attention: the logarithm of the sum of its row, in fp32."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Memory:
     """Bytes of one rank at the peak.
 
     Attributes:
-        parameters: in the precision of products, gathered ones included.
-        gradients: of the parameters that the rank keeps.
+        parameters: parameters in the precision of products, including gathered ones.
+        gradients: gradients of the parameters that the rank keeps.
         optimizer: master weights and moments.
-        activations: kept for the backward pass.
-        logits: of the last stage, and their gradients.
-        device: that the accelerator has.
+        activations: activations kept for the backward pass.
+        logits: logits of the last stage, and their gradients.
+        device: memory of the accelerator.
     """
 
     parameters: int
@@ -53,17 +54,17 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.logits
 
     @property
     def fits(self) -> bool:
-        """Whether the accelerator has what is counted; `parallel.fit` says how far counts were off."""
+        """Whether the counted memory fits in the accelerator; `parallel.fit` includes the measured error."""
         return self.total <= self.device
 
 
 def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
-    """Return how many parameters of modules a rank has, before sharding: dense ones, and those of experts."""
+    """Return the number of a rank's parameters of modules, before sharding: dense ones, and those of experts."""
     dense, experts = 0, 0
     for module in modules:
         own = sum(map(prod, module.shapes))
@@ -76,7 +77,7 @@ def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
 
 
 def kept(block: Block, costs: Costs) -> int:
-    """Return the bytes of a block that its backward pass reads, for one micro-batch of one rank, nothing recomputed."""
+    """Return the bytes of a block's activations for backward, per micro-batch and rank, without recomputation."""
     training, tp = costs.training, costs.mesh.tp
     outside = inside = 0.0
     groups: set[tuple[object, ...]] = set()
@@ -130,9 +131,9 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
     """Return the bytes of activations that a stage keeps.
 
     Args:
-        blocks: of the stage.
-        under_way: micro-batches whose backward pass has not begun.
-        costs: of the job.
+        blocks: blocks of the stage.
+        under_way: number of micro-batches whose backward pass has not begun.
+        costs: costs of the job.
     """
     if not blocks:
         return 0
@@ -162,7 +163,7 @@ def gathered(costs: Costs) -> int:
 
 
 def under_way(pipeline: str, stage: int, stages: int, micro_batches: int, chunks: int) -> float:
-    """Return how many micro-batches a stage keeps activations of, counted in all of the stage's blocks."""
+    """Return the number of micro-batches whose activations a stage keeps, counted in all blocks of the stage."""
     if stages == 1:
         return 1
     if pipeline == "gpipe":
@@ -180,13 +181,13 @@ def states(
     """Return the bytes of parameters, gradients and optimizer states.
 
     Args:
-        dense: parameters of the stage before sharding, without experts.
-        experts: the same of experts.
-        largest: parameters of its largest unit before sharding.
-        zero: what is sharded, 0 for nothing.
-        prefetch: units that are gathered ahead.
-        gradient_bytes: bytes in which gradients are kept.
-        costs: of the job.
+        dense: number of parameters of the stage before sharding, without experts.
+        experts: number of parameters of its experts before sharding.
+        largest: number of parameters of its largest unit before sharding.
+        zero: ZeRO stage: 0 to 3.
+        prefetch: number of units that are gathered ahead.
+        gradient_bytes: bytes of a gradient element.
+        costs: costs of the job.
     """
     shards = costs.mesh.cp * costs.mesh.fsdp
     # Expert parallelism uses `ep` of these ranks already; the remaining factor shards experts.

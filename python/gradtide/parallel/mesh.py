@@ -12,7 +12,7 @@ MOST_RANKS = 1_000_000
 
 
 class MeshError(FieldError):
-    """A mesh that cannot be, or that a model cannot be divided over; `field` is the axis."""
+    """An invalid mesh, or one over which a model cannot be divided; `field` is the axis."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Mesh:
     """Ranks along each axis, innermost first.
 
     Attributes:
-        tp: tensor parallel.
-        cp: context parallel.
-        ep: ranks over which experts are spread: of cp, fsdp and dp, so that it adds no ranks. None if not given.
-        fsdp: data parallel, sharded.
-        dp: data parallel, replicated.
-        pp: pipeline parallel.
+        tp: tensor parallel ranks.
+        cp: context parallel ranks.
+        ep: ranks over which experts are spread. They are ranks of cp, fsdp and dp, so ep adds none. None if not given.
+        fsdp: data parallel ranks, sharded.
+        dp: data parallel ranks, replicated.
+        pp: pipeline parallel ranks.
     """
 
     tp: int = 1
@@ -53,35 +53,35 @@ class Mesh:
 
     @property
     def data(self) -> int:
-        """Ranks that have sequences of their own."""
+        """Number of ranks with sequences of their own."""
         return self.fsdp * self.dp
 
     @property
     def spread(self) -> int:
-        """Ranks over which experts may be spread."""
+        """Number of ranks over which experts may be spread."""
         return self.cp * self.fsdp * self.dp
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Ranks along each axis by its name; `ep` is 1 if experts are not spread."""
+        """Number of ranks along each axis, by name; `ep` is 1 if experts are not spread."""
         return {**{axis: getattr(self, axis) for axis in ("tp", "cp", "fsdp", "dp", "pp")}, "ep": self.experts}
 
     @property
     def experts(self) -> int:
-        """Ranks over which experts are spread; 1 if they are not."""
+        """Number of ranks over which experts are spread; 1 if they are not."""
         return self.ep or 1
 
     def check(self, model: Architecture, tokens: int, chunks: int = 1, ranks: int | None = None) -> None:
         """Refuse a mesh over which the model cannot be divided.
 
         Args:
-            model: what is trained.
-            tokens: of a sequence.
-            chunks: virtual stages of a rank.
-            ranks: that the cluster has, if this is known.
+            model: the model.
+            tokens: number of tokens of a sequence.
+            chunks: number of virtual stages per rank.
+            ranks: number of ranks of the cluster, if known.
 
         Raises:
-            MeshError: with the axis that does not fit, and what would.
+            MeshError: with the axis that does not fit, and valid values.
         """
         if ranks is not None and self.ranks != ranks:
             sizes = " x ".join(f"{axis} {getattr(self, axis)}" for axis in ("tp", "cp", "fsdp", "dp", "pp"))

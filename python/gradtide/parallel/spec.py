@@ -26,23 +26,23 @@ GATHERED_BYTES = {"bf16": 2, "float8": 1, "fp16": 2, "fp32": 4}
 
 @dataclass(frozen=True)
 class Layout:
-    """How the ranks of a mesh work together.
+    """The cooperation of the ranks of a mesh.
 
     Attributes:
-        gpus_per_node: ranks of a node.
-        micro_batches: of a data-parallel rank in an iteration.
-        zero: what is sharded over cp and fsdp: 1 optimizer states, 2 gradients, 3 parameters, too; 0 nothing.
+        gpus_per_node: number of ranks per node.
+        micro_batches: number of micro-batches of a data-parallel rank per iteration.
+        zero: ZeRO stage over cp and fsdp: 1 shards optimizer states, 2 also gradients, 3 also parameters; 0 nothing.
         pipeline: order of micro-batches.
-        chunks: virtual stages of a rank; above 1 only if interleaved.
-        unit: blocks whose parameters are gathered, and their gradients reduced, together.
-        prefetch: units whose parameters are gathered ahead in the forward pass.
-        backward_prefetch: the same in the backward pass.
-        overlap_gradients: whether gradients are reduced beside the backward pass.
-        context: how ranks of cp come by the keys and values of others.
-        async_tp: whether tensor groups send in parts, beside products.
-        scatter_gather: whether ranks of a tensor group send their part to the next stage, which gathers all.
-        gloo: whether gloo sends: torch then reduces all of a gradient, and waits for it.
-        stages: blocks of each virtual stage; None for equal ones.
+        chunks: number of virtual stages per rank; above 1 only if interleaved.
+        unit: number of blocks whose parameters are gathered, and whose gradients are reduced, together.
+        prefetch: number of units whose parameters are gathered ahead in the forward pass.
+        backward_prefetch: number of units whose parameters are gathered ahead in the backward pass.
+        overlap_gradients: whether gradients are reduced during the backward pass.
+        context: method by which ranks of cp exchange keys and values.
+        async_tp: whether tensor groups send in parts, during products.
+        scatter_gather: whether each rank of a tensor group sends its part to the next stage, which gathers all parts.
+        gloo: whether the backend is gloo: torch then reduces the whole gradient, and waits for it.
+        stages: number of blocks of each virtual stage; None for equal stages.
     """
 
     gpus_per_node: int = 8
@@ -70,7 +70,7 @@ class BesidePs(NamedTuple):
 
 
 class Op(NamedTuple):
-    """`OpTimes` in picoseconds; `beside` are 0 unless tensor groups send in parts."""
+    """`OpTimes` in picoseconds; `beside` is 0 unless tensor groups send in parts."""
 
     name: str
     role: str
@@ -98,18 +98,18 @@ class Described:
 
     Attributes:
         kinds: kinds of blocks.
-        blocks: name of each block and index of its kind; the first is the embedding, the last the head.
+        blocks: name and index of the kind of each block; the first is the embedding, the last the head.
         unit_blocks: blocks of each unit.
         stages: blocks of each virtual stage.
         optimizer_ps: time of the optimizer on a rank of each stage.
-        activation_bytes: of the activations between two blocks.
+        activation_bytes: bytes of the activations between two blocks.
         tied_embedding_bytes: gradient of an embedding that the last of several stages shares; else 0.
-        memory: of the rank that has most.
-        model_flops: of an iteration, of all ranks: what the model needs, nothing of it recomputed.
-        tokens: of an iteration.
-        ranks: of the mesh.
-        units: names of the modules of each unit, as a Hugging Face model has them. Where the head shares the parameters
-            of the embedding, both are of the model itself: the first unit, "".
+        memory: memory of the fullest rank.
+        model_flops: FLOPs of the model per iteration, on all ranks, without recomputation.
+        tokens: number of tokens per iteration.
+        ranks: number of ranks of the mesh.
+        units: names of the modules of each unit, as in a Hugging Face model. If the head shares the parameters
+            of the embedding, both belong to the model itself: the first unit, "".
     """
 
     kinds: tuple[Kind, ...]
@@ -135,12 +135,12 @@ class Described:
         return self.model_flops / (iteration_s * self.ranks * peak_flops)
 
     def tokens_per_s(self, iteration_s: float) -> float:
-        """Return the tokens that a rank trains on per second."""
+        """Return the number of tokens that a rank trains on per second."""
         return self.tokens / (iteration_s * self.ranks)
 
 
 def micro_batches(global_batch: int | None, micro_batch: int, data: int, stages: int) -> int:
-    """Return the micro-batches of a data-parallel rank in an iteration.
+    """Return the number of micro-batches of a data-parallel rank per iteration.
 
     Raises:
         FieldError: if the sequences of an iteration cannot be shared equally.
@@ -154,7 +154,7 @@ def micro_batches(global_batch: int | None, micro_batch: int, data: int, stages:
 
 
 def model_flops(costs: Costs, sequences: int) -> int:
-    """Return the FLOPs that an iteration needs: three forward passes' worth, all pairs of attention counted.
+    """Return the FLOPs of an iteration: those of three forward passes, with all pairs of attention counted.
 
     For GPT this is 72 B s l h² (1 + s/6h + V/12lh) of Narayanan et al. (2021); for others 6 N + 12 l h s of a token
     (Chowdhery et al. 2022), N without the table of embeddings, and with the parameters that a token passes through.
@@ -167,11 +167,11 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
 
     Args:
         costs: the ops of the model.
-        layout: how ranks work together.
-        own: times in place of those of `costs`.
+        layout: the cooperation of the ranks.
+        own: times that replace those of `costs`.
 
     Raises:
-        FieldError: if the model cannot be divided so, or the device cannot compute it.
+        FieldError: if the model cannot be divided in this way, or the device cannot compute it.
     """
     model, mesh, training = costs.model, costs.mesh, costs.training
     _check(costs, layout)
@@ -229,10 +229,10 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
 
 
 def fullest(costs: Costs, layout: Layout) -> memory.Memory:
-    """Return what the fullest rank of a job has in memory, without the times of its ops.
+    """Return the memory of the fullest rank of a job, without computing the times of its ops.
 
     Raises:
-        FieldError: if the model cannot be divided so.
+        FieldError: if the model cannot be divided in this way.
     """
     _check(costs, layout)
     return _fullest(costs, layout, _stages(costs, layout))
@@ -247,8 +247,8 @@ def units(counts: Sequence[int], of_unit: int) -> list[int]:
     """Return the blocks of each unit; the embedding and the head are units of their own.
 
     Args:
-        counts: blocks of each virtual stage.
-        of_unit: blocks of a unit, where a stage has as many left.
+        counts: number of blocks of each virtual stage.
+        of_unit: number of blocks of a unit; fewer at the end of a stage.
     """
     inner = [min(of_unit, count - first) for count in counts for first in range(0, count, of_unit)]
     return [1, *inner, 1]
@@ -293,8 +293,8 @@ def _check(costs: Costs, layout: Layout) -> None:
 def _stages(costs: Costs, layout: Layout) -> list[int]:
     """Return the blocks of each virtual stage.
 
-    Equal ones count the embedding and the head as a block each, if the blocks alone are no multiple: Llama 3 took one
-    block from the first and from the last stage for them (Llama Team 2024, section 3.3.2).
+    Equal stages count the embedding and the head as a block each, if the number of blocks alone is not a multiple:
+    Llama 3 has one block fewer in the first and in the last stage for this reason (Llama Team 2024, section 3.3.2).
     """
     blocks, count = len(costs.model.blocks), costs.mesh.pp * layout.chunks
     if layout.stages is None:
@@ -349,14 +349,14 @@ def _after(costs: Costs) -> Sequence[Module]:
 
 
 def _own_blocks(stage: int, counts: Sequence[int], costs: Costs) -> list[Block]:
-    """Return the blocks of a stage, of all its virtual ones."""
+    """Return the blocks of a stage, including all its virtual stages."""
     ends = [sum(counts[: index + 1]) for index in range(len(counts))]
     own = range(stage, len(counts), costs.mesh.pp)
     return [block for index in own for block in costs.model.blocks[ends[index] - counts[index] : ends[index]]]
 
 
 def _owned(stage: int, counts: Sequence[int], costs: Costs) -> tuple[int, int]:
-    """Return how many parameters a rank of a stage has before sharding: dense ones, and those of experts."""
+    """Return the number of parameters of a stage's rank before sharding: dense ones, and those of experts."""
     modules = [module for block in _own_blocks(stage, counts, costs) for module in block.modules]
     if stage == 0:
         modules += costs.model.before

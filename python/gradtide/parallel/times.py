@@ -17,7 +17,7 @@ MOST_NAMES = 5
 
 
 class OwnTime(NamedTuple):
-    """A row: times in seconds, None where the user gives none."""
+    """A row: times in seconds, None where the user gives no time."""
 
     name: str
     forward: float
@@ -27,7 +27,7 @@ class OwnTime(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a row, by its index; None for the table as a whole."""
+    """A fault of a row, with its index; None for the table as a whole."""
 
     row: int | None
     msg: str
@@ -41,7 +41,7 @@ def named_blocks(costs: Costs) -> list[tuple[str, tuple[OpTimes, ...]]]:
 
 
 def op_names(block: str, ops: Sequence[str]) -> list[str]:
-    """Return what users call the ops of a block: the one op of a block has its name."""
+    """Return the user-visible names of the ops of a block; the only op of a block has the name of the block."""
     return [block] if len(ops) == 1 else [f"{block}.{op}" for op in ops]
 
 
@@ -50,10 +50,10 @@ class OwnTimes:
     """Times of every op of a model.
 
     Attributes:
-        source: what they come from, shown to users.
-        rows: by op.
-        has_recompute: whether rows say how long it takes to compute again what is not kept.
-        has_updates: whether they say how long the optimizer takes.
+        source: origin of the times, shown to users.
+        rows: rows by op.
+        has_recompute: whether rows contain the time of recomputation.
+        has_updates: whether rows contain the time of the optimizer.
     """
 
     source: str
@@ -63,7 +63,7 @@ class OwnTimes:
 
     @classmethod
     def read(cls, source: str, rows: Sequence[OwnTime], costs: Costs) -> tuple["OwnTimes", list[Problem]]:
-        """Give each op of a model its row, and find rows that name nothing, ops that two rows name, ops without."""
+        """Assign a row to each op of a model; find rows without ops, ops with two rows, and ops without a row."""
         blocks = [(block, op_names(block, [op.name for op in ops])) for block, ops in named_blocks(costs)]
         known = list(dict.fromkeys(name for block, names in blocks for name in (block, *names)))
         found: dict[str, OwnTime] = {}
@@ -92,12 +92,12 @@ class OwnTimes:
         return tuple(self._timed(op, row, [other for one, other in pairs if one == row]) for row, op in pairs)
 
     def updates(self, names: Sequence[str]) -> list[float]:
-        """Return how long the optimizer takes for the ops of a block; what they share counts for the first."""
+        """Return the optimizer time of the ops of a block; a shared time counts for the first op."""
         rows = [self.rows[name] for name in names]
         return [0.0 if row in rows[:index] else row.update or 0.0 for index, row in enumerate(rows)]
 
     def _timed(self, op: OpTimes, row: OwnTime, sharing: Sequence[OpTimes]) -> OpTimes:
-        """Return an op with its share of the times of a row, which all of `sharing` share."""
+        """Return an op with its share of the times of a row that applies to all of `sharing`."""
 
         def part(whole: float, own: float, all_own: float) -> float:
             return whole * own / all_own if all_own else whole / len(sharing)
