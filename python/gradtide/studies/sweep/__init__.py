@@ -59,7 +59,7 @@ MAX_RANKED = 10_000
 """Points of the ranking that a summary holds; `points.csv` has all."""
 
 MAX_READ = 64
-"""Points whose scenarios are read again for the premises of the answer."""
+"""Number of points whose scenarios are read again for the premises of the answer."""
 MAX_SHOWN = 20
 """Points of each table that a notebook shows."""
 FEW = 12
@@ -134,16 +134,16 @@ class SweepResult(StudyRows):
 
     @property
     def refused(self) -> int:
-        """Runs whose scenario is wrong; the others are run all the same."""
+        """Number of runs with an invalid scenario; all other runs are executed nevertheless."""
         return len(self._runs.refused)
 
     @property
     def missing(self) -> int:
-        """Runs that are not in the store, and could be."""
+        """Number of valid runs that are not in the store."""
         return len(self.study) - self.known - self.refused
 
     def refused_of(self, shard: tuple[int, int]) -> int:
-        """Return how many runs of a shard are refused."""
+        """Return the number of refused runs of a shard."""
         return sum(run % shard[1] == shard[0] - 1 for run in self._runs.refused)
 
     def _each(self) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
@@ -161,7 +161,7 @@ class SweepResult(StudyRows):
                 yield run, "finished", document["summary"]
 
     def each_row(self) -> Iterator[dict[str, Any]]:
-        """Give the rows in the order of the study, read one by one; those of runs that are missing have no figures."""
+        """Yield the rows in the order of the study, read one by one; rows of missing runs have no figures."""
         varied = self.study.keys
         for run, state, summary in self._each():
             values = self.study.values(run)
@@ -204,10 +204,10 @@ class SweepResult(StudyRows):
 
     @cached_property
     def figure(self) -> str | None:
-        """The figure by which points are ranked; None if no run has any.
+        """The figure by which points are ranked; None if no run has a figure.
 
-        Without one that the study names it is the first that differs between points: a job that computes and sends
-        nothing takes equally long whatever its network does.
+        If the study does not name a figure, it is the first default figure that differs between points: a job that
+        computes and sends no data takes equally long on every network.
         """
         seen, asked = self._seen, self.study.figure
         if asked is not None:
@@ -225,12 +225,12 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ys(self) -> "array[float]":
-        """The figure of each run, whether or not it fits in memory; NaN if it has none."""
+        """The figure of each run, whether or not it fits in memory; NaN without a figure."""
         return by_run(self.figure or "", self.each_row())
 
     @cached_property
     def _order(self) -> tuple[list[int], "array[float]", bytearray]:
-        """The points by rank, the figures and the states of all points."""
+        """The points by rank, and the figures and states of all points."""
         seeds, ys = self.study.seeds, over_seeds(self.study, self._ys)
         states = bytearray(len(ys))
         for point, y in enumerate(ys):
@@ -240,7 +240,7 @@ class SweepResult(StudyRows):
         return ranking.order(ys, states, most=self.is_most_best), ys, states
 
     def points(self) -> Iterator[Point]:
-        """Give every point: those that are ranked first, the best of them at the top, then the others.
+        """Yield every point: first the ranked ones, the best at the top, then the others.
 
         Example:
             >>> result = sweep({"sweep": {"scenario": "paper/gao2020-ch4", "grid": {"run.seed": [1, 2]}}})
@@ -303,7 +303,7 @@ class SweepResult(StudyRows):
 
     @cached_property
     def summary(self) -> dict[str, Any]:  # type: ignore[override]
-        """What `summary.json` says."""
+        """The content of `summary.json`."""
         study, states = self.study, Counter(self._seen.states)
         ranked, others = self._first(MAX_RANKED)
         ranked += others
@@ -415,9 +415,9 @@ class SweepResult(StudyRows):
         return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
 
     def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
-        """Return at most so many points that have a rank, and of those that have none, as the cells of two tables.
+        """Return at most `most` points with a rank and at most `most` without, as the cells of two tables.
 
-        Where more than a few points have no rank, those with the same reason share a row.
+        If more than a few points have no rank, those with the same reason share a row.
         """
         with_rank, _ = self._first(most)
         ranked: list[list[str]] = []
@@ -466,7 +466,7 @@ class SweepResult(StudyRows):
 
 
 BEST = "best.resolved.toml"
-"""The resolved scenario of the best point: `gradtide run` gives its row again."""
+"""The resolved scenario of the best point, with which `gradtide run` reproduces its row."""
 
 
 def _runs(count: int, one: str, many: str) -> str:
@@ -823,7 +823,7 @@ class _Names:
 
 
 def _reason(error: ScenarioError | TraceError) -> str:
-    """Return in a line why a scenario is wrong."""
+    """Return the reason why a scenario is wrong, in one line."""
     if isinstance(error, TraceError):
         return " ".join(str(error).split())
     fault, *more = error.faults

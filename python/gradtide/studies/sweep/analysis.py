@@ -3,8 +3,8 @@
 Pure functions; runs are numbered as in the table, and the figure of a run without it is NaN.
 
     sensitivity     share of the variance of the figure that a key explains alone: of the means of its values, over all
-    effect          of a value of a key over its first one, all else and the seed being equal
-    front           points that no other beats in both figures
+    effect          of a value of a key relative to its first one, all else and the seed being equal
+    front           points that no other point beats in both figures
 """
 
 import math
@@ -20,7 +20,7 @@ from gradtide.studies.sweep.study import Axis, Study
 BINS = 8
 """Largest number of equal bins for the values of a sampled key, with at least `BINS` points each."""
 MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
-"""Charts, lines, places, corners and sampled points that a summary holds; the table has all."""
+"""Maximum number of charts, lines, places, corners and sampled points in a summary; the table has all."""
 
 ROUNDING = 1e-9
 """Shares below this are rounding errors of sums."""
@@ -56,7 +56,7 @@ def over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
 
 
 def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the share of each key, and of the seed, the largest first; nothing if the figure does not vary."""
+    """Return the share of each key, and of the seed, the largest first; empty if the figure does not vary."""
     known = array("d", (y for y in ys if not math.isnan(y)))
     mean = math.fsum(known) / max(len(known), 1)
     whole = math.fsum((y - mean) ** 2 for y in known)
@@ -78,7 +78,7 @@ def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
 
 
 class _Sums:
-    """The sum and number of values in each of some groups; arrays, because a study may have as many seeds as runs."""
+    """Sum and number of values in each of some groups; arrays, because a study may have as many seeds as runs."""
 
     def __init__(self, size: int) -> None:
         self._totals, self._counts = array("d", [0.0]) * size, array("L", [0]) * size
@@ -88,7 +88,7 @@ class _Sums:
         self._counts[group] += 1
 
     def known(self) -> Iterator[tuple[float, int]]:
-        """Give sum and number of each group that has a value."""
+        """Return sum and number of each group that has a value."""
         return ((total, count) for total, count in zip(self._totals, self._counts, strict=True) if count)
 
     def means(self) -> "array[float]":
@@ -111,7 +111,7 @@ def _groups(study: Study) -> Iterator[tuple[str, int, Any]]:
 
 
 def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
-    """Return by how much per cent each value of a listed key changes the figure over its first value."""
+    """Return the change of the figure in per cent from the first value of each listed key to its other values."""
     rows = []
     for axis, stride in _strides(study):
         if axis.kind == "sample":
@@ -146,7 +146,7 @@ def _words(study: Study, axis: Axis, index: int) -> str:
 
 
 def _named(study: Study, axis: Axis, index: int) -> str:
-    """Return the values of a point of an axis beside the last parts of their keys, as in "workers 16"."""
+    """Return the values of a point of an axis with the last parts of their keys, as in "workers 16"."""
     keys = short(study.keys)
     return ", ".join(f"{keys[key]} {text}" for key, text in study.labels(axis, index).items())
 
@@ -185,10 +185,10 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over a listed key: a line per value of another, a panel per combination of the rest.
+    """Return the figure over a listed key: a line per value of a second key, a panel per combination of the others.
 
-    It is the key with the most numbers. Without one it is that with the most values of any kind, and the panel has the
-    `labels` of these: its `x` are their places.
+    The listed key is the one with the most numeric values. Without a numeric key, it is the one with the most values,
+    and the panel contains their `labels`: its `x` are indices of labels.
     """
     listed = [axis for axis in study.axes if axis.kind != "sample" and 1 < axis.length <= MAX_AT]
     scales = [(axis, key, scale) for axis in listed for key in axis.keys if (scale := _scale(_listed(axis, key)))]
@@ -247,13 +247,13 @@ def samples(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def unit_of(study: Study, name: str | None) -> str:
-    """Return in what a varied key is shown; nothing for a figure, whose name says it."""
+    """Return the unit of a varied key; empty for a figure, whose name contains the unit."""
     found = quantity(study.values(0).get(name or ""))
     return "" if found is None else UNITS[found[1]][1]
 
 
 def by_run(name: str, rows: Iterator[Mapping[str, Any]]) -> "array[float]":
-    """Return a figure or a varied key of every run as a number; NaN where it has none."""
+    """Return a figure or a varied key of every run as a number; NaN for runs without it."""
 
     def number(row: Mapping[str, Any]) -> float:
         found = quantity(row.get(name))

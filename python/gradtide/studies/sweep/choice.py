@@ -1,4 +1,4 @@
-"""Which executor a study gets, by its name."""
+"""Choice of the executor of a study, by name."""
 
 from gradtide.studies.sweep.executors import Executor, Local
 
@@ -11,10 +11,10 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
     Args:
         executor: local or ray.
         address: of the Ray cluster; None for the one of this machine, or of RAY_ADDRESS.
-        jobs: runs at once; None for one here, and for all processors of a cluster.
+        jobs: number of concurrent runs; None for one here, and for all processors of a cluster.
 
     Raises:
-        ValueError: if there is no such executor, or if it has no address.
+        ValueError: if there is no such executor, or if it does not take an address.
         ExecutorError: if it cannot be used.
     """
     check(executor, address)
@@ -26,7 +26,7 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
 
 
 def check(executor: str, address: str | None) -> None:
-    """Raise a ValueError if there is no such executor, or if it has no address."""
+    """Raise a ValueError if there is no such executor, or if it does not take an address."""
     if executor not in EXECUTORS:
         raise ValueError(f"executor: there is no {executor!r}; write {' or '.join(EXECUTORS)}")
     if address is not None and executor != "ray":

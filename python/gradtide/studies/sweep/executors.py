@@ -19,7 +19,7 @@ Documents = list[dict[str, Any]]
 
 
 class WorkerLost(GradtideError):  # noqa: N818 - the study begins these runs again
-    """The worker was lost while it executed some runs, whose outcome is unknown."""
+    """Loss of the worker that executed some runs; their outcome is unknown."""
 
 
 class Executor(ABC):
@@ -27,8 +27,8 @@ class Executor(ABC):
 
     Attributes:
         at_once: number of concurrent runs.
-        neighbours: how many of them share a machine's memory.
-        memory_bytes: that memory; None for the free memory of this machine.
+        neighbours: number of concurrent runs that share a machine's memory.
+        memory_bytes: memory of a machine; None for the free memory of this machine.
         batch_s: target duration of a batch of runs.
     """
 

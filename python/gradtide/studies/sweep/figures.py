@@ -1,4 +1,4 @@
-"""Figures of the runs of a study, by their paths in a summary: which will exist, and whether more or less is better.
+"""Figures of the runs of a study, by their paths in a summary: expected figures, and their direction of improvement.
 
 The figures of a run are predicted from small example runs of each kind of job, with the names of jobs replaced.
 """
@@ -31,7 +31,7 @@ MOST = (
 """Suffixes of figures for which more is better; for all others, less is better."""
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "expert fsdp", "expert dp", "pp", "embedding", "norm")
-"""Groups of ranks of a mesh (crates/train/src/workload), of which a job has some."""
+"""Groups of ranks of a mesh (crates/train/src/workload); a job has some of them."""
 PHASES = ("begin", "forward", "recompute", "backward", "optimizer", "end")
 _GROUP = re.compile(r"^(parallel\.(groups|critical_path_ms)\.)[^.]+(.*)$")
 _LAYER = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
@@ -53,7 +53,7 @@ def _numbers(tree: Mapping[str, Any], home: str) -> Iterator[tuple[str, Any]]:
 
 
 def more_is_better(name: str) -> bool:
-    """Whether the point with most of a figure is the best one.
+    """Return whether the point with most of a figure is the best one.
 
     Example:
         >>> more_is_better("jobs.train.samples_per_s"), more_is_better("jobs.train.iteration_time_ms.mean")
@@ -64,7 +64,7 @@ def more_is_better(name: str) -> bool:
 
 
 def expected(scenario: Scenario) -> Iterator[str]:
-    """Give the figures that a run of a scenario may have, before it runs."""
+    """Return the figures that a run of a scenario may have, before the run."""
     for job in scenario.jobs:
         for name in _of_job(job):
             yield f"jobs.{job.name}.{name}"
@@ -80,7 +80,7 @@ def kinds(scenario: Scenario) -> tuple[object, ...]:
 
 
 def is_recorded(name: str, scenario: Scenario) -> bool:
-    """Whether a figure is of a group of ranks in a recorded step, whose names only the recording has."""
+    """Return whether a figure belongs to a group of ranks in a recorded step, whose names are only in the recording."""
     return any(
         name.startswith(f"jobs.{job.name}.parallel.") for job in scenario.jobs if job.is_divided and not job.division
     )
@@ -93,7 +93,7 @@ def _kinds(job: "Job") -> list[str]:
 
 def _of_job(job: "Job") -> Iterator[str]:
     names = dict.fromkeys(name for kind in _kinds(job) for name in _example(kind)["jobs.train"])
-    # Where workers differ, by noise or a straggler.
+    # For workers that differ, by noise or a straggler.
     yield "slowest_worker"
     for name in names:
         group, worker = _GROUP.match(name), _WORKER.match(name)
@@ -109,7 +109,7 @@ def _of_job(job: "Job") -> Iterator[str]:
 
 @cache
 def _example(kind: str) -> dict[str, tuple[str, ...]]:
-    """Return the figures of a small run by what they are of: the job `train`, the tenant `web`, or the whole run."""
+    """Return the figures of a small run by owner: the job `train`, the tenant `web`, or the whole run."""
     from gradtide.studies.run import sample, simulate
 
     scenario = sample()
@@ -128,7 +128,7 @@ def _example(kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def alike(name: str, known: Iterable[str]) -> str:
-    """Return the known figures that were probably meant, in words; empty if none is near."""
+    """Return the known figures closest to a misspelt one, in words; empty if none is close."""
     known = list(dict.fromkeys(known))
     near = nearest(name, known)
     if near is None:
@@ -143,5 +143,5 @@ def alike(name: str, known: Iterable[str]) -> str:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a figure, without what all figures of a job share."""
+    """Return the words of a figure, without those common to all figures of a job."""
     return set(re.split(r"[._]", name)) - {"jobs", "traffic", "ms", "mean", "parallel"}

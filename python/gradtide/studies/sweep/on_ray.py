@@ -25,7 +25,7 @@ from gradtide.studies.store import code_digest
 from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, documents
 
 TASK_S = 1.0
-"""Target of the estimated time of a task's runs."""
+"""Target of the estimated time of a task's runs, in seconds."""
 RETRIES = 1
 """Ray's own retries of a task whose worker is lost; further ones are up to the study."""
 ANSWER_S = 5.0
@@ -35,11 +35,11 @@ CPUS_S = 2.0
 
 
 class OtherCodeError(Exception):
-    """A worker has another gradtide than the driver."""
+    """A worker with another version of gradtide than the driver."""
 
 
 class OnRay(Executor):
-    """One task for each batch and one processor for each task.
+    """Executor with one task for each batch and one processor for each task.
 
     Raises:
         ExecutorError: if Ray is not installed, or the cluster does not answer.
@@ -62,7 +62,7 @@ class OnRay(Executor):
 
     @property
     def at_once(self) -> int:  # type: ignore[override]
-        """Runs that are under way at once: as many as the cluster has processors now."""
+        """Number of concurrent runs: the cluster's present number of processors."""
         if time.monotonic() - self._looked_s >= CPUS_S:
             self._cpus, self._looked_s = int(self._ray.cluster_resources().get("CPU", 0)), time.monotonic()
         return max(1, min(self._cpus, self._jobs or self._cpus))
@@ -84,7 +84,7 @@ class OnRay(Executor):
         return future
 
     def _words(self, error: BaseException) -> BaseException:
-        """Return an error of Ray as one of ours."""
+        """Return the error of this package for an error of Ray."""
         # A run opens no files: an OSError is due to a lost node, which not every version of Ray reports as such.
         if not isinstance(error, self._ray.exceptions.RayTaskError) or isinstance(error.cause, OSError):
             return WorkerLost(" ".join(str(error).split())[:300])
@@ -157,7 +157,7 @@ def _task() -> Callable[[str, bytes], Documents]:
 
 
 def run_packed(code: str, packed: bytes) -> Documents:
-    """Run scenarios that a driver with the same code has sent."""
+    """Run scenarios sent by a driver with the same code."""
     if code != _code():
         raise OtherCodeError(f"{socket.gethostname()} has gradtide {_code()}, and here is {code}")
     return documents(pickle.loads(packed))

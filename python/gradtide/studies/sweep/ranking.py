@@ -36,7 +36,7 @@ def worst(summary: Mapping[str, Any]) -> Feasibility:
 
 
 def of_memory(one: Feasibility) -> str:
-    """Return how much memory is needed of what there is; empty if that was not checked."""
+    """Return the needed memory relative to the available memory, in words; empty if memory was not checked."""
     if one.needed_bytes is None or one.device_bytes is None:
         return ""
     return f"{words.size(one.needed_bytes, 4)} of {words.size(one.device_bytes, 3)}"
@@ -54,27 +54,27 @@ class State(IntEnum):
 
     @property
     def words(self) -> str:
-        """The state as tables have it."""
+        """The state as a word in tables."""
         return {State.FINISHED: "ranked", State.NO_FIT: NO_FIT}.get(self, self.name.lower().replace("_", " "))
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a study, and its place among the others.
+    """A point of a study, with its rank.
 
     Attributes:
-        run: its first run; those with other seeds follow.
-        settings: the value of each key that varies.
-        label: these in words.
-        rank: its place, from 1; None for a point that is not ranked.
-        state: `ranked`, or why it is not: `does not fit`, `no figure`, `failed`, `refused` or `missing`.
-        reason: the same in a sentence; empty for a ranked point.
-        figure: mean over the seeds of the figure by which the study ranks; None if one of them has none.
-        behind_percent: how much worse than the best point, in per cent of that; None where that means nothing.
-        low_percent: of the 95 % interval of that, over the seeds; None with one seed.
-        high_percent: its other end.
-        feasibility: whether it fits in memory.
-        again: the command that runs it by itself, with its first seed; None if it needs more than names.
+        run: number of its first run; those with other seeds follow.
+        settings: value of each key that varies.
+        label: the settings in words.
+        rank: rank of the point, from 1; None for a point that is not ranked.
+        state: `ranked`, or the reason: `does not fit`, `no figure`, `failed`, `refused` or `missing`.
+        reason: the reason in a sentence; empty for a ranked point.
+        figure: mean over the seeds of the figure by which the study ranks; None if one of the seeds has no figure.
+        behind_percent: distance from the best point in per cent of its figure; None where the ratio is meaningless.
+        low_percent: lower end of the 95 % interval of `behind_percent` over the seeds; None with one seed.
+        high_percent: upper end of that interval.
+        feasibility: feasibility in device memory.
+        again: command that runs the point alone, with its first seed; None if it cannot be expressed by names.
     """
 
     run: int
@@ -91,7 +91,7 @@ class Point:
     again: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the point in its JSON form."""
         return {
             "rank": self.rank,
             "run": self.run,
@@ -111,12 +111,12 @@ class Point:
 
     @property
     def candidate(self) -> Candidate:
-        """The point as the answer of a study lists it."""
+        """The point in the form of a study's answer."""
         refused = f"{self.state}: {self.reason}" if self.state in ("refused", "failed", "missing", "no figure") else ""
         return Candidate(self.label, self.figure, self.feasibility, refused=refused, rank=self.rank)
 
     def to_row(self, figure: str | None) -> dict[str, Any]:
-        """Return it as a row of `points.csv`."""
+        """Return the point as a row of `points.csv`."""
         row = self.to_dict()
         values = {key: settings.cell(value) for key, value in self.settings.items()}
         first, last = ("rank", "run"), ("behind_percent", "low_percent", "high_percent", "state", "reason")
@@ -131,7 +131,7 @@ class Point:
 
 
 def _plain(value: Any) -> Any:
-    """Return a JSON value; others as a text."""
+    """Return a JSON value unchanged, any other value as text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -140,10 +140,10 @@ def _plain(value: Any) -> Any:
 
 
 def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int]:
-    """Return the points, the best first: ranked ones, then by state, and within one by the figure.
+    """Return the points, the best first: ranked points, then the others by state, and within a state by figure.
 
     Args:
-        ys: the figure of each point; NaN where there is none.
+        ys: the figure of each point; NaN without a figure.
         states: the `State` of each point.
         most: whether the largest figure is best.
     """
@@ -157,15 +157,15 @@ def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int
 
 
 def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bool) -> tuple[float | None, ...]:
-    """Return by how many per cent a point is worse than the best one, and the interval of that over the seeds.
+    """Return the distance of a point from the best one in per cent, and its interval over the seeds.
 
-    There is no interval where the seeds change nothing.
+    There is no interval if the seeds change nothing.
 
     Args:
-        study: whose runs these are.
+        study: the study of these runs.
         ys: the figure of each run.
         best: the best point.
-        point: the other.
+        point: the point.
         most: whether the largest figure is best.
     """
     first, other = (ys[at * study.seeds : (at + 1) * study.seeds] for at in (best, point))

@@ -39,7 +39,7 @@ MAX_RUNS = 1_000_000
 """Largest number of runs of a study; a larger one can be split into several studies."""
 
 SCENARIO, CLUSTER = "scenario", "cluster"
-"""The keys that vary the whole scenario, and its whole cluster."""
+"""Keys that vary the whole scenario, and its whole cluster."""
 SEED, ENGINE = "run.seed", "run.engine"
 
 KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
@@ -51,7 +51,7 @@ TABLES = ("job", "cluster", "traffic", "run")
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
 """Keys that a language model may need before it becomes a job: options of `gradtide run MODEL`."""
 TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
-"""The name of each by its path in the scenario that trains the model."""
+"""Name of each of these keys, by its path in the scenario that trains the model."""
 _DIGITS = 6
 """Significant digits of a sampled fraction: the last digits of a logarithm differ between machines."""
 
@@ -117,7 +117,7 @@ def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
 
 
 class Study:
-    """A valid study: its runs by number, from 0.
+    """A valid study: its runs, numbered from 0.
 
     Attributes:
         text: the text of the file; None for a dict.
@@ -126,7 +126,7 @@ class Study:
         seeds: number of seeds, the runs of each point.
         figure: the figure by which points are ranked; None for the first that differs between them: the iteration time
             of a job, or the completion time of a tenant's flows.
-        best: whether the least or the most of the figure is best; None to derive it from the figure's name.
+        best: whether the smallest or the largest figure is best; None to derive it from the figure's name.
         against: second objective of the Pareto front: another figure, or a key that varies; None for no front.
 
     Raises:

@@ -1,7 +1,7 @@
 """The table of a study: a row per run in the order of the study, written in pieces.
 
-A row has the number of its run, the varied keys, the seed, the reason if the run was refused or failed, whether it fits
-in memory, and every number of the run's own `summary.json` under its path there. `points.csv` has a row per point,
+A row contains the number of its run, the varied keys, the seed, the reason if the run was refused or failed, whether
+it fits in memory, and every number of the run's own `summary.json` by its path. `points.csv` has a row per point,
 ranked.
 """
 

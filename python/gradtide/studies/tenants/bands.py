@@ -144,7 +144,7 @@ def tenants(  # noqa: PLR0913 - the options of the command
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return what `--fail-if` can name: `iteration_change_percent`, `small_mean_saves_percent` and so on."""
+    """Return the figures for `--fail-if`: `iteration_change_percent`, `small_mean_saves_percent` and so on."""
     named = {"iteration_change_percent": summary["iteration_time_ms"]["change_percent"]}
     for size, classes in summary["classes"].items():
         for figure in FIGURES:

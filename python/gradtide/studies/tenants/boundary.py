@@ -182,7 +182,7 @@ def _check_scalable(base: Scenario) -> None:
 
 
 def _check_duration(base: Scenario, job_load: float) -> None:
-    """Check that two iterations, warm-up and measured, fit into the duration: at a low load they are long."""
+    """Check that two iterations, warm-up and measured, fit into the duration; iterations are long at a low load."""
     needed_ps = 2 * _compute_ps(base, job_load)
     if base.duration_ps is not None and needed_ps > base.duration_ps:
         raise ValueError(

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its folder, as in `job-25-flows-3.125`."""
+        """The name of the cell's folder, as in `job-25-flows-3.125`."""
         return f"job-{100 * self.job_load:g}-flows-{100 * self.traffic_load:g}"
 
 
@@ -39,12 +39,12 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of its run folder."""
+        """The name of the run's folder."""
         return f"seed{self.seed}-{self.side}"
 
     @property
     def name(self) -> str:
-        """What the run is called in its study."""
+        """The name of the run in its study."""
         return self.folder if self.cell is None else f"{self.cell.name}/{self.folder}"
 
 
@@ -69,7 +69,7 @@ def head(
 
 
 def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
-    """Refuse a scenario without jobs or background flows, and return the seeds that give different runs."""
+    """Refuse a scenario without jobs or background flows; return the seeds that produce different runs."""
     if not base.traffic:
         raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
     if not len(base.traffic[0].band):
@@ -104,8 +104,8 @@ def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
 def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = None) -> Scenario:
     """Return the scenario of one seed with jobs in the band of the background flows, in the low one, or without jobs.
 
-    Only jobs in `moved` change, or all of them. A job whose priority is a list, so that it travels in several bands,
-    keeps it in place of the low one.
+    Only jobs in `moved` change, or all jobs. A job whose priority is a list already travels in several bands and keeps
+    them instead of the low band.
     """
     if side == NO_JOB:
         return without_jobs(base).replace(seed=seed)
@@ -132,7 +132,7 @@ def without_jobs(base: Scenario) -> Scenario:
 
 
 def probed(base: Scenario) -> Scenario:
-    """Return the scenario with a probe, for the pictures of queues and links; its own if it has one."""
+    """Return the scenario with a probe for the drawings of queues and links: its own probe if it has one."""
     if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
         return base
     count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))

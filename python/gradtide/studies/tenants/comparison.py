@@ -21,7 +21,7 @@ Pair = dict[str, Any]
 """A figure on all sides; `Comparison.pair` documents its keys."""
 
 Reader = Callable[[int, str], float | None]
-"""Returns a figure of the run of a (seed, side); None if there is no such run or figure."""
+"""Function that returns a figure of the run of a (seed, side); None if there is no such run or figure."""
 
 FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 
@@ -56,7 +56,7 @@ class Effect:
 
     @property
     def is_free(self) -> bool | None:
-        """Whether a cost is below the threshold for free; None if unknown, or if its interval contains that."""
+        """Whether the cost is below the threshold for free; None if unknown, or if its interval contains the threshold."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -85,7 +85,7 @@ class Effect:
 
 
 def colour(cost_percent: float | None) -> str:
-    """Return the colour of a cell of fig. 5.19 for what de-prioritising costs the job."""
+    """Return the colour of a cell of fig. 5.19 for the cost of de-prioritising to the job."""
     if cost_percent is None:
         return "unknown"
     return "green" if cost_percent < FREE_PERCENT else "yellow" if cost_percent <= DEAR_PERCENT else "red"
@@ -181,7 +181,7 @@ class Comparison:
     def between_ps(self) -> tuple[int, int | None]:
         """Interval in which the jobs run on both sides; its end is None if no job ends before its run.
 
-        On every side only flows that start in this interval count, because other flows do not meet a job.
+        On every side, only flows that start in this interval count, because other flows do not meet a job.
         """
         runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
         ran = [run.jobs_ran_ps for run in runs if run is not None]
@@ -211,7 +211,7 @@ class Comparison:
         return all(figures(seed) == figures(self.seeds[0]) for seed in self.seeds)
 
     def means(self, of: Reader) -> dict[str, float | None]:
-        """Return the mean over the seeds for each side; None if a seed has no such figure."""
+        """Return the means over the seeds for each side; None if a seed has no such figure."""
 
         def mean(side: str) -> float | None:
             values = [value for seed in self.seeds if (value := of(seed, side)) is not None]
@@ -283,7 +283,7 @@ class Comparison:
 
     @cached_property
     def classes_summary(self) -> dict[str, dict[str, Any]]:
-        """For each class of flows: how many completed, and a pair for each figure."""
+        """For each class of flows: number of completed flows, and a pair for each figure."""
         return {
             size: {
                 "flows": self.means(self.flows(size, "completed"))["same"],
@@ -294,7 +294,7 @@ class Comparison:
 
     @cached_property
     def jobs_summary(self) -> dict[str, dict[str, Any]]:
-        """For each job: model, whether its band changes, fewest measured iterations of a run, iteration time."""
+        """For each job: model, whether its band changes, least number of measured iterations in a run, iteration time."""
 
         def measured(job: str) -> int:
             runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]

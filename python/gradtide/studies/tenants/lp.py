@@ -297,7 +297,7 @@ def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return what `--fail-if` can name: `lp_simulated_ms`, `low_small_mean_fct_ms` and so on."""
+    """Return the figures for `--fail-if`: `lp_simulated_ms`, `low_small_mean_fct_ms` and so on."""
     named: dict[str, float | None] = {"lower_bound_ms": summary["lower_bound_ms"]}
     for row in summary["policies"]:
         named.update({f"{row['policy']}_{key}": value for key, value in row.items() if key != "policy"})

@@ -145,7 +145,7 @@ def under(base: Scenario, seed: int, policy: str) -> Scenario:
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what `--fail-if` can name of a cell and policy: `iteration_change_percent`, `small_mean_saves_percent`."""
+    """Return the figures of a cell and policy for `--fail-if`, as `iteration_change_percent`."""
     return {name: value for name, value in row.items() if name not in LABELS}
 
 
