@@ -56,7 +56,7 @@ class Effect:
 
     @property
     def is_free(self) -> bool | None:
-        """Whether the cost is below the threshold for free; None if unknown, or if its interval contains the threshold."""
+        """Whether the cost is below the threshold for free; None if unknown, or if the interval contains that."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -294,7 +294,7 @@ class Comparison:
 
     @cached_property
     def jobs_summary(self) -> dict[str, dict[str, Any]]:
-        """For each job: model, whether its band changes, least number of measured iterations in a run, iteration time."""
+        """For each job: model, whether its band changes, fewest measured iterations in a run, iteration time."""
 
         def measured(job: str) -> int:
             runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
