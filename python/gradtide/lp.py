@@ -1,4 +1,4 @@
-"""When each bucket of an iteration starts and in which band it travels: a linear programme, solved by HiGHS.
+"""Start time and band of each bucket of an iteration: a linear programme, solved by HiGHS.
 
     iteration time  >=  C,   end of a bucket + C - its deadline          one channel, one bucket at a time
     lexicographic objective: iteration time, then bytes in the highest band, then in the next
@@ -63,16 +63,16 @@ class StartAndBand:
     """When each bucket starts and in which band, and how far that is from the optimum. Times are in the input's unit.
 
     Attributes:
-        buckets: as they were given.
-        order: indices into `buckets`, first sent first.
-        bands: of each bucket, 0 the highest.
-        starts: of each bucket.
-        ends: of each bucket.
-        iteration_time: from the start of one backward pass to the start of the next.
-        compute: of an iteration.
-        lower_bound: no order and no bands are faster; of a given order, no bands.
+        buckets: the given buckets.
+        order: indices into `buckets`, in the order of sending.
+        bands: band of each bucket, 0 the highest.
+        starts: start of each bucket.
+        ends: end of each bucket.
+        iteration_time: time from the start of one backward pass to the start of the next.
+        compute: compute time of an iteration.
+        lower_bound: lower bound of the iteration time over all orders and bands; of a given order, over all bands.
         least_share: no schedule of that iteration time has a smaller share of the bytes in the highest band.
-        optimal: whether it is proven that nothing is better; of a given order, nothing in that order.
+        optimal: whether the schedule is proven optimal; of a given order, optimal within that order.
     """
 
     buckets: tuple[TimedBucket, ...]
@@ -94,7 +94,7 @@ class StartAndBand:
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per bucket, in the order in which they are sent.
 
-        `slack` is needed - ready (thesis, section 3.1), `margin` needed - end, `needed` with what was late before.
+        `slack` is needed - ready (thesis, section 3.1), `margin` needed - end; `needed` includes earlier delays.
         """
         late: int | float = 0
         needed: dict[int, int | float] = {}
@@ -143,9 +143,9 @@ def start_and_band(
     Args:
         buckets: at least one, each with `ready`, `needed`, `bytes`, and `times` for each band, the highest first;
             `name` may be left out. With a barrier all are needed at the end of the backward pass.
-        compute: of a whole iteration, both passes; no bucket is needed later.
+        compute: compute time of a whole iteration, both passes; no bucket is needed later.
         order: indices of the buckets, first sent first; left out, the order is chosen, too.
-        give: share of the least iteration time that may be given up to have fewer bytes in high bands.
+        give: share of the least iteration time that may be traded for fewer bytes in high bands.
 
     Returns:
         Starts and bands with the least iteration time, of these the fewest bytes in the highest band, then in the next.

@@ -6,8 +6,8 @@
 //! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
 //! fluid even HOSTS [star]       all-to-all of 1 MB, and as many random flows as there are hosts
 //! fluid bands HOSTS [star]      skewed all-to-all, every second flow in a second band
-//! fluid errors                  table of how far times are off in these cases
-//! ... within PPM [compare]      times that may be off by so many millionths, compared with exact ones if asked
+//! fluid errors                  table of the errors of finish times in these cases
+//! ... within PPM [compare]      finish times may be off by PPM millionths; `compare`: compared with exact ones
 //! ```
 //!
 //! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
@@ -97,12 +97,12 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
     }
 }
 
-/// How many bands the flows of a case are in.
+/// Returns the number of bands of a case's flows.
 fn bands(words: &[&str]) -> usize {
     if words.first() == Some(&"bands") { 2 } else { 1 }
 }
 
-/// Completions by flow; CPU seconds; instants; events. Of so many bands in turn.
+/// Drains the flows, in `bands` alternating bands; returns completions by flow, CPU seconds, instants and events.
 fn drain(
     graph: &Graph,
     flows: &[(u32, u32, u64)],
@@ -128,8 +128,8 @@ fn drain(
     (done, cpu_seconds(start) - before, instants, network.counters().events)
 }
 
-/// By how much times from start to end are off, as parts of the exact ones: the largest, the 99th percentile, and the
-/// mean with its sign; then that of the last end; then the part of the flows that are off by more than `most`.
+/// Returns the errors of durations relative to the exact ones: the largest, the 99th percentile, and the signed mean;
+/// then the error of the last end; then the fraction of flows that are off by more than `most`.
 fn errors(exact: &[Completion], bounded: &[Completion], most: f64) -> [f64; 5] {
     let times = |done: &[Completion]| {
         let mut by_flow: Vec<(u64, f64)> =
@@ -188,7 +188,7 @@ fn main() {
     let ((graph, flows), bands) = (case(&words), bands(&words));
     let (done, seconds, instants, events) = drain(&graph, &flows, bands, ppm);
     let last = done.iter().map(|done| done.received.ps()).max().unwrap_or(0) as f64 * 1e-12;
-    // Of every flow and its instant, so that two versions can be seen to give the same.
+    // Digest of every flow and its instant, to show that two versions produce the same result.
     let digest = done.iter().fold(0_u64, |digest, completion| {
         (digest ^ completion.flow.0 ^ completion.received.ps().rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });

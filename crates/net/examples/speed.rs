@@ -51,7 +51,8 @@ fn main() {
     }
 }
 
-/// The flows of a list, eight times as dense, spread over more and more hosts at the same load per host.
+/// Runs the flows of a list at eight times the density, spread over increasing numbers of hosts at the same load per
+/// host.
 fn flows(host_count: u32, list: &[Arrival]) {
     let groups = host_count / 8;
     let spread = |(index, arrival): (usize, &Arrival)| Arrival {
@@ -64,8 +65,8 @@ fn flows(host_count: u32, list: &[Arrival]) {
     run(&format!("flows on a star of {host_count}"), host_count, list);
 }
 
-/// Every host sends so many bytes to the next seven, over and over: with `turn_count` such that there are as many flows
-/// for every size.
+/// Runs a star in which every host sends `bytes` to the next seven, repeatedly, with a `turn_count` that gives the same
+/// number of flows for every size.
 fn saturated(host_count: u32, turn_count: u32, bytes: u64) {
     let list = (0..turn_count)
         .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
@@ -87,7 +88,7 @@ fn run(name: &str, host_count: u32, list: Vec<Arrival>) {
     let before = cpu_seconds(start);
     let results = replay(&mut engine, &list);
     let (seconds, counters) = (cpu_seconds(start) - before, engine.counters());
-    // FNV-1a: two builds that print the same have the same completion times.
+    // FNV-1a: two builds with the same output have the same completion times.
     let times = results.iter().flatten().flat_map(|fct| [fct.connected_ns, fct.received_ns, fct.close_ns]);
     let digest = times.fold(0xcbf2_9ce4_8422_2325, |hash: u64, time| (hash ^ time).wrapping_mul(0x100_0000_01b3));
     report(&format!("{name}, {} drops, {digest:016x}", counters.drops), counters.packet_hops, seconds);

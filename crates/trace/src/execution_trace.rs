@@ -173,7 +173,7 @@ struct Node {
     name: Arc<str>,
     parent: u64,
     thread: u64,
-    /// Whether it is an operator call, as opposed to an enclosing thread, step or annotation.
+    /// Whether the node is an operator call, as opposed to an enclosing thread, step or annotation.
     is_operator: bool,
     /// Storages that the node reads.
     reads: Box<[u64]>,

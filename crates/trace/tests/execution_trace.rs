@@ -1,5 +1,5 @@
-//! A program that is drawn, written as each schema of PyTorch's ExecutionTraceObserver writes it, and read back: ops,
-//! dependencies, transfers and bytes are those that were drawn.
+//! Random programs, written in each schema of PyTorch's ExecutionTraceObserver and read back: ops, dependencies,
+//! transfers and bytes must equal those of the program.
 
 use gradtide_trace::execution_trace::ExecutionTraceReader;
 use gradtide_trace::{CollectiveType, Gap, NodeType, RankTrace, StepPart, TraceError};
@@ -13,21 +13,21 @@ fn read(text: &str, size: usize) -> Result<RankTrace, TraceError> {
     reader.finish()
 }
 
-/// What a schema writes where.
+/// Format of one schema version.
 #[derive(Clone, Copy, Debug)]
 struct Spelling {
     schema: &'static str,
-    /// Fields beside each other and `parent`, not attributes and `ctrl_deps`.
+    /// Whether fields are flat, with `parent`, instead of attributes and `ctrl_deps`.
     is_flat: bool,
     group: Names,
-    /// `collective_name`, `in_msg_nelems` and so on beside the inputs.
+    /// Whether `collective_name`, `in_msg_nelems` and so on are written in addition to the inputs.
     has_attributes: bool,
     has_strides: bool,
     /// Whether a sequence number is a pair.
     has_pairs: bool,
 }
 
-/// How a record names its group.
+/// Identification of a group in a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Names {
     Nothing,
@@ -80,9 +80,9 @@ const SPELLINGS: &[Spelling] = &[
 
 #[derive(Clone, Debug)]
 enum Item {
-    /// A call on a thread that reads storages and writes one, its own or in place; some have calls in them.
+    /// A call on a thread that reads storages and writes one, its own or in place; some contain further calls.
     Op { thread: usize, reads: Vec<u64>, writes: u64, in_place: bool, calls: usize },
-    /// A transfer, inside a call of c10d, which may be inside an operator of the backward pass with calls beside it.
+    /// A transfer inside a call of c10d, which may be inside an operator of the backward pass with further calls.
     Transfer {
         thread: usize,
         kind: usize,
@@ -92,7 +92,7 @@ enum Item {
         is_nested: bool,
         is_blocking: bool,
     },
-    /// A thread waits for the last transfer that nobody has waited for.
+    /// A thread's wait for the last transfer without a wait.
     Wait { thread: usize },
 }
 
@@ -104,7 +104,7 @@ const KINDS: &[(&str, &str, CollectiveType)] = &[
     ("alltoall_base_", "all_to_all", CollectiveType::AllToAll),
 ];
 
-/// Two groups: that of all four ranks, and one of two.
+/// Two groups: one of all four ranks, and one of two.
 const GROUPS: &[(&str, u64, &[u32])] = &[("0", 4096, &[0, 1, 2, 3]), ("7", 8192, &[1, 3])];
 
 fn any_item() -> impl Strategy<Value = Item> {
@@ -122,7 +122,7 @@ fn any_item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// An op that is expected: what it is called, what it waits for, and what it moves.
+/// An expected op: its name, dependencies and transfer.
 #[derive(Clone, Debug, PartialEq)]
 struct Expected {
     name: String,
@@ -140,11 +140,11 @@ struct Writer {
     last_of_group: BTreeMap<usize, u64>,
     writers: BTreeMap<u64, u64>,
     awaited: [BTreeSet<u64>; 2],
-    /// Id, sequence number and group.
+    /// Id, sequence number and group of transfers without a wait.
     begun: Vec<(u64, u64, usize)>,
 }
 
-/// Tensors of 4-byte elements, in lists or not: values and types.
+/// Returns tensors of 4-byte elements, in lists or not: values and types.
 fn tensors(storages: &[(u64, u64)], is_list: bool) -> (Vec<String>, Vec<String>) {
     let value = |&(storage, count): &(u64, u64)| format!("[{},{storage},0,{count},4,\"cuda:1\"]", 1000 + storage);
     let values = storages.iter().map(value);
@@ -251,7 +251,7 @@ impl Writer {
         self.nodes.push(text);
     }
 
-    /// An operator without others in it that are kept.
+    /// Writes an operator that contains no other kept operators.
     fn operator(
         &mut self,
         name: &str,
@@ -272,7 +272,7 @@ impl Writer {
         for _ in 0..calls {
             parents.push(self.id());
         }
-        // Each in the one before, and written when it returns: the innermost first.
+        // Each call is inside the previous one and written when it returns: the innermost first.
         for place in (0..parents.len()).rev() {
             let around = if place == 0 { parent } else { parents[place - 1] };
             let own: Vec<String> = (0..reads.len())
@@ -320,7 +320,7 @@ impl Writer {
             (Names::Pair, None) => push("[\"\",\"\"]".to_owned(), "Tuple[String,String]"),
             (_, group) => push(group.map_or(0, |group| GROUPS[group].1).to_string(), "Int"),
         }
-        // Rank 1 of four is rank 0 of ranks 1 and 3; of a broadcast it is the root.
+        // Rank 1 of four is rank 0 of ranks 1 and 3; for a broadcast it is the root.
         push(if group == Some(0) && what != "broadcast" { "1" } else { "0" }.to_owned(), "Int");
         push(format!("\"{what}\""), "String");
         push("[]".to_owned(), "GenericList[]");
@@ -484,7 +484,8 @@ proptest! {
     }
 }
 
-/// A file of nodes `id, parent, name, scope, thread, inputs and their types, outputs and their types, more attributes`.
+/// Returns a file of nodes `id, parent, name, scope, thread, inputs and their types, outputs and their types, more
+/// attributes`.
 fn file(nodes: &[String]) -> String {
     format!("{{\"schema\": \"1.1.1-chakra.0.0.4\", \"nodes\": [\n{}\n]}}", nodes.join(",\n"))
 }
@@ -510,7 +511,7 @@ fn with(
     )
 }
 
-/// A record of a transfer of 100 elements of 4 bytes in group "0" of ranks 0 to 3, by rank 2 or with rank 2.
+/// Returns a record of a transfer of 100 elements of 4 bytes in group "0" of ranks 0 to 3, by or with rank 2.
 fn record(id: u64, parent: u64, sequence: &str, what: &str) -> String {
     let values = format!("[[9,8,0,100,4,\"cuda:0\"]], {sequence}, [\"0\",\"d\"], 2, \"{what}\", [], [], 0, 1, 4");
     node(id, parent, "record_param_comms", &values, RECORD_TYPES)
@@ -576,7 +577,7 @@ fn a_group_of_one_sends_nothing_and_its_call_is_an_operator() {
 
 #[test]
 fn a_call_without_a_record_is_the_transfer() {
-    // ProcessGroupGloo records nothing of itself. The output of an all-gather comes first.
+    // ProcessGroupGloo writes no records of its own. The output of an all-gather comes first.
     let values = "[[1,2,0,400,2,\"cpu\"]], [[3,4,0,100,2,\"cpu\"]], \"<Object>\"";
     let types = "\"GenericList[Tensor(c10::BFloat16)]\", \"GenericList[Tensor(c10::BFloat16)]\", \"Object\"";
     let trace = read_nodes(&[node(4, 1, "c10d::allgather_", values, types)]);
@@ -627,7 +628,7 @@ fn messages_name_both_ends_once_a_collective_says_the_rank() {
     let ends = |index: usize| trace.ops[index].comm.as_ref().expect("it is a transfer").ends;
     assert_eq!((ends(0), ends(1), ends(2)), (Some((1, 3)), Some((2, 1)), None));
     assert_eq!(trace.about.rank, Some(1));
-    // Messages run at once, and a send writes nothing.
+    // Messages run concurrently, and a send writes no storage.
     assert!(waits(&trace, 3).is_empty());
     let unknown = read_nodes(&[message(2, "send")]);
     assert_eq!(unknown.ops[0].comm.as_ref().expect("it is a transfer").ends, None);

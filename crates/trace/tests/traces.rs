@@ -1,4 +1,4 @@
-//! Traces of other tools: what is read is what was written, in whatever pieces it comes.
+//! Traces of other tools: a written trace is read back unchanged, in pieces of any size.
 
 use gradtide_trace::step::{self, FoundBy, Passes, Step, Steps};
 use gradtide_trace::tables::{clock_offsets_ns, waterfall};
@@ -51,7 +51,7 @@ fn trace_of(ops: Vec<TraceOp>) -> RankTrace {
 }
 
 prop_compose! {
-    /// Ops of every kind that wait for earlier ones; times in whole microseconds, as Chakra has them.
+    /// Ops of every kind that depend on earlier ones; times in whole microseconds, as in Chakra.
     fn any_trace()(rows in prop::collection::vec(
         (0..NodeType::ALL.len(), 0..CollectiveType::ALL.len(), 0_u64..1 << 50, 0_u64..1 << 40, any::<u32>(), any::<(u16, u8)>()),
         1..30,
@@ -104,7 +104,7 @@ proptest! {
         let bytes = chakra::write(&trace, "0.0.4");
         let cut = (bytes.len() as f64 * share) as usize;
         match read_chakra(&bytes[..cut], 64) {
-            // Cut between two nodes it is a whole file of fewer nodes: the format has no end.
+            // A file cut between two nodes is a complete file of fewer nodes: the format has no end marker.
             Ok(read) => prop_assert!(read.ops.len() < trace.ops.len()),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
@@ -140,7 +140,7 @@ proptest! {
         let seen = || cut.transfers.iter().flat_map(|transfer| &transfer.seen);
         prop_assert_eq!(seen().map(|seen| seen.exposed_ns).sum::<u64>(), parts.exposed_ns);
         prop_assert!(seen().all(|seen| seen.ready_ns <= seen.start_ns && seen.exposed_ns <= seen.duration_ns));
-        // Neighbours that are kept apart are more than a pixel apart: at most one more than there are pixels.
+        // Separate neighbours are more than a pixel apart, so there is at most one more of them than there are pixels.
         let most = 2 * pixels as usize + 2;
         prop_assert!(one.waiting.len() <= most && one.computing.len() <= 4 * most);
     }
@@ -194,7 +194,7 @@ fn an_nccl_kernel_has_its_bytes_its_group_and_what_its_launch_came_after() {
     assert!(first.ctrl_deps.is_empty()); // launched inside the first operator, with nothing before it
     assert_eq!(all_reduce.ctrl_deps[..], [mm.id, first.id]);
     assert_eq!(second.ctrl_deps[..], [first.id]);
-    // On the device: 10 us of computing, 1 us of nothing, 4.5 us exposed, 10 us of both, 15.5 us exposed.
+    // On the device: 10 us of compute, 1 us idle, 4.5 us exposed, 10 us overlapped, 15.5 us exposed.
     let parts = waterfall(&trace);
     assert_eq!((parts.compute_ns, parts.overlapped_ns, parts.exposed_ns), (20_000, 10_000, 20_000));
     assert_eq!(parts.idle_ns, 9_999 + 1_000);
@@ -247,7 +247,7 @@ fn metadata_without_a_version_and_dependencies_on_nothing_are_read() {
     let mut waiting = op(5, NodeType::Comp, 0, 1000);
     waiting.data_deps = [4, 5, 6].into();
     let written = chakra::write(&trace_of(vec![waiting]), "0.0.4");
-    // Before version 0.0.4 field 1 of the metadata held attributes: here one that is named "a".
+    // Before version 0.0.4, field 1 of the metadata contained attributes: here one named "a".
     let mut old = vec![5, 0x0a, 3, 0x0a, 1, b'a'];
     old.extend(&written[8..]);
     let trace = read_chakra(&old, 3).unwrap();
@@ -332,10 +332,10 @@ fn steps_are_where_the_profiler_was_told_of_them() {
 fn steps_without_marks_are_what_repeats_with_a_forward_pass() {
     let found = step::steps(&steps_of(3, "ProfilerStep"));
     assert_eq!(found.found_by, FoundBy::Transfers);
-    // From the end of the last transfer to that of the next one.
+    // From the end of the last transfer of one step to that of the next.
     let windows: Vec<_> = found.steps.iter().map(|step| step.windows_ns[0]).collect();
     assert_eq!(windows, [(5, 85_005), (85_005, 185_005), (185_005, 285_005)]);
-    // Two alike buckets are not two steps.
+    // Two equal buckets are not two steps.
     let one = step::steps(&steps_of(1, "ProfilerStep"));
     assert_eq!((one.found_by, one.steps.len()), (FoundBy::Whole, 1));
 }
@@ -348,7 +348,7 @@ fn kernels_are_of_the_pass_that_launches_them_and_of_the_device_s_step() {
             u8::from(thread < 5)
         )
     };
-    // The host is done with a step before the device begins it.
+    // The host finishes a step before the device begins it.
     let events = [
         event("user_annotation", "ProfilerStep#4", 1, 0, 30, ""),
         event("cpu_op", "aten::mm", 1, 1, 5, r#""External id":1"#),
@@ -366,7 +366,7 @@ fn kernels_are_of_the_pass_that_launches_them_and_of_the_device_s_step() {
     let one = &step::cut(&ranks, &found.steps[0], 100).ranks[0];
     let passes = Passes { forward_ns: 20_000, backward_ns: 20_000, update_ns: 15_000, unsaid_ns: 0 };
     assert_eq!((one.passes, one.idle_ns), (passes, 5_000));
-    // Without the device's mark its step is what the host's launched.
+    // Without a mark of the device, its step is the work that the host's step launched.
     let events: Vec<_> = events.into_iter().filter(|event| !event.contains("gpu_user_annotation")).collect();
     let ranks = [(0, Arc::new(read_kineto(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(",")), 77).unwrap()))];
     assert_eq!(step::steps(&ranks), found);

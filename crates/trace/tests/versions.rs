@@ -1,5 +1,5 @@
-//! A step that is drawn, written as each version of each profiler writes it, and read back: windows, computing, exposed
-//! communication and bytes are those that were drawn.
+//! Random steps, written as each version of each profiler writes them and read back: windows, compute, exposed
+//! communication and bytes must equal those of the step.
 
 use gradtide_trace::step::{self, FoundBy};
 use gradtide_trace::{CollectiveType, Gap, NodeType, RankTrace, kineto};
@@ -7,23 +7,25 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A step in microseconds: a forward pass, two parts of a backward pass, two all-reduces, an update, and the host's idling.
+/// A step in microseconds: a forward pass, two parts of a backward pass, two all-reduces, an update, and idle time of
+/// the host.
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     forward: u64,
     backward: [u64; 2],
-    /// The first runs beside the second part of the backward pass, the second after both.
+    /// Durations of the all-reduces: the first overlaps with the second part of the backward pass, the second follows
+    /// both parts.
     reduces: [u64; 2],
     elements: [u64; 2],
     update: u64,
     idle: u64,
     steps: u64,
-    /// By how much a launch's number is greater than its operator's: one may be that of another operator.
+    /// Difference of a launch's number and its operator's, so that one may coincide with that of another operator.
     shift: u64,
 }
 
 impl Drawn {
-    /// When the second all-reduce starts, from the first kernel of the step.
+    /// Returns the start of the second all-reduce, relative to the first kernel of the step.
     fn second_us(&self) -> u64 {
         self.forward + self.backward[0] + self.backward[1].max(self.reduces[0])
     }
@@ -41,7 +43,7 @@ impl Drawn {
     }
 }
 
-/// What a kernel's `External id` is.
+/// Meaning of a kernel's `External id`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum External {
     Operator,
@@ -49,18 +51,18 @@ enum External {
     Absent,
 }
 
-/// Where the bytes of a transfer stand.
+/// Position of the bytes of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Said {
     OnKernel,
     OnRecord,
     OnCall,
-    /// And the kind too: `nccl:all_reduce`.
+    /// Together with the kind: `nccl:all_reduce`.
     OnAnnotation,
     Nowhere,
 }
 
-/// What a device's mark of a step holds.
+/// Extent of a device's mark of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Marks {
     All,
@@ -135,10 +137,10 @@ const SPELLINGS: &[Spelling] = &[
     },
 ];
 
-/// What a device does: name, stream, start and duration.
+/// A kernel or copy on a device: name, stream, start and duration.
 type Kernel<'a> = (&'a str, u64, u64, u64);
 
-/// Writes events, numbered in their order.
+/// Writer of events, numbered in their order.
 struct Writer<'a> {
     spelling: &'a Spelling,
     drawn: Drawn,
@@ -154,7 +156,7 @@ impl Writer<'_> {
         ));
     }
 
-    /// An operator at a time, what it launches, and what that does on a stream.
+    /// Writes an operator at a time, its launch, and the launched kernel on a stream.
     fn launch(&mut self, name: &str, at_us: u64, (kernel, stream, start_us, duration_us): Kernel, reduce: Option<u64>) {
         self.number += 1;
         let (number, correlation) = (self.number, self.number + self.drawn.shift);
@@ -170,7 +172,7 @@ impl Writer<'_> {
                 format!(r#","Input Dims":[[[{elements}]],[],[]],"Input type":["TensorList","",""]"#)
             })
         };
-        // A list of tensors without shapes says nothing of bytes.
+        // A list of tensors without shapes gives no bytes.
         let list = reduce
             .filter(|_| said != Said::OnCall)
             .map_or("", |_| r#","Input Dims":[[],[]],"Input type":["TensorList",""]"#);
@@ -274,7 +276,7 @@ proptest! {
             let ranks = [(0, Arc::new(trace))];
             let found = step::steps(&ranks);
             prop_assert_eq!(found.found_by, FoundBy::Marks, "{}", what);
-            // The last one is cut off, and counts only where there is no other.
+            // The last step is cut off, and counts only if there is no other.
             prop_assert_eq!(found.steps.len() as u64, (drawn.steps - 1).max(1), "{}", what);
             for (number, one) in (3..).zip(&found.steps) {
                 prop_assert_eq!(one.number, number);
@@ -318,7 +320,7 @@ fn joined(head: &str, events: &[String]) -> String {
 #[test]
 fn a_call_before_and_a_kernel_after_the_recording_shift_no_bytes() {
     let (head, mut events) = events_of(&written(&SPELLINGS[2], SIMPLE));
-    // The first call of all, and the last kernel that moves bytes.
+    // The very first call, and the last communication kernel.
     let first = events.iter().position(|event| event.contains("c10d::allreduce_")).unwrap();
     events.drain(first..first + 3);
     let last = events.iter().rposition(|event| event.contains("ncclKernel")).unwrap();
@@ -373,7 +375,7 @@ fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
         trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| (comm.collective, comm.bytes)).collect()
     };
     assert_eq!(kinds(&read(&text, 100)), [(Some(CollectiveType::Barrier), Some(0)); 6]);
-    // A kernel that sends and receives, and no call of it: nobody knows what it does.
+    // A send/receive kernel without a call: its operation is unknown.
     let (head, mut events) = events_of(&written(&SPELLINGS[0], SIMPLE));
     let lone = r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":20,"ts":900000,"dur":9,"args":{}}"#;
     events.insert(0, lone.to_owned());
@@ -383,7 +385,7 @@ fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
 
 #[test]
 fn a_batch_of_messages_is_one_kernel_and_its_calls_were_seen_to_run() {
-    // isend and irecv enqueue, and what ends the batch launches one kernel.
+    // isend and irecv enqueue, and the end of the batch launches one kernel.
     let event = |category: &str, name: &str, thread: u64, start: u64, args: &str| {
         format!(
             r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{},"tid":{thread},"ts":{start},"dur":5,"args":{{{args}}}}}"#,
@@ -441,11 +443,11 @@ fn damage_costs_what_it_touches() {
         assert!(gaps.iter().all(|(gap, ..)| matches!(gap, Gap::Damaged | Gap::Mended)), "{damage}: {gaps:?}");
         assert!(gaps[0].1.ends_with(&format!("from line {}", 5 * place + 1)), "{damage}: {gaps:?}");
     }
-    // What nobody reads of an event that is read.
+    // Infinite values in unused fields of a used event.
     let infinite: Vec<String> =
         events.iter().map(|event| event.replace(r#""correlation""#, r#""blocks per SM": inf,"correlation""#)).collect();
     assert_eq!(read(&joined(&head, &infinite), 100).ops, whole.ops);
-    // A kernel without a duration costs its step, and no other where steps begin with the first kernel of each.
+    // A kernel without a duration invalidates its step, and no other if steps begin with the first kernel of each.
     let unmarked = events_of(&written(&SPELLINGS[2], SIMPLE)).1;
     let changes = [(r#""dur":NaN"#, &events), (r#""other":1"#, &events), (r#""other":1"#, &unmarked)];
     for (without, events) in changes {

@@ -34,7 +34,7 @@ class Least(NamedTuple):
     """A lower bound.
 
     Attributes:
-        time: in the unit of the positions.
+        time: lower bound in the unit of the positions.
         why: description of the binding constraint.
     """
 

@@ -10,7 +10,7 @@ kernel that skips masked scores and never writes scores (`flash`, Dao 2023), or 
 all scores (`unfused`, as in Megatron-LM until 2022).
 
 Left out: slowdown of compute by concurrent communication kernels, except as contained in fitted efficiencies.
-Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for what stands between products.
+Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for the kernels between products.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
     fit(memory, stages).verdict                    "fits", "too close to call" or "does not fit"
     would_fit(costs, layout, global_batch)         changes after which it fits
-    meshes(model, accelerator, training, ranks, …) meshes that are valid, those that fit first
+    meshes(model, accelerator, training, ranks, …) valid meshes, those that fit first
 
 Everything follows from `parallel.memory` of alternative meshes and training settings; nothing is simulated, and times
 are not considered.

@@ -105,7 +105,7 @@ impl FatTree {
     /// roots with a port to every pod, on strides of the number of aggregation switches in a pod.
     ///
     /// # Errors
-    /// As [`FatTree::clos2`].
+    /// [`FabricError`], under the conditions of [`FatTree::clos2`].
     pub fn clos3(ports: u32, bisection: Ratio, link: Link) -> Result<Self, FabricError> {
         let (half, up) = halves(ports, bisection)?;
         let tiers = vec![

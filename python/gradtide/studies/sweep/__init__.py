@@ -123,8 +123,8 @@ class SweepResult(StudyRows):
     """A study and its runs in the store.
 
     Attributes:
-        study: what was asked.
-        known: runs that are in the store.
+        study: the study.
+        known: number of runs in the store.
     """
 
     def __init__(self, study: Study, store: Store, runs: Runs) -> None:
@@ -497,14 +497,14 @@ def sweep(  # noqa: PLR0913 - the options of the command
     Args:
         study: a study file, or a dict with the keys of one: `{"sweep": {"scenario": ..., "grid": {...}}}`, in which the
             scenario may also be a `Scenario`, a dict or a model.
-        cluster: takes the place of the cluster of every scenario of the study, as of `gradtide.run`.
-        store: the file of finished runs, in which nothing is run twice; None for one in memory.
+        cluster: cluster that replaces that of every scenario of the study, as in `gradtide.run`.
+        store: file of finished runs, in which no run is repeated; None for one in memory.
         shard: (i, n) runs every n-th run, from the i-th on.
         executor: where runs take place: local, in this process, or ray, on a Ray cluster that is there.
-        address: of the Ray cluster; None for that of RAY_ADDRESS, or else the one of this machine.
+        address: address of the Ray cluster; None for that of RAY_ADDRESS, or else the cluster of this machine.
         jobs: runs under way at once; None for one here, and for all processors of the cluster. The result does not
             depend on it.
-        progress: called now and then with the share that is done.
+        progress: called periodically with the completed fraction.
         limits: memory and time that the study may take; on a cluster, memory is that of a run.
         say: called before the first run if some are refused.
 
@@ -561,10 +561,10 @@ def estimated(
     """Return the estimated cost of a study, without running it.
 
     Args:
-        study: as of `sweep`.
-        cluster: as of `sweep`.
-        store: finished runs, which take nothing more.
-        jobs: runs under way at once.
+        study: as in `sweep`.
+        cluster: as in `sweep`.
+        store: finished runs, which cost nothing more.
+        jobs: number of concurrent runs.
         limits: memory and time that reading the study may take.
 
     Returns:
@@ -572,7 +572,7 @@ def estimated(
         and how many are refused.
 
     Raises:
-        ScenarioError: as `sweep`.
+        ScenarioError: as in `sweep`.
     """
     study, store = _opened(study, store, cluster)
     work = _Work(study, store, (1, 1), Total(jobs))
@@ -596,11 +596,11 @@ def merge(
     """Return a study with what stores have of it; nothing is run.
 
     Args:
-        study: as of `sweep`.
+        study: as in `sweep`.
         stores: files whose runs are copied into `store`; one or several.
-        cluster: as of `sweep`.
-        store: the file that takes them; None for one in memory.
-        progress: called now and then with the share that is done.
+        cluster: as in `sweep`.
+        store: file that receives the runs; None for one in memory.
+        progress: called periodically with the completed fraction.
         limits: memory and time that it may take.
 
     Raises:

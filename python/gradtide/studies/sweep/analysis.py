@@ -2,7 +2,7 @@
 
 Pure functions; runs are numbered as in the table, and the figure of a run without it is NaN.
 
-    sensitivity     share of the variance of the figure that a key explains alone: of the means of its values, over all
+    sensitivity     share of a figure's variance that a key explains alone: variance of the means of its values / total
     effect          of a value of a key relative to its first one, all else and the seed being equal
     front           points that no other point beats in both figures
 """

@@ -10,7 +10,7 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
 
     Args:
         executor: local or ray.
-        address: of the Ray cluster; None for the one of this machine, or of RAY_ADDRESS.
+        address: address of the Ray cluster; None for that of RAY_ADDRESS, or else the cluster of this machine.
         jobs: number of concurrent runs; None for one here, and for all processors of a cluster.
 
     Raises:

@@ -6,7 +6,7 @@
 use crate::units::Time;
 use serde::Serialize;
 
-/// How an algorithm reacts to congestion marks.
+/// Reaction of an algorithm to congestion marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ecn {
