@@ -71,7 +71,7 @@ class StartAndBand:
         iteration_time: time from the start of one backward pass to the start of the next.
         compute: compute time of an iteration.
         lower_bound: lower bound of the iteration time over all orders and bands; of a given order, over all bands.
-        least_share: no schedule of that iteration time has a smaller share of the bytes in the highest band.
+        least_share: lower bound of the share of the bytes in the highest band at that iteration time.
         optimal: whether the schedule is proven optimal; of a given order, optimal within that order.
     """
 
