@@ -46,7 +46,7 @@ struct Entry<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// Reversed: `BinaryHeap` is a max-heap.
+    /// Compares in reverse, because `BinaryHeap` is a max-heap.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }

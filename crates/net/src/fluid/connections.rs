@@ -14,8 +14,8 @@ pub(super) const NO_FLOW: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct FlowState {
     pub id: FlowId,
-    /// Time at which the flow was started; once it is the first of its connection, the time at which that happened.
-    /// Stored as the clock's time and the fs since, because two fields take less memory than one of 128 bits.
+    /// Time at which the flow was started or, for the first flow of a connection, at which it became the first. Stored
+    /// as the clock's time and the fs since, because two fields take less memory than one of 128 bits.
     pub began: Time,
     pub began_fs: u16,
     pub hold: Time,

@@ -1,4 +1,5 @@
-//! Engine 1: flows as fluids. (Slightly longer than 600 lines because all of it reads and writes the engine's state.) Every flow runs at its max-min fair rate on the links of its path.
+//! Engine 1: flows as fluids. (Slightly longer than 600 lines because all of it reads and writes the engine's state.)
+//! Every flow runs at its max-min fair rate on the links of its path.
 //!
 //! ```text
 //! enters(f)   = began(f) + hold + the sum of the delays of the links on its path
@@ -484,7 +485,7 @@ impl Fluid {
 }
 
 impl Network for Fluid {
-    /// Rounded down to a picosecond.
+    /// Returns the time, rounded down to a picosecond.
     fn now(&self) -> Time {
         clock(self.now_fs)
     }

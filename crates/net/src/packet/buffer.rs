@@ -36,7 +36,7 @@ pub(crate) struct SharedBuffers {
     pool_of: Vec<u32>,
     /// Last known occupancy, by port.
     taken: Vec<u64>,
-    /// Whether the pool of a port lists it in `waiting`, by port.
+    /// Whether the port is in `waiting` of its pool, by port.
     is_waiting: Vec<bool>,
     pools: Vec<Pool>,
 }

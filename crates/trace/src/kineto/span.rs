@@ -40,7 +40,8 @@ pub(super) struct Span {
     pub start_ns: u64,
     pub duration_ns: u64,
     pub is_host: bool,
-    /// External id: links a kernel to the operator that launched it, if there is no [`Launch`](super::join::Launch) for it.
+    /// External id: links a kernel to the operator that launched it, if there is no [`Launch`](super::join::Launch) for
+    /// it.
     pub external: Option<u64>,
     /// Correlation id: links a kernel to its [`Launch`](super::join::Launch); ascends with the launches.
     pub correlation: Option<u64>,

@@ -5,7 +5,7 @@ use super::Follow;
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
 
-/// Number of SACKed segments above a segment from which it counts as lost (RFC 6675, DupThresh).
+/// Number of SACKed segments above a segment that mark it as lost (RFC 6675, DupThresh).
 const DUP_THRESH: u32 = 3;
 
 const SACKED: u8 = 1;

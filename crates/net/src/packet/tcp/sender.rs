@@ -6,7 +6,8 @@
 //! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the comments that begin
 //! with «ns-3». Behaviour that depends on [`Follow`] applies only with [`Follow::Ns3`].
 //!
-//! The file is longer than 600 lines because recovery, ECN, the window and the timer all read and write the state of one connection.
+//! The file is longer than 600 lines because recovery, ECN, the window and the timer all read and write the state of
+//! one connection.
 
 use super::congestion::{Ack, Congestion, CongestionWindow, Echo, Ecn};
 use super::rtt::Rtt;
