@@ -1,9 +1,9 @@
 """Peak memory of a rank: parameters, gradients, optimizer states, activations and logits.
 
-    states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products; of
-                  the largest unit also the gradient before it is reduced, and while it is
-    activations = of a block, what its backward pass reads (Korthikanti et al. 2022, section 4) x blocks x micro-batches
-                  that are under way (1F1B: as many as stages that are left; Narayanan et al. 2021)
+    states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products; for
+                  the largest unit also the gradient before and during its reduction
+    activations = tensors of a block that its backward pass reads (Korthikanti et al. 2022, section 4) x blocks x
+                  micro-batches in flight (1F1B: one per remaining stage; Narayanan et al. 2021)
 
 ZeRO 1 shards optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et al. 2020), over the ranks of cp and
 fsdp. Not modelled: memory that the allocator cannot use, buffers of communication libraries, temporary results of

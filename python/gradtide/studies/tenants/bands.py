@@ -90,16 +90,16 @@ def tenants(  # noqa: PLR0913 - the options of the command
 
     Args:
         scenario: has a job or several, background flows, and the fluid or the packet engine.
-        cluster: as of `run`.
+        cluster: as in `run`.
         seeds: each draws the background flows anew; all sides see the same flows. From two on, changes have intervals.
         job: name of the job that changes its band. Default: all jobs.
         classes: which flows are small and which are large, as in `small=100kB,large=1MB`. Default: small is up to
             100 kB, and large from 10 MB on.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the study is whole.
-        limits: memory and time that the study may take.
-        keys: keys that replace the scenario's, by short name, as of `run`.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the study is complete.
+        limits: memory and time limits of the study.
+        keys: keys that replace the scenario's, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the study of the seeds that are finished.

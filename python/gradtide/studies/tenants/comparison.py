@@ -243,9 +243,9 @@ class Comparison:
 
         Returns:
             `no_job`, `same` and `low`: means over the seeds, without jobs, in the band of the flows and otherwise.
-            `change_percent`: the thesis's (section 5.4): (same - low) / low for what shrinks, and (low - same) / same
+            `change_percent`: the thesis's (section 5.4): (same - low) / low for decreases, and (low - same) / same
             for the iteration time, which grows. `saves_percent`: (same - low) / same, and `saves_interval_percent`, the
-            ends of its 95 % interval: Student's t on what each seed saves. `job_adds_percent`: (same - no_job) /
+            ends of its 95 % interval: Student's t on the savings of the seeds. `job_adds_percent`: (same - no_job) /
             no_job, and `job_adds_interval_percent` likewise.
         """
         means = self.means(of)

@@ -177,16 +177,16 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
 
     Args:
         scenario: has one job of layers, background flows and the packet engine.
-        cluster: as of `run`.
+        cluster: as in `run`.
         seeds: each draws the background flows anew. Times are measured and policies compared with the same flows.
         bands: in which a bucket may travel, the highest first. Default: that of the background flows and the lowest.
         quantile: of a bucket's times in a band, as 0.9, to plan with in place of their mean.
         give: share of the least iteration time that may be given up to have fewer bytes in high bands.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the study is whole.
-        limits: memory and time that the study may take.
-        keys: keys that replace the scenario's, by short name, as of `run`.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the study is complete.
+        limits: memory and time limits of the study.
+        keys: keys that replace the scenario's, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C; nothing can be said before all is finished.

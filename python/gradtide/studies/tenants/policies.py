@@ -87,17 +87,17 @@ def policies(  # noqa: PLR0913 - the options of the command
 
     Args:
         scenario: has a job or several, all of which follow the policy, background flows and the packet engine.
-        cluster: as of `run`.
+        cluster: as in `run`.
         names: policies out of `POLICIES`. Default: all, but the oracle with one job only, and straggler where workers
             of a job differ. A scenario whose priority is adaptive keeps its own settings of its policy.
         loads: of the job and of the background flows, which make the cells of a map of one job; None runs the scenario
             as it is.
         seeds: each draws the background flows anew; all policies see the same flows.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the study is whole.
-        limits: memory and time that the study may take.
-        keys: keys that replace the scenario's, by short name, as of `run`.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the study is complete.
+        limits: memory and time limits of the study.
+        keys: keys that replace the scenario's, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
