@@ -469,7 +469,8 @@ pub enum OrderSpec {
         /// Share of the transfers that swap places with a later one, in millionths.
         disorder_ppm: u64,
     },
-    /// Timing-independent order of TicTac: first the transfer that the fewest ops wait for; for layers, the lowest one.
+    /// Timing-independent order of TicTac: by the smallest number of transfers that an op needs together with this one;
+    /// for layers, the lowest one first.
     Tic,
     /// Timing-aware order of TicTac: first the transfer that unblocks compute soonest; for layers, the lowest one.
     Tac,
