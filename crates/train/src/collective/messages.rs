@@ -64,7 +64,7 @@ impl Depth {
 /// Size of a message if the buffer does not divide evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageSize {
-    /// Whole bytes; sizes of messages differ by one.
+    /// Whole bytes: message sizes differ by at most one byte.
     Whole,
     /// The exact fraction of the buffer.
     Even,
