@@ -67,21 +67,25 @@ impl Waits {
 /// Measurements and budget of one worker, or of all workers together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
-    /// Number of messages observed per round; scales the averages' window in messages.
+    /// Number of messages observed per round.
     pub share: u64,
+    /// Length of the averages' window, in messages.
     pub memory: u64,
-    /// Average pace while all chunks in flight are high, and while all are low.
+    /// Average pace while all chunks in flight are in the high band.
     pub high: Average,
+    /// Average pace while all chunks in flight are in the low band.
     pub low: Average,
     /// Relative deviation of a chunk's actual end from its expected end, as a share of the expected duration, in
     /// millionths; for chunks that start in the low band and in the high band. Only chunks that are sent one at a time
     /// count: with several in flight, the end of one says little about the others.
     pub spreads: [Average; 2],
-    /// Arrival of the last message, and whether all chunks were then high (`Some(true)`) or low (`Some(false)`).
+    /// Arrival time of the last message.
     pub since: Time,
+    /// Whether all chunks in flight were high (`Some(true)`) or low (`Some(false)`) at that arrival.
     pub were_high: Option<bool>,
-    /// Remaining time that the low band may cost, and the cost in excess of it.
+    /// Remaining time that the low band may cost.
     pub budget: Time,
+    /// Cost of the low band in excess of the budget.
     pub debt: Time,
     /// Bytes sent low before the pace of the low band was known.
     pub tried: Bytes,
