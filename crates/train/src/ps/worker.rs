@@ -195,7 +195,7 @@ impl Worker {
         self.on_input(parameter, graph)
     }
 
-    /// Records that a gradient has arrived on its server; `applied` is `None` if workers are synchronous.
+    /// Records that a gradient has arrived on its server; only asynchronous workers use `applied`.
     pub fn on_pushed(&mut self, (transfer, parameter): (u32, u32), began: Time, now: Time, applied: Option<Applied>) {
         self.on_transfer_ended(transfer, began, now);
         self.record.own = now - self.began;
