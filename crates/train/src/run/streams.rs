@@ -17,7 +17,7 @@ pub struct Worker {
     jitter: Jitter,
     /// Index of the current iteration.
     pub iteration: u32,
-    /// Slot of the iteration in [`Waits`](super::waits::Waits): `iteration % SLOTS`.
+    /// Slot of the iteration in `Waits`: `iteration % SLOTS`.
     pub slot: usize,
     /// Ops of an iteration, in order.
     pub program: Program,
