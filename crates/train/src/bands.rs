@@ -9,8 +9,8 @@ use gradtide_net::{Band, Bytes, Network, Time};
 
 /// Chooses and changes the bands of the chunks of a send queue, which numbers them.
 pub trait BandPolicy {
-    /// Called when a transfer is ready. `last_output_at` has the time at which each worker completed its last part of a
-    /// transfer.
+    /// Called when a transfer is ready. `_gave_at` yields for each worker the time at which it last completed an op
+    /// that other ops or transfers depend on.
     fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
 
     /// Called when the queue could pick a chunk.

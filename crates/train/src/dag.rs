@@ -62,7 +62,7 @@ pub struct Program {
     pub ops: Range<OpId>,
     /// The first op of the forward pass.
     pub forward: OpId,
-    /// The op with which the backward pass begins: no later op waits for a transfer.
+    /// First op after the forward pass: no later op waits for a transfer.
     pub backward: OpId,
 }
 

@@ -49,7 +49,7 @@ impl Candidate {
         self.equation_2(other).then(self.m_plus.cmp(&other.m_plus))
     }
 
-    /// A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
+    /// Orders A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
     fn equation_2(&self, other: &Self) -> Ordering {
         other.p.min(self.m).cmp(&self.p.min(other.m))
     }

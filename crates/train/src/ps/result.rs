@@ -165,7 +165,7 @@ fn record(record: &WorkerRecord) -> IterationRecord {
     }
 }
 
-/// One row per iteration of the job.
+/// Returns one row per iteration of the job.
 pub fn iterations<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let rows = job.iterations().iter().enumerate();
@@ -173,7 +173,7 @@ pub fn iterations<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = Iteratio
     })
 }
 
-/// One row per iteration and worker.
+/// Returns one row per iteration and worker.
 pub fn workers<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     jobs.iter().flat_map(|job| {
         let most = job.record.workers.iter().map(Vec::len).max().unwrap_or(0);
@@ -191,7 +191,7 @@ pub fn workers<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = WorkerRow> 
     })
 }
 
-/// One row per pull and push.
+/// Creates the table with one row per pull and push.
 pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
     let all: Vec<(&PsResult<'_>, Carried<'_>)> =
         jobs.iter().flat_map(|job| job.carried().map(move |transfer| (job, transfer))).collect();
@@ -241,7 +241,7 @@ pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
     ])
 }
 
-/// One row per op and transfer of the first iterations.
+/// Creates the table with one row per op and transfer of the first iterations.
 pub fn operations(jobs: &[PsResult<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);

@@ -222,7 +222,7 @@ mod tests {
         assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
     }
 
-    /// The rest of a random iteration at a random time; priorities are a permutation.
+    /// Returns the rest of a random iteration at a random time; priorities are a permutation.
     fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
         let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
         (proptest::collection::vec(window, 1..6), 1_u64..40).prop_flat_map(|(windows, at)| {

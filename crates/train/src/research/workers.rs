@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Workers with known paces, in milliseconds per KiB, in either band.
+    /// Creates workers with known paces, in milliseconds per KiB, in either band.
     fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
         let mut workers = Workers::new(rule, count);
         for history in &mut workers.history {

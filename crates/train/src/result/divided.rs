@@ -234,7 +234,7 @@ fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64
     records.iter().map(|record| u128::from(of(record).ps())).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// One row per iteration of the job.
+/// Returns one row per iteration of the job.
 pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let busy = |block: &[TransferRecord]| block.iter().map(|record| record.busy).sum();
@@ -243,7 +243,7 @@ pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = Iteration
     })
 }
 
-/// One row per transfer and iteration.
+/// Creates the table with one row per transfer and iteration.
 pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {
@@ -302,7 +302,8 @@ fn classes(group: &Group) -> String {
     numbers.join("-")
 }
 
-/// One row per op of each class, and per transfer of each participating class, in the first iterations.
+/// Creates the table with one row per op of each class, and per transfer of each participating class, in the first
+/// iterations.
 pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {

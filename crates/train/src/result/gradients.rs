@@ -182,7 +182,7 @@ impl<'a> DataParallelResult<'a> {
     }
 }
 
-/// One row per measured iteration, from the slowest worker.
+/// Returns one row per measured iteration, from the slowest worker.
 pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     parts.iter().flat_map(|part| {
         let comm = part.blocks().map(DataParallelResult::comm);
@@ -191,7 +191,7 @@ pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item
     })
 }
 
-/// One row per worker and measured iteration of jobs whose workers differ.
+/// Returns one row per worker and measured iteration of jobs whose workers differ.
 pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {
@@ -205,7 +205,7 @@ pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = 
     })
 }
 
-/// One row per bucket of each measured iteration.
+/// Creates the table with one row per bucket of each measured iteration.
 pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
     let count = parts.iter().map(|part| part.iterations.len() * part.gradients.buckets.len()).sum();
     // Built column by column without an intermediate row: there may be millions of rows.
@@ -272,7 +272,7 @@ fn index(kind: OpKind) -> u32 {
     }
 }
 
-/// One row per op of the first measured iterations.
+/// Creates the table with one row per op of the first measured iterations.
 pub fn operations(parts: &[DataParallelResult<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {

@@ -16,7 +16,7 @@ fn mean_rate_bps(outcome: &Outcome, end: Time) -> Option<f64> {
     (lasts > Time::ZERO).then(|| outcome.delivered.0 as f64 * 8.0 * 1e12 / lasts.ps() as f64)
 }
 
-/// One row per background flow that started.
+/// Creates the table with one row per background flow that started.
 pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
     let outcomes = background.into_outcomes();
     let rows = || {
@@ -48,7 +48,8 @@ pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
     ])
 }
 
-/// Queue lengths at each sampling time; busy share, drops and marks since the previous one.
+/// Creates the table of queues: queue lengths at each sampling time; busy share, drops and marks since the previous
+/// one.
 pub fn queues(samples: &Samples) -> Table {
     let width = samples.links.len();
     let rows = || {
@@ -76,7 +77,7 @@ pub fn queues(samples: &Samples) -> Table {
     ])
 }
 
-/// Congestion windows of the sampled connections.
+/// Creates the table of the congestion windows of the sampled connections.
 pub fn cwnd(samples: &Samples) -> Table {
     let rows = &samples.windows;
     let counts = |of: fn(&Carried, &Window) -> u64| {
