@@ -36,7 +36,7 @@ pub enum Engine {
 /// nodes' cards.
 #[derive(Debug)]
 pub struct GpuPorts {
-    /// First host id that stands for a GPU port; smaller ids are network cards.
+    /// First host id that represents a GPU port; smaller ids are network cards.
     first: u32,
     fluid: Fluid,
 }

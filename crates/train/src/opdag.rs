@@ -1,7 +1,7 @@
 //! A worker's op DAG as in TicTac (section 3): receive ops, compute ops, and their dependencies.
 //!
-//! It differs from [`crate::dag`], which describes an iteration of layers in program order and produces transfers: here
-//! transfers are inputs, and the order of compute is restricted by the edges only
+//! [`OpDag`] differs from [`crate::dag::Dag`], which describes an iteration of layers in program order and produces
+//! transfers: here transfers are inputs, and the order of compute is restricted by the edges only
 //! (docs/decisions/17-op-dags-and-servers.md).
 
 use serde::Deserialize;

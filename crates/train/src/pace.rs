@@ -7,7 +7,6 @@
 //! noise is uniform within 1 ± √3 · (coefficient of variation), so its mean is 1. Every draw has its own named random
 //! stream, with one draw per iteration whether it is used or not, so that two runs with the same seed have the same
 //! draws whatever else differs. All arithmetic is in integers, so that all platforms draw the same numbers.
-//! differs between them. Whole numbers only, so that all platforms draw the same.
 
 use crate::spec::{ComputeSpec, StragglerSpec};
 use gradtide_net::seed::Stream;

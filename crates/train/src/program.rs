@@ -16,7 +16,7 @@ pub enum ProgramError {
     /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] PsError),
-    /// Its ops have no sequential order.
+    /// The ops of the graph have no sequential order.
     #[error(transparent)]
     Compute(#[from] ComputeError),
     /// A layer has bytes to aggregate, but the graph does not read and update it.

@@ -381,7 +381,7 @@ pub enum RemainderSpec {
     Dropped,
 }
 
-/// How gradients are grouped and in what order the groups are sent.
+/// Grouping of gradients into buckets, and the send order of the buckets.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
@@ -397,7 +397,7 @@ pub struct ScheduleSpec {
     pub credit: u32,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
-    /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
+    /// Time for which every transfer occupies the transmission queue before its first byte (0 in the thesis).
     #[serde(rename = "overhead_ps")]
     pub overhead: Time,
     /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).

@@ -17,7 +17,7 @@ pub struct Limits {
 /// Properties of the run that an executor depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RunContext {
-    /// When the run stops.
+    /// Limits of the run.
     pub limits: Limits,
     /// Start of the last job: iterations that begin earlier are not measured.
     pub last_start: Time,

@@ -87,7 +87,7 @@ pub struct Group {
     pub stride: Option<u32>,
 }
 
-/// The purpose of a group.
+/// Purpose of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
     /// Tensor parallelism: its ranks split each matrix.
@@ -96,17 +96,17 @@ pub enum Axis {
     Context,
     /// Expert parallelism: its ranks split the experts.
     Expert,
-    /// Its ranks shard the parameters except those of experts.
+    /// Sharded data parallelism: the group's ranks shard the parameters except those of experts.
     Sharded,
-    /// Its ranks replicate the parameters except those of experts.
+    /// Replicated data parallelism: the group's ranks replicate the parameters except those of experts.
     Replicated,
-    /// Its ranks shard the parameters of the same experts.
+    /// Sharded data parallelism of experts: the group's ranks shard the parameters of the same experts.
     ExpertSharded,
-    /// Its ranks replicate the parameters of experts.
+    /// Replicated data parallelism of experts: the group's ranks replicate the parameters of experts.
     ExpertReplicated,
     /// Neighbouring stages of the pipeline.
     Pipeline,
-    /// The first and the last stage, which both have the embedding.
+    /// The first and the last stage, which share the embedding.
     Embedding,
     /// All ranks, for the norm of the gradients.
     Norm,
@@ -148,9 +148,9 @@ pub struct GroupTransfer {
     pub group: u32,
     /// Kind of collective.
     pub kind: CollectiveKind,
-    /// Its bytes, as [`crate::collective::levels`] counts them.
+    /// Bytes of the transfer, by the convention of [`crate::collective::levels`].
     pub bytes: Bytes,
-    /// Part of the model and of the step that it belongs to.
+    /// Part of the model and of the step that the transfer belongs to.
     pub label: Label,
 }
 
@@ -181,7 +181,7 @@ pub enum Subject {
         /// Index among the ops of its kind.
         op: u32,
     },
-    /// Index of the name in a recorded step; phase and micro-batch are not known.
+    /// Index of the name in a recorded step, whose phase and micro-batch are unknown.
     Recorded(u32),
 }
 
