@@ -47,7 +47,7 @@ pub enum SpecError {
     /// Hosts that are not connected.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// Links whose rate or number the fluid engine does not support.
+    /// Links that the fluid engine does not support.
     #[error(transparent)]
     Fluid(#[from] FluidError),
     /// A rate accuracy, for an engine other than the fluid one.

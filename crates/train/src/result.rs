@@ -1,6 +1,6 @@
-//! The results of a run: tables of exact numbers, and the figures of the summary. Each kind of job fills the same tables:
-//! `result/gradients.rs` for data-parallel jobs, `result/divided.rs` for parallel jobs, `ps/result.rs` with parameter
-//! servers.
+//! The results of a run: tables of exact numbers, and the figures of the summary. Each kind of job fills the same
+//! tables: `result/gradients.rs` for data-parallel jobs, `result/divided.rs` for parallel jobs, `ps/result.rs` for jobs
+//! with parameter servers.
 
 pub mod critical;
 mod divided;

@@ -647,7 +647,7 @@ pub struct NodeSpec {
     pub scale_up: LinkSpec,
 }
 
-/// Shape of the network; [`gradtide_net::FatTree`] describes all but `Star` and `Custom`.
+/// Shape of the network; [`gradtide_net::FatTree`] describes all variants but `Custom`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TopologySpec {

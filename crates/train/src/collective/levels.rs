@@ -7,7 +7,7 @@
 //! | | out of a port on the scale-up switch | rounds | out of a rank's share of the cards | rounds |
 //! |---|---|---|---|---|
 //! | all-gather, reduce-scatter | S (n-1)/n (k-1)/k | n-m | S (n-1)/n 1/k | m-1 |
-//! | one node only | S (n-1)/n | n-1 | | |
+//! | all-gather, reduce-scatter on one node | S (n-1)/n | n-1 | | |
 //! | all-reduce, ring | twice that | twice | twice that | twice |
 //! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; of two nodes S/k | 2⌊log2 m⌋ |
 //! | broadcast | S (k-1)/k; on one node S | n-m | S/k | m-1 |

@@ -46,9 +46,9 @@ use runner::JobRunner;
 /// time.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job
-/// ([`stream`](crate::traffic::stream) numbers those of background flows). `observe` is called periodically with the completed share of
-/// the run, and stops the run by returning `false`.
+/// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job;
+/// [`stream`](crate::traffic::stream) returns those of background flows. Calls `observe` periodically with the
+/// completed share of the run; the run stops if it returns `false`.
 ///
 /// # Errors
 /// See [`IterationError`].

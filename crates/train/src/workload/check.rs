@@ -74,7 +74,7 @@ pub enum WorkloadError {
         /// Required number: `pp`, times the number of virtual stages of a rank.
         wanted: u64,
     },
-    /// The stages do not contain all blocks of the model.
+    /// The blocks of the stages are not those of the model.
     #[error("the stages hold {counted} blocks of {blocks}")]
     Stages {
         /// Number of blocks in the stages.
@@ -82,7 +82,7 @@ pub enum WorkloadError {
         /// Number of blocks of the model.
         blocks: usize,
     },
-    /// The units do not contain all blocks of the model.
+    /// The blocks of the units are not those of the model.
     #[error("the units hold {counted} blocks of {blocks}")]
     Units {
         /// Number of blocks in the units.

@@ -1,7 +1,7 @@
 //! The training step of a parallel job as a graph. Each kind of parallelism has a builder, all without side effects.
 //!
-//! [`build`] has the builders write the ops of one pipeline stage after the other into a [`writer`]. The next op waits for the *front*: the op or
-//! transfer that was written last.
+//! [`build`] calls the builders, which write the ops of one pipeline stage after the other into a [`writer`]. The next
+//! op waits for the *front*: the op or transfer that was written last.
 //!
 //! | file | what it adds | from |
 //! |---|---|---|
@@ -15,8 +15,7 @@
 //! A builder writes the ops of one rank per class; `ranks` expands them to all ranks. `recorded` reads a step that was
 //! recorded; `graph` writes any step in the same form.
 //!
-//! What does not live here: the duration of transfers, the order in which ready transfers are sent, and the times of
-//! ops.
+//! Out of scope: the duration of transfers, the order in which ready transfers are sent, and the times of ops.
 
 mod build;
 mod check;

@@ -1,8 +1,9 @@
 //! All-reduce along two binary trees, each with half of the bytes, pipelined in parts, with a chain within each node.
 //!
 //! # Source
-//! Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three halves and whose leaves send one; within
-//! a node a chain, as in NCCL since 2.4 (Jeaugey 2019). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
+//! Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three halves and whose leaves send one;
+//! within a node a chain, as in NCCL since 2.4 (Jeaugey 2019). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8
+//! slots.
 
 use super::binary_tree::{BinaryTree, TreeBroadcast, TreeReduce};
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
