@@ -1,6 +1,6 @@
 //! The training step: the transfers of an iteration, their release times and their send order.
 //!
-//! [`run`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
+//! [`run()`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
 
 pub mod bands;
 pub mod bucket;

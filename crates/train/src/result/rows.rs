@@ -16,7 +16,7 @@ pub fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
-/// Converts a time to a signed number, as all times of results are; [`crate::run`] refuses runs that approach 2^63 ps.
+/// Converts a time to a signed number, as all times of results are; [`crate::run()`] refuses runs that approach 2^63 ps.
 pub fn signed(time: Time) -> i64 {
     i64::try_from(time.ps()).expect("a run ends before 2^63 ps")
 }

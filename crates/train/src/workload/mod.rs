@@ -1,6 +1,6 @@
 //! The training step of a parallel job as a graph. Each kind of parallelism has a builder, all without side effects.
 //!
-//! [`build`] calls the builders, which write the ops of one pipeline stage after the other into a [`writer`]. The next
+//! `build` calls the builders, which write the ops of one pipeline stage after the other into a `writer`. The next
 //! op waits for the *front*: the op or transfer that was written last.
 //!
 //! | file | what it adds | from |

@@ -1,7 +1,7 @@
 //! Congestion controls: one file each, and one line below.
 //!
 //! A file has an algorithm's parameters with their defaults, its state of a connection, and its implementation of
-//! [`control::CongestionControl`]. From the line follow the names in scenarios, the dispatch, the list that tests walk
+//! `control::CongestionControl`. From the line follow the names in scenarios, the dispatch, the list that tests walk
 //! and, through `tools/generate.py`, Python's names and the table of docs/models/packet.md.
 
 mod control;
