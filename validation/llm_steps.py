@@ -50,7 +50,7 @@ from gradtide.parallel.costs import Beside, Costs, Training, slowest_of  # noqa:
 from gradtide.parallel.mesh import Mesh  # noqa: E402
 from gradtide.parallel.spec import Layout, describe  # noqa: E402
 from gradtide.scenario.core.job import parallel  # noqa: E402
-from gradtide.scenario.core.queries import core_input  # noqa: E402
+from gradtide.scenario.core import queries  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
 UNSEEN = "unseen.csv"
@@ -491,7 +491,7 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
             "run": {"engine": "fluid"},
         }
     )
-    found: dict[str, Any] = json.loads(core_input(scenario))
+    found: dict[str, Any] = json.loads(queries.core_input(scenario))
     return found
 
 

@@ -9,48 +9,49 @@ use gradtide_net::{Band, Bytes, Network, Time};
 
 /// Chooses and changes the bands of the chunks of a send queue, which numbers them.
 pub trait BandPolicy {
-    /// A transfer is ready. `last_output_at` has the time at which each worker completed its last part of a transfer.
+    /// Called when a transfer is ready. `_gave_at` yields for each worker the time at which it last completed an op
+    /// that other ops or transfers depend on.
     fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
 
-    /// The queue could pick a chunk.
+    /// Called when the queue could pick a chunk.
     fn on_pick(&mut self, _chunk: u64, _view: &View) -> Pick {
         Pick::Send
     }
 
-    /// The flows of a picked chunk start. `view` returns the rest of the iteration, and `start` starts the flows in a
-    /// band, on the network or on a copy of it.
+    /// Called when the flows of a picked chunk start. `view` returns the rest of the iteration, and `start` starts the
+    /// flows in a band, on the network or on a copy of it.
     fn on_begin(&mut self, chunk: u64, view: &dyn Fn() -> View, start: &StartChunk<'_>) -> Begin;
 
-    /// A rank has received a message of a chunk, and sends its next one.
+    /// Called when a rank has received a message of a chunk; the rank then sends its next one.
     fn on_message(&mut self, arrival: &Arrival<'_>) -> NextMessage;
 }
 
 /// Starts the flows of a chunk in a band.
 pub type StartChunk<'a> = dyn Fn(Band, &mut dyn Network) -> Aggregation + 'a;
 
-/// Whether a chunk is picked.
+/// Decision on whether to pick a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// It is.
+    /// The chunk is picked.
     Send,
-    /// It is, and all chunks in flight change to a band.
+    /// The chunk is picked, and all chunks in flight change to this band.
     Raise(Band),
-    /// It waits until another chunk has ended.
+    /// The chunk waits until another chunk has ended.
     Wait,
 }
 
 /// The rest of an iteration when a chunk is picked or begins.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Present time.
+    /// Current time.
     pub now: Time,
     /// Iteration of the chunk.
     pub iteration: u32,
-    /// Its bytes.
+    /// Bytes of the chunk.
     pub bytes: Bytes,
-    /// Compute progress of each worker since the start of the iteration; one entry if all are alike.
+    /// Compute progress of each worker since the start of the iteration; one entry if all are identical.
     pub positions: Vec<Time>,
-    /// Bytes of every bucket that have not arrived, except those of this chunk and of others in flight.
+    /// Bytes of each bucket that have not arrived, without this chunk and the other chunks in flight.
     pub left: Vec<Bytes>,
     /// Buckets of the chunks in flight, and of this one.
     pub buckets: Vec<u32>,
@@ -60,35 +61,35 @@ pub struct View {
     pub priorities: Vec<u32>,
 }
 
-/// The choice for a chunk that begins.
+/// Decision on a chunk that begins.
 #[derive(Clone, Debug)]
 pub struct Begin {
-    /// The bands.
+    /// Bands of the chunk's messages.
     pub bands: Bands,
-    /// When the chunk will end, if the policy predicts it. It must be exact.
+    /// End of the chunk, if the policy predicts it. It must be exact.
     pub ends: Option<Time>,
 }
 
 /// A message that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Present time.
+    /// Current time.
     pub now: Time,
-    /// Its chunk.
+    /// Chunk of the message.
     pub chunk: u64,
-    /// Its sender.
+    /// Rank that sent the message.
     pub from: u32,
-    /// Its receiver.
+    /// Rank that received the message.
     pub to: u32,
-    /// Chunks in flight, with this one.
+    /// Chunks in flight, including the message's chunk.
     pub in_flight: &'a [u64],
 }
 
-/// What a policy says of the messages of a chunk after an arrival.
+/// Decision on the remaining messages of a chunk after an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextMessage {
     /// Whether the sender of the message sends the rest of the chunk in the high band.
     pub is_high: bool,
-    /// Band in which its receiver sends from now on, if it may have changed.
+    /// Band in which the receiver sends from now on, if it may have changed.
     pub band: Option<Band>,
 }

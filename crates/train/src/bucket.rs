@@ -5,29 +5,29 @@ use gradtide_net::Bytes;
 /// Gradients that are aggregated together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Layers in it, highest first: the order in which the backward pass reaches them.
+    /// Layers of the bucket, highest first: the order in which the backward pass reaches them.
     pub layers: Vec<u32>,
-    /// Their bytes.
+    /// Size of the bucket, in bytes.
     pub bytes: Bytes,
 }
 
 impl Bucket {
-    /// The layer whose backward pass comes last and whose forward pass comes first.
+    /// Returns the layer whose backward pass is last and whose forward pass is first.
     pub fn first_layer(&self) -> u32 {
         self.layers[self.layers.len() - 1]
     }
 
-    /// The layer on the output side.
+    /// Returns the layer nearest to the output side.
     pub fn last_layer(&self) -> u32 {
         self.layers[0]
     }
 
-    /// Number of chunks of at most `chunk` bytes; one if there is no limit.
+    /// Returns the number of chunks of at most `chunk` bytes; one if there is no limit.
     pub fn chunk_count(&self, chunk: Option<Bytes>) -> u64 {
         chunk.map_or(1, |chunk| self.bytes.0.div_ceil(chunk.0).max(1))
     }
 
-    /// Bytes of chunk `index`: all are full but the last.
+    /// Returns the bytes of chunk `index`: all chunks but the last have the full size.
     pub fn chunk_bytes(&self, chunk: Option<Bytes>, index: u64) -> Bytes {
         chunk.map_or(self.bytes, |chunk| Bytes((self.bytes.0 - index * chunk.0).min(chunk.0)))
     }
@@ -35,13 +35,13 @@ impl Bucket {
 
 /// Groups layers into buckets of at most `cap` bytes.
 ///
-/// Walks from the output side to the input side, as the backward pass does; a layer that would push the sum over
-/// the cap starts a new bucket, and a layer larger than the cap is a bucket of its own. A layer without parameters
-/// is in no bucket, because nothing of it is sent.
+/// Walks from the output side to the input side, as the backward pass does; a layer that would exceed the cap starts a
+/// new bucket, and a layer larger than the cap has its own bucket. A layer without parameters is in no bucket, because
+/// nothing is sent for it.
 ///
 /// # Source
 /// Thesis section 4.3, with the rule of docs/models/training.md. Differs from the author's program, whose off-by-one
-/// leaves the last layer always alone.
+/// error always gives the last layer its own bucket.
 pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (layer, &bytes) in parameter_bytes.iter().enumerate().rev().filter(|(_, bytes)| bytes.0 > 0) {
@@ -57,8 +57,8 @@ pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
     buckets
 }
 
-/// Groups layers into buckets of the given numbers of layers, counted from the input side; the buckets come out in
-/// the order of the backward pass. A layer without parameters is in no bucket, and a bucket of none is left out.
+/// Groups layers into buckets with the given numbers of layers, counted from the input side; returns the buckets in the
+/// order of the backward pass. A layer without parameters is in no bucket, and an empty bucket is omitted.
 pub fn group(parameter_bytes: &[Bytes], layer_counts: &[u32]) -> Vec<Bucket> {
     let mut first = 0;
     let mut buckets: Vec<Bucket> = layer_counts

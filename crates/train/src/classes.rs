@@ -9,14 +9,15 @@
 //! ```
 //!
 //! A collective is two flows for each of its classes, one from each endpoint to itself; an all-to-all has one flow per
-//! peer. It is complete when all flows are. In rings and trees a message crosses both levels, so the traffic between
-//! nodes starts after the rounds within the node:
+//! peer. The collective is complete when all flows are complete. In rings and trees a message crosses both levels, so
+//! the traffic between nodes starts after the rounds within the node:
 //!
 //! ```text
 //! time alone = rounds in the node · delay + max(bytes in the node / rate, bytes between / rate + rounds between · delay)
 //! ```
 //!
-//! An endpoint is two hosts of an engine: of `n` endpoints, host `e` sends for `e`, and host `n + e` receives for it.
+//! An endpoint consists of two hosts of an engine: of `n` endpoints, host `e` sends for endpoint `e`, and host `n + e`
+//! receives for it.
 //! The bytes and rounds of each level are computed in [`crate::collective::levels`].
 
 use crate::collective::Aggregation;
@@ -33,7 +34,7 @@ use gradtide_net::{
 };
 use std::sync::Arc;
 
-/// Endpoints of rank classes, each with its link.
+/// Endpoints of rank classes, each with a link.
 #[derive(Clone, Debug)]
 pub struct Classes {
     class_count: u32,
@@ -45,20 +46,20 @@ pub struct Classes {
 pub struct GroupOp<'a> {
     /// Kind of collective.
     pub kind: CollectiveKind,
-    /// Its bytes, as [`crate::collective::levels`] counts them.
+    /// Bytes of the collective, by the convention of [`crate::collective::levels`].
     pub bytes: Bytes,
-    /// How its ranks are spread over nodes.
+    /// Distribution of its ranks over nodes.
     pub span: Span,
     /// Classes of its ranks; for a point-to-point send the sender's and the receiver's.
     pub classes: &'a [u32],
 }
 
 impl Classes {
-    /// The endpoints of `class_count` classes on a cluster; without nodes, every rank has a host for itself.
+    /// Creates the endpoints of `class_count` classes on a cluster; without nodes, every rank is alone on its host.
     ///
     /// # Errors
-    /// [`NetworkError::SwitchesOfClasses`] for a network on which ranks differ, [`NetworkError::StagesOfClasses`],
-    /// [`NetworkError::Node`] and [`NetworkError::ZeroRate`].
+    /// [`NetworkError::SwitchesOfClasses`] for a network on which ranks are not identical,
+    /// [`NetworkError::StagesOfClasses`], [`NetworkError::Node`] and [`NetworkError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, NetworkError> {
         if cluster.host.is_some() {
             return Err(NetworkError::StagesOfClasses);
@@ -70,7 +71,7 @@ impl Classes {
         Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
-    /// One class for ranks on these hosts, without contention.
+    /// Creates the endpoints of one class for ranks on these hosts, without contention.
     ///
     /// # Errors
     /// As [`links`].
@@ -78,12 +79,12 @@ impl Classes {
         Ok(Self { class_count: 1, links: links(cluster, hosts)? })
     }
 
-    /// The links of a rank.
+    /// Returns the links of a rank.
     pub fn links(&self) -> &Links {
         &self.links
     }
 
-    /// The fluid engine: a star of senders and receivers.
+    /// Creates the fluid engine: a star of senders and receivers.
     ///
     /// # Errors
     /// [`FluidError`] if a link is too fast.
@@ -94,7 +95,7 @@ impl Classes {
         let numbered = || (0..).zip(self.ports());
         let out = numbered().map(|(e, link)| Directed { from: NodeId(e), to: switch, link });
         let into = numbered().map(|(e, link)| Directed { from: switch, to: NodeId(endpoints + e), link: free(link) });
-        // A graph has links in both directions; these carry no flow.
+        // A graph has links in both directions; the reverse links carry no flow.
         let unused = numbered().flat_map(|(e, link)| {
             let (sender, receiver) = (NodeId(e), NodeId(endpoints + e));
             [Directed { from: switch, to: sender, link }, Directed { from: receiver, to: switch, link }]
@@ -103,8 +104,8 @@ impl Classes {
         Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links, has_parts: false }, Policy::Ecmp, seed)
     }
 
-    /// Names and rates of the links that carry flows, in the order of the fluid engine's ports: the links out of all
-    /// endpoints, then those into them. `classes` has the names of the classes.
+    /// Returns the names and rates of the links that carry flows, in the order of the fluid engine's ports: the links
+    /// out of all endpoints, then the links into them. `classes` contains the names of the classes.
     pub fn link_names(&self, classes: &[String]) -> Vec<(Arc<str>, u64)> {
         let rates = [self.links.scale_up.rate.bps(), self.links.nic.rate.bps()];
         let named = |out: bool| {
@@ -119,14 +120,14 @@ impl Classes {
         named(true).chain(named(false)).collect()
     }
 
-    /// Time of a collective on an idle network; `None` beyond [`Time::MAX`], or if its messages exceed every engine's
-    /// limits.
+    /// Returns the time of a collective on an idle network; `None` if it exceeds [`Time::MAX`], or a message exceeds
+    /// the limit of the engines.
     pub fn time(&self, op: &GroupOp<'_>) -> Option<Time> {
         let (_, levels) = Algorithm::fastest(op.kind, op.span, op.bytes, &self.links);
         self.links.time(&levels, op.bytes)
     }
 
-    /// Starts a collective; `None` if it sends nothing.
+    /// Starts a collective; returns `None` if it sends nothing.
     pub fn begin(&self, op: &GroupOp<'_>, carriage: Carriage, network: &mut dyn Network) -> Option<Aggregation> {
         let started: Vec<FlowId> = self.flows(op, carriage).into_iter().map(|flow| network.start(flow)).collect();
         match started[..] {
@@ -136,7 +137,7 @@ impl Classes {
         }
     }
 
-    /// The flows of a collective, which all start with it.
+    /// Returns the flows of a collective, which all start together.
     pub fn flows(&self, op: &GroupOp<'_>, carriage: Carriage) -> Vec<Flow> {
         let (_, levels) = Algorithm::fastest(op.kind, op.span, op.bytes, &self.links);
         let before = self.links.before_leaving(&levels);
@@ -167,11 +168,11 @@ impl Classes {
     }
 }
 
-/// The links of a rank on these hosts, without contention: between nodes the slowest network card and the longest route
-/// among them. Other hosts are ignored.
+/// Returns the links of a rank on these hosts, without contention: between nodes the slowest network card and the
+/// longest route among them. Other hosts are ignored.
 ///
 /// # Errors
-/// [`NetworkError::Node`], [`NetworkError::ZeroRate`] and those of the network's shape.
+/// [`NetworkError::Node`], [`NetworkError::ZeroRate`] and the errors of the network's shape.
 pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, NetworkError> {
     let Some(node) = &cluster.node else {
         let nic = link(&fabric::way(cluster, &hosts.iter().copied().collect())?, (1, 1))?;
@@ -187,7 +188,7 @@ pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, NetworkError
     })
 }
 
-/// A link with `part` of the payload rate.
+/// Returns a link with the fraction `part` of the payload rate.
 fn link(spec: &LinkSpec, part: (u32, u32)) -> Result<Link, NetworkError> {
     let bps =
         u128::from(fabric::payload(spec.rate, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);

@@ -1,4 +1,4 @@
-//! Communicators: groups of ranks, each with a serial communication stream, and what their transfers are on a network.
+//! Communicators: groups of ranks, each with a serial communication stream, and the network flows of their transfers.
 
 use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
@@ -16,24 +16,24 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A group of ranks, and how its transfers are sent: through one queue, one after the other or as many at once as its
-/// in-flight limit says.
+/// A group of ranks with one send queue, whose transfers run one after the other, or concurrently up to the in-flight
+/// limit.
 pub struct Communicator {
-    /// What users call it.
+    /// Name shown to users.
     pub name: Arc<str>,
-    /// Rank classes that are in it; none: all.
+    /// Rank classes of the group; empty for all classes.
     pub classes: Vec<u32>,
-    /// Order of its queue.
+    /// Send order of the queue.
     pub scheduler: Box<dyn Scheduler>,
-    /// Chunks on the network at one time.
+    /// Limit on the chunks in flight.
     pub in_flight_limit: usize,
     /// Time from the end of a chunk on all ranks to the earliest start of the next.
     pub sync: Time,
-    /// What its transfers are.
+    /// Kind and parameters of the transfers.
     pub carries: Carries,
 }
 
-/// What the transfers of a communicator are.
+/// Transfers of a communicator.
 pub enum Carries {
     /// Gradients, aggregated bucket by bucket.
     Gradients(Box<DataParallel>),
@@ -41,66 +41,66 @@ pub enum Carries {
     Group(GroupCollectives),
 }
 
-/// The collectives of process groups that behave alike.
+/// The collectives of process groups that behave identically.
 pub struct GroupCollectives {
     /// The network of the job's rank classes.
     pub network: Arc<Classes>,
-    /// How the ranks of a group lie on nodes.
+    /// Distribution of a group's ranks over nodes.
     pub span: Span,
     /// All transfers of the job.
     pub transfers: Arc<[GroupTransfer]>,
-    /// Priority.
+    /// Traffic class of the flows.
     pub band: Band,
-    /// Time before the first byte of each.
+    /// Time before the first byte of each collective.
     pub hold: Time,
-    /// Its ranks, if all of them are simulated and not one of each class.
+    /// Ranks of the group if all of them are simulated; `None` if one rank represents each class.
     pub ranks: Option<GroupRanks>,
 }
 
-/// The ranks of a process group, each on its host.
+/// The ranks of a process group, each with its host.
 pub struct GroupRanks {
-    /// Where they are.
+    /// Hosts of the ranks.
     pub hosts: GroupHosts,
-    /// What messages carry of what does not divide evenly.
+    /// Message sizes if the bytes do not divide evenly.
     pub sizes: MessageSize,
-    /// Hosts between which connections are opened before the job begins.
+    /// Pairs of hosts (sender, receiver) whose connections are opened before the job begins.
     pub opens: BTreeSet<(u32, u32)>,
 }
 
-/// What data-parallel workers aggregate, and how.
+/// Gradient aggregation of data-parallel workers.
 pub struct DataParallel {
-    /// What each transfer carries.
+    /// Content of each transfer.
     pub buckets: Vec<Bucket>,
-    /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the
-    /// next.
+    /// Release time of each bucket, as an offset of compute time; an offset beyond the compute time of an iteration
+    /// lies in the next iteration.
     pub gates: Vec<Time>,
-    /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying any
-    /// worker.
+    /// Compute time of an iteration, and the window of each bucket: the offsets between which it can be sent without
+    /// delaying any worker.
     pub boundaries: Boundaries,
-    /// The same of each program, if there were no barrier.
+    /// Windows of each program if there were no barrier.
     pub without_barrier: Vec<Boundaries>,
-    /// How a chunk is aggregated.
+    /// Collective that aggregates a chunk.
     pub collective: Collective,
-    /// How that is put to the network.
+    /// Representation of the collective on the network.
     pub form: AggregationForm,
-    /// Whether a policy chooses the bands of chunks in the place of `bands`.
+    /// Whether a policy chooses the bands of chunks instead of `bands`.
     pub changes_bands: bool,
     pub(crate) drops_remainder: bool,
     pub(crate) chunk: Option<Bytes>,
-    /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
+    /// Bands of each bucket, with the byte offset from which each applies; not empty, and the first offset is 0.
     pub(crate) bands: Vec<Vec<(Bytes, Band)>>,
-    /// Bands in which connections are opened: that of the lowest layer, or those that a policy may choose.
+    /// Bands in which connections are opened: the band of the lowest layer, or the bands that a policy may choose.
     pub(crate) opening_bands: Vec<Bands>,
     pub(crate) has_several_bands: bool,
     pub(crate) hold: Time,
 }
 
-/// How an aggregation is put to the network.
+/// Representation of an aggregation on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregationForm {
-    /// As one flow that stands for all messages.
+    /// One flow that represents all messages.
     Recalled,
-    /// As messages between hosts.
+    /// Messages between hosts.
     EachHost {
         /// Whether connections are opened before the job begins.
         opens: bool,
@@ -108,7 +108,7 @@ pub enum AggregationForm {
 }
 
 impl Communicator {
-    /// Number of chunks of a transfer.
+    /// Returns the number of chunks of a transfer.
     pub fn chunk_count(&self, transfer: u32) -> u64 {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.chunk_count(transfer),
@@ -116,7 +116,7 @@ impl Communicator {
         }
     }
 
-    /// How long the queue waits between picking a chunk and starting its first flow.
+    /// Returns the time between picking a chunk from the queue and starting its first flow.
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.hold,
@@ -124,8 +124,8 @@ impl Communicator {
         }
     }
 
-    /// Gates that may hold a transfer back though it is ready, by transfer: so many iterations later, at an offset of
-    /// compute. Empty if there are none.
+    /// Returns the release times that may delay a ready transfer, by transfer: a number of iterations, and an offset of
+    /// compute time in that iteration. Empty if there are none.
     pub fn gates(&self) -> Vec<(u32, Time)> {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.later_gates(),
@@ -133,7 +133,8 @@ impl Communicator {
         }
     }
 
-    /// Opens the connections that it keeps for its life; how many flows must complete before the job can begin.
+    /// Opens the connections that the communicator keeps for the whole run; returns the number of flows that must
+    /// complete before the job can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.open(stream, network),
@@ -141,8 +142,8 @@ impl Communicator {
         }
     }
 
-    /// Starts chunk `index` of a transfer, whose flows carry `stream`; `bands` has those of workers that have their
-    /// own.
+    /// Starts chunk `index` of a transfer, whose flows use `stream`; `bands` contains the bands of workers that choose
+    /// their own.
     pub fn begin(
         &self,
         transfer: u32,
@@ -157,7 +158,7 @@ impl Communicator {
         }
     }
 
-    /// What it aggregates, if that is gradients.
+    /// Returns the gradient aggregation, if the transfers are gradients.
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.carries {
             Carries::Gradients(gradients) => Some(gradients),
@@ -167,13 +168,13 @@ impl Communicator {
 }
 
 impl GroupCollectives {
-    /// A transfer as its classes take it.
+    /// Returns a transfer as a collective of its rank classes.
     pub fn op<'a>(&self, transfer: u32, classes: &'a [u32]) -> GroupOp<'a> {
         let GroupTransfer { kind, bytes, .. } = self.transfers[transfer as usize];
         GroupOp { kind, bytes, span: self.span, classes }
     }
 
-    /// The algorithm of a transfer, and what a rank sends at each level.
+    /// Returns the algorithm of a transfer, and the load of a rank at each level.
     pub fn algorithm(&self, transfer: u32) -> (Algorithm, Levels) {
         let op = self.op(transfer, &[]);
         Algorithm::fastest(op.kind, op.span, op.bytes, self.network.links())
@@ -187,7 +188,7 @@ impl GroupCollectives {
         };
         let op = self.op(transfer, classes);
         let (algorithm, levels) = self.algorithm(transfer);
-        // Where messages are even shares, nothing tells the rounds of a collective apart, and a flow has them all.
+        // With even message sizes, all rounds of a collective are identical, so one flow contains them all.
         if *sizes == MessageSize::Even && algorithm.is_of_flows(op.span) {
             let carriage = Carriage { band: self.band, stream };
             let flows = self.network.links().flows(&levels, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
@@ -208,36 +209,36 @@ impl GroupCollectives {
 }
 
 impl DataParallel {
-    /// Number of chunks of a bucket.
+    /// Returns the number of chunks of a bucket.
     pub fn chunk_count(&self, bucket: u32) -> u64 {
         self.buckets[bucket as usize].chunk_count(self.chunk)
     }
 
-    /// Chunk `index` of a bucket as one flow that carries `stream`.
+    /// Returns chunk `index` of a bucket as one flow with `stream`.
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
         (self.collective.lock_step(bytes, self.band(bucket, index), stream, self.hold))
             .expect("a job of one worker has no buckets")
     }
 
-    /// Band of chunk `index` of a bucket: that of the layer in which it begins.
+    /// Returns the band of chunk `index` of a bucket: the band of the layer that contains its first byte.
     pub fn band(&self, bucket: u32, index: u64) -> Band {
         let begins = self.chunk.map_or(0, |chunk| index * chunk.0);
         let steps = &self.bands[bucket as usize];
         steps[steps.partition_point(|&(from, _)| from.0 <= begins) - 1].1
     }
 
-    /// Whether chunks of the job travel in different bands.
+    /// Returns whether the chunks of the job use different bands.
     pub fn has_several_bands(&self) -> bool {
         self.has_several_bands
     }
 
-    /// Bytes of `bytes` that the rank sends that sends most.
+    /// Returns the bytes that the busiest rank sends to aggregate `bytes`.
     pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
         if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
-    /// Bytes of all chunks of a bucket.
+    /// Returns the bytes of all chunks of a bucket.
     pub fn sent_bytes(&self, bucket: u32) -> Bytes {
         match self.drops_remainder {
             false => self.buckets[bucket as usize].bytes,
@@ -245,7 +246,7 @@ impl DataParallel {
         }
     }
 
-    /// Bytes of a chunk.
+    /// Returns the bytes of a chunk.
     pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
         if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
@@ -256,7 +257,8 @@ impl DataParallel {
         if self.gates.iter().zip(windows).all(|(&gate, window)| gate <= window.update) {
             return Vec::new();
         }
-        // All of them, so that what opens at one instant is in the plan's order.
+        // Includes the release times of all transfers, so that transfers released at one time are opened in the order
+        // of the plan.
         let compute = self.boundaries.compute.ps().max(1);
         let gate = |(&gate, window): (&Time, &crate::caramel::Boundary)| {
             let gate = gate.max(window.update);
@@ -281,7 +283,7 @@ impl DataParallel {
             AggregationForm::EachHost { .. } => {
                 let band = self.band(bucket, index);
                 if self.has_several_bands {
-                    // All before it has been received, so the connections carry nothing new of another chunk.
+                    // All earlier data has been received, so the connections carry no new data of another chunk.
                     network.set_band(stream, band);
                 }
                 let bands = bands.unwrap_or(Bands::Alike(band));
@@ -301,13 +303,14 @@ impl DataParallel {
     }
 }
 
-/// The transfer that the last op with a gradient completes.
+/// Returns the transfer that the last op with a gradient completes.
 pub fn last_transfer(dag: &Dag) -> Option<u32> {
     let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
     targets.map(|target| target - dag.compute_count)
 }
 
-/// Ranks of the transfers of the next iteration, each in its queue; those of queues that `asks` does not mean stay.
+/// Returns the ranks of the transfers of the next iteration, each within its queue; the ranks of queues that `asks`
+/// does not select stay unchanged.
 pub fn rank(
     dag: &Dag,
     communicators: &mut [Communicator],
@@ -331,7 +334,7 @@ pub fn rank(
     }
 }
 
-/// The most of `bytes` that `parts` ranks can have equal parts of.
+/// Returns the largest multiple of `parts` that is at most `bytes`.
 pub fn divisible(bytes: Bytes, parts: usize) -> Bytes {
     let parts = parts as u64;
     Bytes(bytes.0 / parts * parts)

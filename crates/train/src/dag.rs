@@ -20,57 +20,57 @@ pub enum OpKind {
     Forward(u32),
     /// Backward pass of a layer.
     Backward(u32),
-    /// A compute op with a name: its index among the names of the job's ops.
+    /// A named compute op: index of its name among the names of the job's ops.
     Compute(u32),
     /// Aggregation of a bucket over the network.
     Transfer(u32),
 }
 
-/// A vertex.
+/// An op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DagOp {
     /// Kind of op.
     pub kind: OpKind,
     /// Compute time; zero for a transfer, whose time the network determines.
     pub cost: Time,
-    /// Whether it is host work during which the device is idle: the host has not launched the next kernel yet.
+    /// Whether the op is host work during which the device is idle: the host has not launched the next kernel yet.
     pub is_host: bool,
 }
 
 impl DagOp {
-    /// An op of the device or the network.
+    /// Creates an op of the device or the network.
     pub fn new(kind: OpKind, cost: Time) -> Self {
         Self { kind, cost, is_host: false }
     }
 }
 
-/// A transfer, as far as schedulers see it.
+/// Properties of a transfer that schedulers use.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Lowest layer in the bucket: the first that the next forward pass needs.
     pub first_layer: u32,
     /// Bytes of the bucket.
     pub bytes: Bytes,
-    /// Index of the communicator whose send queue it goes through.
+    /// Index of the communicator whose send queue sends the transfer.
     pub communicator: u32,
 }
 
 /// The ops of one compute stream, which it executes in order, each after its dependencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its ops in the DAG.
+    /// Ops of the program, as indices of the DAG.
     pub ops: Range<OpId>,
     /// The first op of the forward pass.
     pub forward: OpId,
-    /// The op at which the forward pass is over: no later op waits for a transfer.
+    /// First op after the forward pass: no later op waits for a transfer.
     pub backward: OpId,
 }
 
 /// One iteration of a training job.
 ///
-/// The compute ops come first, program by program. The transfers follow, in bucket order. `within` holds edges between
-/// ops of one iteration, `across` edges to ops of the next. Any op may depend on any other: on ops of its own program
-/// through the order of the program, on all others through an edge.
+/// The compute ops come first, program by program. The transfers follow, in bucket order. `within` contains the edges
+/// between ops of one iteration, `across` the edges to ops of the next. Any op may depend on any other: on ops of its
+/// own program through the order of the program, on all others through an edge.
 #[derive(Clone, Debug)]
 pub struct Dag {
     /// Compute ops in program order, then transfers.
@@ -97,7 +97,7 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Sorts `pairs` of (source, target) by source; order inside a source is kept.
+    /// Sorts `pairs` of (source, target) by source; the order within a source is kept.
     pub fn new(op_count: usize, pairs: &[Edge]) -> Self {
         let mut sorted = pairs.to_vec();
         sorted.sort_by_key(|&(source, _)| source);
@@ -111,13 +111,13 @@ impl Edges {
         Self { starts, targets: sorted.into_iter().map(|(_, target)| target).collect() }
     }
 
-    /// Ops that depend on `source`.
+    /// Returns the ops that depend on `source`.
     pub fn from(&self, source: OpId) -> &[OpId] {
         let source = source as usize;
         &self.targets[self.starts[source] as usize..self.starts[source + 1] as usize]
     }
 
-    /// Number of dependencies of each op.
+    /// Returns the number of dependencies of each op.
     pub fn indegrees(&self) -> Vec<u32> {
         let mut counts = vec![0; self.starts.len() - 1];
         for &target in &self.targets {
@@ -128,18 +128,19 @@ impl Edges {
 }
 
 impl Dag {
-    /// Op of transfer `bucket`.
+    /// Returns the op of transfer `bucket`.
     pub fn transfer_op(&self, bucket: u32) -> OpId {
         self.compute_count + bucket
     }
 
-    /// Compute time of one iteration of a worker: all programs compute the same.
+    /// Returns the compute time of one iteration of a worker; all programs have the same compute time.
     pub fn compute_time(&self) -> Time {
         let Range { start, end } = self.programs[0].ops;
         self.ops[start as usize..end as usize].iter().map(|op| op.cost).sum()
     }
 
-    /// Whether an iteration can be executed to its end: the edges inside it and the program orders have no cycle.
+    /// Returns whether an iteration can be executed to its end: the edges within it and the program orders have no
+    /// cycle.
     pub fn is_executable(&self) -> bool {
         let mut missing = self.within.indegrees();
         let mut done_count = 0;

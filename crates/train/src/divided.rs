@@ -1,10 +1,10 @@
-//! Building a parallel job (its model is divided over ranks): the graph of its step, on the network of its rank classes
+//! Builds a parallel job, whose model is divided over ranks: the graph of its step, on the network of its rank classes
 //! or of all its ranks.
 //!
-//! Ranks of a class behave identically unless compute jitter makes them differ. Then one rank stands for all of its
-//! class, the network is that of its [`Classes`], and hosts, switches and routes are not modelled. Otherwise each rank
-//! is simulated on its own host and in its own groups: always on the packet engine, and on the fluid engine if the
-//! scenario asks for it.
+//! Ranks of a class behave identically unless compute jitter makes them differ. One rank then represents all ranks of
+//! its class on the network of [`Classes`], which has no hosts, switches or routes. Otherwise each rank is simulated on
+//! its own host and in its own groups: always on the packet engine, and on the fluid engine if the scenario requests
+//! it.
 
 use crate::classes::{self, Classes, GroupOp};
 use crate::collective::algorithms::Algorithm;
@@ -23,7 +23,7 @@ use gradtide_net::{Band, Seed, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether each rank of a parallel job is simulated, instead of one per class.
+/// Returns whether each rank of a parallel job is simulated, instead of one per class.
 fn is_per_rank(run: &RunSpec) -> bool {
     match run.engine {
         EngineSpec::Fluid => run.all_ranks,
@@ -35,7 +35,7 @@ fn is_per_rank(run: &RunSpec) -> bool {
 /// rank is simulated.
 ///
 /// # Errors
-/// [`SpecError`] if the job is invalid, is not alone in the scenario, or could not be run to its end.
+/// [`SpecError`] if the job is invalid, is not the only job in the scenario, or could not be run to its end.
 pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, SpecError> {
     let divided = spec.jobs.iter().find(|job| job.is_divided()).filter(|_| !is_per_rank(&spec.run));
     let Some(divided) = divided else { return Ok(None) };
@@ -54,7 +54,7 @@ pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, 
     Ok(Some((build_job(job, step, &classes, |_| None)?, classes)))
 }
 
-/// Builds a parallel job with all of its ranks. With `opens`, connections are opened before it begins.
+/// Builds a parallel job with all of its ranks. With `opens`, connections are opened before the job begins.
 ///
 /// # Errors
 /// [`SpecError`] if the job is invalid, or could not be run to its end.
@@ -94,12 +94,12 @@ pub struct Load {
     pub ops: u64,
     /// Number of messages of all transfers.
     pub messages: u64,
-    /// Bytes that cross network cards.
+    /// Bytes sent over network cards.
     pub bytes: u64,
 }
 
 impl Load {
-    /// The load of a job on a cluster.
+    /// Computes the load of a job on a cluster.
     ///
     /// # Errors
     /// [`SpecError`] if the job or the cluster is invalid.
@@ -123,12 +123,12 @@ impl Load {
     }
 }
 
-/// Whether the compute times of workers differ.
+/// Returns whether the compute times of workers differ.
 fn has_jitter(compute: &ComputeSpec) -> bool {
     compute.noise_ppm > 0 || compute.straggler.is_some()
 }
 
-/// The step of a job, once its keys and hosts have been checked.
+/// Returns the step of a job after validating its keys and hosts.
 fn checked(job: &JobSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     check_keys(job).map_err(refused)?;
@@ -177,7 +177,7 @@ fn build_job(
         start: spec.start,
         iteration_limit: spec.iterations,
         overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
-        // A step ends when no op or transfer of it is in progress: the next one begins with an idle network.
+        // A step ends when no op or transfer of the step is in progress: the next step begins with an idle network.
         manner: Manner {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
@@ -190,7 +190,7 @@ fn build_job(
     })
 }
 
-/// Send order of every group.
+/// Creates the send order of a group.
 fn scheduler(order: &OrderSpec) -> Box<dyn Scheduler> {
     match order {
         OrderSpec::Tic | OrderSpec::Tac => Box::new(FirstNeed),
@@ -207,7 +207,7 @@ fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
     }
 }
 
-/// Refuses keys that have no meaning for a step that is a graph already.
+/// Refuses keys that have no meaning for a parallel job, whose step is a fixed graph.
 fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     let compute = &job.compute;
     if compute.overlap_slowdown_ppm < pace::ONE_PPM {
@@ -265,7 +265,7 @@ fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classe
         let time =
             classes.map_or(Some(Time::ZERO), |classes| classes.time(&op)).map(|time| u128::from(time.ps()) + each);
         sending = sending.zip(time).map(|(sum, time)| sum + time);
-        // No rank sends more than twice the buffer.
+        // A rank sends at most twice the buffer.
         bytes += 2 * u128::from(op.bytes.0);
     });
     let (_, slowest_ppm) = pace::range_ppm(&job.compute);

@@ -1,4 +1,4 @@
-//! The one place that names the network engines: which one a scenario asks for, and what it counted.
+//! Dispatch over the network engines: creates the engine that a scenario selects, and returns its counters.
 
 use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
@@ -20,77 +20,80 @@ use gradtide_net::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A network engine.
+/// A network engine with its counters.
 pub enum Engine {
-    /// Flows at their max-min fair rates; links by name and nominal rate.
+    /// Fluid engine, with flows at their max-min fair rates; name and nominal rate (bit/s) of each link.
     Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
-    /// The same for a job that is alone.
+    /// Fluid engine that caches the time of each exchange, for a job that is alone on the network; name and nominal
+    /// rate (bit/s) of each link.
     Recall(Box<Recall>, Vec<(Arc<str>, u64)>),
-    /// Queues and TCP, packet by packet; the ports of GPUs, if there are nodes.
+    /// Packet engine, with queues and TCP; the ports of GPUs if the cluster has nodes; name and nominal rate (bit/s) of
+    /// each link.
     Packet(Box<Watched>, Option<Box<GpuPorts>>, Vec<(Arc<str>, u64)>),
 }
 
-/// The ports of GPUs on the scale-up switches of their nodes, beside a network of their cards.
+/// The GPU ports on the scale-up switches of nodes, simulated as a fluid network beside the packet network of the
+/// nodes' cards.
 #[derive(Debug)]
 pub struct GpuPorts {
-    /// The host that is the first of them.
+    /// First host id that represents a GPU port; smaller ids are network cards.
     first: u32,
     fluid: Fluid,
 }
 
-/// The packet engine, and a probe if one is asked for.
+/// The packet engine, with a probe if the scenario configures one.
 #[derive(Debug)]
 pub struct Watched {
     engine: PacketEngine,
     probe: Option<Probe>,
 }
 
-/// What an engine counted on one link.
+/// Counters of one link.
 #[derive(Clone, Debug)]
 pub struct LinkUsage {
-    /// `h3` for the link out of host 3, else from end to end, as `leaf2-spine1`.
+    /// Name of the link: `h3` for the link out of host 3, else both of its ends, as in `leaf2-spine1`.
     pub name: Arc<str>,
-    /// Nominal rate.
+    /// Nominal rate in bit/s.
     pub rate_bps: u64,
-    /// Bytes put on the link, headers included where there are any.
+    /// Bytes sent on the link; the packet engine includes headers.
     pub bytes: u64,
-    /// Time for which the link was busy.
+    /// Total time for which the link was busy.
     pub busy: Time,
-    /// Packets that its queue refused.
+    /// Packets dropped by the link's queue.
     pub drops: u64,
-    /// Packets marked CE.
+    /// Packets marked CE in the link's queue.
     pub ce_marks: u64,
-    /// Most packets that waited at once; absent where there are no packets.
+    /// Largest number of packets in the queue at one time; `None` in the fluid engine.
     pub max_queue_packets: Option<u64>,
 }
 
 impl LinkUsage {
-    /// Whether a host sends on it, and not a switch.
+    /// Returns whether the sender of the link is a host rather than a switch.
     pub fn is_of_host(&self) -> bool {
         !self.name.contains('-')
     }
 }
 
-/// What an engine counted.
+/// Counters of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
-    /// Events inside the engine.
+    /// Number of events that the engine processed.
     pub event_count: u64,
-    /// Packets put on links.
+    /// Number of packets sent, counted once per link.
     pub packet_hops: u64,
-    /// Retransmission timeouts; absent where there are no packets.
+    /// Number of retransmission timeouts; `None` in the fluid engine.
     pub timeouts: Option<u64>,
-    /// Per link.
+    /// Counters of each link.
     pub links: Vec<LinkUsage>,
-    /// What a probe saw.
+    /// Samples of the probe, if the scenario configures one.
     pub samples: Option<Samples>,
 }
 
-/// Events of the packet engine between two looks at the observer: about 5 ms.
+/// Number of packet-engine events between two checks for cancellation: about 5 ms of wall time.
 const PAUSE_EVERY: u64 = 1 << 16;
 
-/// How a job runs on the engine of its scenario. The packet study starts and measures with the backward pass, as the
-/// thesis's simulator does in chapter 5.
+/// Returns the engine mode of a job for the engine of its scenario. With the packet engine, a job starts with the
+/// backward pass and iterations are measured from it, as in the thesis's simulator (chapter 5).
 ///
 /// # Errors
 /// As [`classes::links`].
@@ -103,22 +106,23 @@ pub fn manner(spec: &Spec, job: &JobSpec) -> Result<Manner, SpecError> {
     Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster, &job.hosts)? })
 }
 
-/// Whether one job has the network for itself, and has one exchange on it at a time.
+/// Returns whether one job is alone on the network and has at most one exchange in flight, so that exchange times can
+/// be cached.
 fn is_recalled(spec: &Spec) -> bool {
     let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
 }
 
-/// The network of a scenario as long as it carries one exchange and nothing else: how long that takes. Of the packet
-/// engine the fluid one stands in, which has no headers and no queues.
+/// Times one collective on an otherwise idle network. For the packet engine the time is that of the fluid engine,
+/// without headers and queues.
 pub struct Idle {
-    /// None if nobody asks.
+    /// The network; `None` if no job's schedule needs collective times.
     fluid: Option<Box<Fluid>>,
     ends: Ends,
 }
 
 impl Idle {
-    /// The network of a scenario, if one of its jobs asks.
+    /// Creates the network of a scenario if the schedule of one of its jobs needs collective times.
     ///
     /// # Errors
     /// As [`Fluid::new`].
@@ -130,7 +134,7 @@ impl Idle {
         }
     }
 
-    /// The network of a scenario, for whoever asks.
+    /// Creates the network of a scenario regardless of its schedules.
     ///
     /// # Errors
     /// As [`Fluid::new`].
@@ -138,10 +142,10 @@ impl Idle {
         Ok(Self { fluid: Some(Box::new(fluid(spec, &fabric.graph)?)), ends: fabric.ends.clone() })
     }
 
-    /// How long a collective of the job of this stream takes for `bytes`.
+    /// Returns the time of a collective of `bytes` in the job with this stream.
     ///
     /// # Panics
-    /// If nobody was to ask.
+    /// If no job's schedule needs collective times, and so [`new`](Self::new) created no network.
     pub fn time(&mut self, stream: u32, collective: &Collective, bytes: Bytes) -> Time {
         let fluid = self.fluid.take().expect("somebody asks");
         let mut recall = Recall::new(*fluid, collective.clone(), stream, self.ends.clone());
@@ -152,10 +156,10 @@ impl Idle {
 }
 
 impl Engine {
-    /// An idle network.
+    /// Creates an idle network.
     ///
     /// # Errors
-    /// [`SpecError`] if the jobs could not be run on it to their ends.
+    /// [`SpecError`] if the engine cannot run the jobs to their ends.
     pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
         let run = &spec.run;
         if run.accuracy_ppm.is_some() && run.engine != EngineSpec::Fluid {
@@ -202,7 +206,7 @@ impl Engine {
         }
     }
 
-    /// An idle network of rank classes of these names.
+    /// Creates an idle network of rank classes, whose links are named by `names`.
     ///
     /// # Errors
     /// As [`Fluid::new`].
@@ -211,19 +215,19 @@ impl Engine {
         Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
     }
 
-    /// Itself, as jobs see it from hosts that add `host` to a message.
+    /// Returns the network interface of a job; `ends` adds the delays of hosts to its messages.
     pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
-            // Its exchanges go through the ends already.
+            // The cache of exchange times contains the endpoints already.
             Self::Recall(recall, _) => Box::new(recall.as_mut()),
             _ => self.forkable(ends),
         }
     }
 
-    /// The same, for those who copy it.
+    /// Returns the network interface with support for forks, which simulate the future.
     ///
     /// # Panics
-    /// If it is for a job that is alone: that one has nothing to look ahead to.
+    /// If the engine caches exchange times: a job that is alone needs no forks.
     pub fn forkable(&mut self, ends: &Ends) -> Box<dyn ForkNetwork + '_> {
         match self {
             Self::Recall(..) => unreachable!("nobody copies the network of a job that is alone"),
@@ -235,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// What it counted, and what a probe saw up to now.
+    /// Returns the counters of the engine, and the samples of the probe up to now.
     pub fn usage(&mut self) -> Usage {
         match self {
             Self::Fluid(fluid, links) => Usage {
@@ -300,7 +304,7 @@ impl Watched {
         probe.record(now, ports.into_iter(), engine.flow_windows(), streams.into_iter());
     }
 
-    /// What the probe saw; the end of the run is its last instant.
+    /// Takes a last sample at the end of the run and returns all samples.
     fn samples(&mut self) -> Option<Samples> {
         let now = self.now();
         let is_due = self.probe.as_ref().is_some_and(|probe| !probe.has_seen(now));
@@ -329,7 +333,7 @@ impl Network for Watched {
         let mut paused = false;
         while let Some(probe) = &self.probe {
             let next_at = probe.next_at();
-            // Nothing is left to see, and the caller may wait for ever.
+            // An idle network has nothing to sample, and with `until` = `Time::MAX` the loop would not end.
             if next_at > until || (until == Time::MAX && self.engine.is_idle()) {
                 break;
             }
@@ -360,7 +364,7 @@ impl Network for Watched {
 }
 
 impl ForkNetwork for Watched {
-    /// Without the probe, which sees what is and not what may be.
+    /// Forks the engine without the probe, which samples only the actual run.
     fn fork(&self) -> Box<dyn ForkNetwork> {
         self.engine.fork()
     }
@@ -370,7 +374,7 @@ fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
     Ok(as_exact_as(&spec.run, Fluid::new(graph, spec.cluster.routing, Seed(spec.run.seed))?))
 }
 
-/// The network with rates as exact as the run asks: also where a plan asks for the time of an exchange.
+/// Applies the rate accuracy of the run, for the simulation as well as for the collective times of planning.
 fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     match run.accuracy_ppm {
         Some(ppm) => fluid.within(ppm),
@@ -378,7 +382,7 @@ fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     }
 }
 
-/// The hosts of the network, or cards of its nodes, between which messages are sent.
+/// Returns the hosts that send or receive messages, or the network cards of these hosts if the cluster has nodes.
 fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
     let jobs = spec.jobs.iter().flat_map(|job| &job.hosts);
     let flows = spec.traffic.iter().flat_map(|traffic| traffic.src.iter().chain(&traffic.dst));
@@ -386,14 +390,16 @@ fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
     jobs.chain(flows).map(card).collect()
 }
 
-/// How the packet engine is set up on `graph`, that of `fabric` or a first part of it.
+/// Returns the configuration of the packet engine for `graph`, which is the graph of `fabric` or its leading part (the
+/// network cards).
 ///
 /// # Errors
-/// [`SpecError`] for what it cannot be.
+/// [`SpecError`] for a configuration that the packet engine does not support.
 pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
-    // Timers are made for the slowest and longest link that messages may cross; on a star all are alike. Nobody's timers
-    // depend on hosts that send nothing: only thesis and ns-3 count all hosts.
+    // Timers are derived from the slowest link and the longest route that messages may use; on a star all routes are
+    // equal. Idle hosts have no effect on timers, except when the run follows the thesis or ns-3, which count all
+    // hosts.
     let used = used_cards(spec, fabric);
     let base = match spec.run.follow {
         Follow::Standards => {
@@ -437,7 +443,7 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
     })
 }
 
-/// Refuses what no queue can be.
+/// Checks that a queue's configuration is valid.
 fn check_queue(queue: &QueueSpec) -> Result<(), SpecError> {
     if let Discipline::Drr { weights } = &queue.discipline
         && (!(1..=Band::COUNT).contains(&weights.len()) || weights.contains(&0))
@@ -455,17 +461,17 @@ fn check_queue(queue: &QueueSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its
-/// table, 4.4 GB in all.
+/// Largest number of records of a run: one per transfer, or one per iteration of each worker if workers differ. A
+/// record takes 48 bytes during the run and about 170 bytes in the result table, 4.4 GB in all.
 pub const RECORD_LIMIT: u64 = 20_000_000;
 
-/// How long a flow takes on a way that carries no other, between hosts that carry no other.
+/// Returns the duration of a flow on an otherwise idle route (`way`), including the time at its hosts.
 fn longest(way: &Link, host: Option<&Host>, flow: &Flow) -> Option<Time> {
     flow.time_alone(way)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
 }
 
-/// No time in the run passes half of [`Time::MAX`], so that differences have a sign; what it records fits in memory, and
-/// what a link counts in 64 bits.
+/// Checks that no simulated time exceeds half of [`Time::MAX`], so that differences fit a signed integer, that the
+/// records fit in memory, and that the byte counters of links fit in 64 bits.
 fn check_length(
     run: &RunSpec,
     way: &Link,
@@ -488,7 +494,7 @@ fn check_length(
     let iteration = slowest * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
     let start = u128::from(job.start.ps());
     let duration = run.duration.map(|duration| u128::from(duration.ps()));
-    // Every iteration takes at least the compute time; the warm-up and the last pass come on top.
+    // Every iteration takes at least the compute time; the warm-up and the last pass are extra.
     let least = compute * u128::from(least_ppm) / 1_000_000;
     let iterations = job
         .iteration_limit
@@ -505,7 +511,7 @@ fn check_length(
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
     }
-    // No rank of a ring sends more than twice the buffer.
+    // A rank of a ring sends at most twice the buffer.
     let bytes: u128 = gradients.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
     if iterations.saturating_add(2).saturating_mul(2 * bytes) > u128::from(u64::MAX) {
         return Err(SpecError::TooManySent { name: job.name.clone() });

@@ -1,4 +1,4 @@
-//! Why a scenario is refused, or a run ends without a result.
+//! Errors of scenarios and of runs that end without a result.
 
 use crate::fabric::NetworkError;
 use crate::job::JobError;
@@ -7,13 +7,13 @@ use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use thiserror::Error;
 
-/// Why a run gave no result.
+/// Error of a run without a result.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RunError {
-    /// The scenario means nothing.
+    /// The scenario is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The run could not go on.
+    /// The run could not continue.
     #[error(transparent)]
     Iteration(#[from] IterationError),
 }
@@ -24,7 +24,7 @@ impl From<NetworkError> for RunError {
     }
 }
 
-/// A scenario that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
+/// An invalid scenario. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
     /// No jobs and no background flows.
@@ -33,24 +33,24 @@ pub enum SpecError {
     /// An index beyond the last job.
     #[error("the scenario has no such job")]
     NoSuchJob,
-    /// A job that means nothing.
+    /// An invalid job.
     #[error("job {name}: {error}")]
     Job {
         /// Name of the job.
         name: String,
-        /// What is wrong.
+        /// Reason.
         error: JobError,
     },
-    /// A network that cannot be.
+    /// An invalid network.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// Hosts that are not connected.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// Links that the fluid engine cannot count.
+    /// Links that the fluid engine does not support.
     #[error(transparent)]
     Fluid(#[from] FluidError),
-    /// An accuracy of rates for an engine that has none.
+    /// A rate accuracy, for an engine other than the fluid one.
     #[error("only rates of the fluid engine have an accuracy")]
     Accuracy,
     /// A host that does not exist.
@@ -60,7 +60,7 @@ pub enum SpecError {
         name: String,
         /// Index of the host.
         host: u32,
-        /// Hosts of the cluster.
+        /// Number of hosts of the cluster.
         host_count: u32,
     },
     /// Two workers of one job on one host.
@@ -71,7 +71,7 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
-    /// A model that is divided over ranks beside something else.
+    /// A parallel job on rank classes beside another job or background flows.
     #[error(
         "job {name} divides its model over ranks: where one rank stands for all of its class, nothing else can be beside it"
     )]
@@ -79,29 +79,29 @@ pub enum SpecError {
         /// Name of the job.
         name: String,
     },
-    /// A background flow that is not valid.
+    /// An invalid background flow.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {
         /// Name of its tenant.
         name: String,
-        /// Which of its flows.
+        /// Index of the flow.
         index: usize,
-        /// What is wrong.
+        /// Reason.
         what: &'static str,
     },
-    /// A queue that cannot be.
+    /// An invalid queue.
     #[error("the queue cannot be: {0}")]
     Queue(&'static str),
-    /// A number that the engine has no room for.
+    /// A number that exceeds the engine's range.
     #[error("the {0} is too large: at most 65535")]
     TooLarge(&'static str),
-    /// Foresight is of one job: what others are about to send is decided by what this one does.
+    /// An oracle with several jobs: the future flows of other jobs would depend on its own choices.
     #[error("job {name}: an oracle sees a network with one job on it")]
     OracleOfSeveral {
         /// Name of the job.
         name: String,
     },
-    /// Nothing ends the run.
+    /// A run without a limit.
     #[error("job {name} has no number of iterations and the run has no duration")]
     Endless {
         /// Name of the job.
@@ -124,9 +124,9 @@ pub enum SpecError {
     TooManyRecords {
         /// Name of the job.
         name: String,
-        /// Iterations times buckets.
+        /// Number of records: iterations times buckets.
         records: u64,
-        /// Most that a run keeps.
+        /// Limit of a run.
         limit: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! The network of a scenario: its graph, and what users call its links.
+//! The network of a scenario: its graph, and the names of its links.
 
 use crate::spec::{CableSpec, ClusterSpec, LinkSpec, NodeSpec, TopologySpec};
 use gradtide_net::path::Paths;
@@ -8,25 +8,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A network that cannot be.
+/// An invalid network.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NetworkError {
-    /// A topology that cannot be.
+    /// An invalid topology.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A cable that cannot be, or a ratio.
+    /// An invalid cable or ratio.
     #[error("the network cannot be: {0}")]
     Cable(&'static str),
-    /// Classes of ranks stand for all of their ranks only where routes are of one length and links are not shared.
+    /// Rank classes need routes of equal length and links that are not shared.
     #[error("ranks are not alike on a network of several switches: classes need a star")]
     SwitchesOfClasses,
-    /// Classes have no stages of hosts.
+    /// Rank classes do not support host stages.
     #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
     StagesOfClasses,
-    /// A node that cannot be.
+    /// An invalid node.
     #[error("cluster.node cannot be: {0}")]
     Node(&'static str),
-    /// Nothing would ever arrive.
+    /// A rate of 0, with which no message would ever arrive.
     #[error("the links carry less than one bit per second")]
     ZeroRate,
 }
@@ -34,28 +34,29 @@ pub enum NetworkError {
 /// Hosts, switches and links with their names.
 #[derive(Debug)]
 pub struct Fabric {
-    /// What engines run on.
+    /// Graph on which engines run.
     pub graph: Graph,
-    /// Name of every link, by the index of its port.
+    /// Name of each link, by the index of its port.
     pub link_names: Vec<Arc<str>>,
-    /// Nominal rate of every link; in the graph is what is left to gradients.
+    /// Nominal rate of each link in bit/s; the graph contains the payload rates.
     pub nominal_bps: Vec<u64>,
-    /// What is between workers and the graph: machines whose cards and ports are its hosts, stages.
+    /// Elements between workers and the graph: nodes whose network cards and GPU ports are hosts of the graph, and host
+    /// stages.
     pub ends: Ends,
 }
 
 impl Fabric {
-    /// The network that `cluster` describes.
+    /// Builds the network that `cluster` describes.
     ///
     /// # Errors
-    /// [`NetworkError::Fabric`], [`NetworkError::Cable`] and [`NetworkError::Node`] for a shape that cannot be,
+    /// [`NetworkError::Fabric`], [`NetworkError::Cable`] and [`NetworkError::Node`] for an invalid shape,
     /// [`NetworkError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec) -> Result<Self, NetworkError> {
         let Wires { graph, names, nodes } = wires(&cluster.topology, cluster.link.nominal(), cluster.node.as_ref())?;
         Self::with_hosts(graph, names, nodes, cluster)
     }
 
-    /// Takes from the links what headers take, and adds to those of hosts the time in a host's stack.
+    /// Reduces the rates of links to payload rates, and adds the latency of the host stack to links of hosts.
     fn with_hosts(
         mut graph: Graph,
         link_names: Vec<Arc<str>>,
@@ -79,8 +80,8 @@ impl Fabric {
         Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host } })
     }
 
-    /// The same without the ports of GPUs, and these by themselves, as hosts from 0 on; `None` without nodes. Links of the
-    /// one come first among those of both.
+    /// Returns the graph of the network cards, and the graph of the GPU ports with hosts from 0 on; `None` without
+    /// nodes. In the whole network, the links of the first graph precede those of the second.
     pub fn apart(&self) -> Option<(Graph, Graph)> {
         let nodes = self.ends.nodes?;
         let Graph { host_count, switch_count, links, has_parts } = &self.graph;
@@ -109,18 +110,19 @@ impl Fabric {
         Some((cards, ports))
     }
 
-    /// How many workers there is room for, one on each: hosts, or GPUs of nodes.
+    /// Returns the number of places for workers, one worker each: hosts, or GPUs of nodes.
     pub fn place_count(&self) -> u32 {
         self.ends.nodes.map_or(self.graph.host_count, |nodes| nodes.gpu_count())
     }
 
-    /// What messages pass at the ends of their ways.
+    /// Returns the paths between hosts, including the elements at their ends.
     pub fn paths(&self) -> Paths {
         Paths::new(&self.graph, &self.ends)
     }
 }
 
-/// The links of the longest shortest route between hosts, of those that are `used` if any is.
+/// Returns the number of links of the longest shortest route between hosts: between the `used` hosts, or between all if
+/// none is used.
 pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     let node_count = (graph.host_count + graph.switch_count) as usize;
     let mut next = vec![Vec::new(); node_count];
@@ -129,7 +131,7 @@ pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     }
     let is_used = |host: u32| used.is_empty() || used.contains(&host);
     let hosts = (0..graph.host_count).filter(|&host| is_used(host));
-    // Hosts of one switch are as far from others.
+    // Hosts of one switch have the same distances to other hosts.
     let switches: BTreeSet<u32> = hosts.clone().flat_map(|host| next[host as usize].clone()).collect();
     let farthest = switches.iter().map(|&switch| {
         let mut distance = vec![u32::MAX; node_count];
@@ -139,7 +141,7 @@ pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
             for &to in &next[node as usize] {
                 if distance[to as usize] == u32::MAX {
                     distance[to as usize] = distance[node as usize] + 1;
-                    // Hosts do not forward.
+                    // Hosts do not forward packets.
                     if to >= graph.host_count {
                         reached.push_back(to);
                     }
@@ -151,8 +153,8 @@ pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     farthest.max().unwrap_or(0).max(2)
 }
 
-/// The slowest rate and the longest delay of all links of a network, but for those of hosts that are not `used`. All, if none
-/// is used.
+/// Returns the slowest rate and the longest delay of all links of a network, without links of hosts that are not
+/// `used`; of all links if no host is used.
 pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
     let is_used = |node: NodeId| used.is_empty() || node.0 >= graph.host_count || used.contains(&node.0);
     let links = || graph.links.iter().filter(|wire| is_used(wire.from) && is_used(wire.to)).map(|wire| wire.link);
@@ -160,8 +162,8 @@ pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
     Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
 }
 
-/// What a message between two of these hosts crosses at worst, as one link: the slowest of the hosts' own, and the delay of
-/// the longest shortest route, stacks of hosts included. Fewer than two stand for all.
+/// Returns the worst path of a message between two of these hosts as one link: the slowest rate of the hosts' links,
+/// and the delay of the longest shortest route, including the host stacks. Fewer than two hosts represent all hosts.
 ///
 /// # Errors
 /// As [`shape`].
@@ -179,7 +181,7 @@ pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, Net
             let are_below = |children: u32| ends.is_some_and(|(first, last)| first / children == last / children);
             let hops = match shape.hops {
                 _ if are_below(shape.hosts_per_edge) => 2,
-                // Hosts below one child of the top do not cross the top.
+                // Hosts below one child of the top switch do not use the top switch.
                 hops if are_below(shape.shared_by) => hops - 2,
                 hops => hops,
             };
@@ -191,7 +193,8 @@ pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, Net
     Ok(LinkSpec { rate, delay, ..cluster.link })
 }
 
-/// Rate of the slowest cable of these hosts, of so many, and delay of the longest shortest route between them.
+/// Returns the rate of the slowest cable of these hosts (of `host_count`), and the delay of the longest shortest route
+/// between them.
 fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> Result<(Rate, Time), NetworkError> {
     let mut next: BTreeMap<u32, Vec<(u32, Time)>> = BTreeMap::new();
     for &CableSpec { a, b, delay, .. } in cables {
@@ -201,12 +204,12 @@ fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -
     let is_own = |cable: &&CableSpec| hosts.contains(&cable.a) || hosts.contains(&cable.b);
     let slowest = cables.iter().filter(is_own).map(|cable| cable.rate).min().ok_or(NetworkError::ZeroRate)?;
     let farthest = hosts.iter().map(|&host| {
-        // Links and the most delay of the shortest routes to each node.
+        // Number of links and largest delay of the shortest routes to each node.
         let mut known = BTreeMap::from([(host, (0_u32, Time::ZERO))]);
         let mut reached = VecDeque::from([host]);
         while let Some(node) = reached.pop_front() {
             let (links, delay) = known[&node];
-            // Hosts do not forward.
+            // Hosts do not forward packets.
             if node < host_count && node != host {
                 continue;
             }
@@ -227,12 +230,12 @@ fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -
     Ok((slowest, farthest.max().unwrap_or_default()))
 }
 
-/// The host that is the card of a GPU.
+/// Returns the host that is the network card of a GPU.
 pub fn card(node: &NodeSpec, gpu: u32) -> u32 {
     Nodes::new(1, node.gpus, node.nics).map_or(gpu, |nodes| nodes.card(HostId(gpu)).0)
 }
 
-/// Whether every GPU of a node has a card.
+/// Checks that every GPU of a node has a network card.
 ///
 /// # Errors
 /// [`NetworkError::Node`].
@@ -246,29 +249,29 @@ pub fn check_node(node: &NodeSpec) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// What checks and estimates ask of a network before it is built.
+/// Size of a network, for checks and estimates before it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of hosts.
     pub hosts: u32,
     /// Number of switches.
     pub switches: u32,
-    /// Number of cables; each is two links.
+    /// Number of cables; each cable is two links.
     pub cables: u32,
-    /// Ports of its switches, all alike; not all are used everywhere.
+    /// Number of ports of a switch, equal for all switches; some may be unused.
     pub ports: u32,
-    /// Links of the longest route.
+    /// Number of links of the longest route.
     pub hops: u32,
-    /// Hosts of an edge switch.
+    /// Number of hosts of an edge switch.
     pub hosts_per_edge: u32,
-    /// Hosts that one link can carry the traffic of.
+    /// Largest number of hosts whose traffic shares one link.
     pub shared_by: u32,
 }
 
-/// The shape of a network that is not given cable by cable.
+/// Returns the shape of a network that is not given as a list of cables.
 ///
 /// # Errors
-/// As [`Fabric::new`]; and [`NetworkError::Cable`] for a network that is given cable by cable.
+/// As [`Fabric::new`]; and [`NetworkError::Cable`] for a network that is given as a list of cables.
 pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, NetworkError> {
     let tree = tree(topology, every)?.ok_or(NetworkError::Cable("its shape is that of its cables"))?;
     Ok(Shape {
@@ -287,13 +290,13 @@ pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, NetworkError
 pub struct Wires {
     /// Hosts, switches and links.
     pub graph: Graph,
-    /// Name of every link, by the index of its port.
+    /// Name of each link, by the index of its port.
     pub names: Vec<Arc<str>>,
-    /// The machines of its hosts, if these are cards and ports.
+    /// Nodes whose network cards and GPU ports are the hosts; `None` without nodes.
     pub nodes: Option<Nodes>,
 }
 
-/// The network at its nominal rates: of nodes, each with a switch of its own for its GPUs.
+/// Builds the network at its nominal rates; each node has its own switch for its GPUs.
 ///
 /// # Errors
 /// As [`Fabric::new`].
@@ -313,10 +316,10 @@ pub fn wires(topology: &TopologySpec, every: Link, node: Option<&NodeSpec>) -> R
     }
 }
 
-/// Entries in the tables of routes, which have a number of 32 bits.
+/// Limit on the entries of routing tables, whose indices have 32 bits.
 const MAX_ROUTES: u64 = 1 << 31;
 
-/// Adds the GPUs of nodes, whose cards the hosts are, and the switches between them.
+/// Adds the GPUs of nodes, whose network cards are the hosts, and the scale-up switches between the GPUs.
 fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Result<Wires, NetworkError> {
     check_node(node)?;
     let cards = graph.host_count;
@@ -331,7 +334,7 @@ fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Re
         return Err(NetworkError::Node("there are too many nodes for the tables of their routes"));
     }
     name_cards(&graph, &mut names, node);
-    // Switches come behind all hosts.
+    // Switches are numbered after all hosts.
     let moved = |id: NodeId| if id.0 < cards { id } else { NodeId(id.0 + gpus) };
     for wire in &mut graph.links {
         (wire.from, wire.to) = (moved(wire.from), moved(wire.to));
@@ -350,7 +353,7 @@ fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Re
     Ok(Wires { graph, names, nodes: Some(nodes) })
 }
 
-/// Calls the links of hosts by the cards that these are: `node3.nic5->leaf0`, `leaf0->node3.nic5`.
+/// Names the links of hosts after their network cards: `node3.nic5->leaf0`, `leaf0->node3.nic5`.
 fn name_cards(graph: &Graph, names: &mut [Arc<str>], node: &NodeSpec) {
     let card = |host: NodeId| format!("node{}.nic{}", host.0 / node.nics, host.0 % node.nics);
     let mut switches = vec![String::new(); graph.host_count as usize];
@@ -368,13 +371,13 @@ fn name_cards(graph: &Graph, names: &mut [Arc<str>], node: &NodeSpec) {
     }
 }
 
-/// What headers leave of a rate.
+/// Returns the rate that remains after headers and retransmissions.
 pub(crate) fn payload(rate: Rate, efficiency_ppm: u64) -> Result<Rate, NetworkError> {
     let payload_bps = u128::from(rate.bps()) * u128::from(efficiency_ppm) / 1_000_000;
     u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(NetworkError::ZeroRate)
 }
 
-/// The tree that a topology is; `None` for one that is given cable by cable.
+/// Returns the fat tree of a topology; `None` for one that is given as a list of cables.
 fn tree(topology: &TopologySpec, every: Link) -> Result<Option<FatTree>, NetworkError> {
     Ok(Some(match *topology {
         TopologySpec::Custom { .. } => return Ok(None),

@@ -1,5 +1,5 @@
-//! A job that is ready to run: its DAG and communicators, or its parameter servers, and how it runs on its engine. Built
-//! from a [`JobSpec`], which is checked once.
+//! A job that is ready to run: its DAG and communicators, or its parameter servers, and its engine mode. Built from a
+//! [`JobSpec`], which is validated once.
 
 use crate::bands::BandPolicy;
 use crate::bucket::Bucket;
@@ -24,14 +24,14 @@ use thiserror::Error;
 
 /// A job that is ready to run.
 pub enum Job {
-    /// Its ranks communicate by collectives.
+    /// Job whose ranks communicate by collectives.
     Collective(Box<CollectiveJob>),
-    /// Its workers pull parameters from servers and push gradients.
+    /// Job whose workers pull parameters from servers and push gradients.
     Ps(Box<PsJob>),
 }
 
 impl Job {
-    /// When the first iteration begins.
+    /// Returns the time at which the first iteration begins.
     pub fn start(&self) -> Time {
         match self {
             Self::Collective(job) => job.start,
@@ -39,7 +39,7 @@ impl Job {
         }
     }
 
-    /// Number of streams of its flows.
+    /// Returns the number of streams of the job's flows.
     pub fn stream_count(&self) -> usize {
         match self {
             Self::Collective(job) => job.stream_count(),
@@ -68,9 +68,9 @@ pub struct CollectiveJob {
     pub dag: Arc<Dag>,
     /// The step of a parallel job, which describes the ops and transfers of `dag`.
     pub step: Option<Step>,
-    /// Owners of the send queues.
+    /// Communicators, each with its send queue.
     pub communicators: Vec<Communicator>,
-    /// When the first iteration begins.
+    /// Time at which the first iteration begins.
     pub start: Time,
     /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
@@ -80,30 +80,30 @@ pub struct CollectiveJob {
     pub manner: Manner,
     /// Smallest and largest factor of compute jitter, in millionths.
     pub pace_range_ppm: (u64, u64),
-    /// Compute jitter of each worker; `None` if all are identical, so that one stands for all, or if there are rank
-    /// classes.
+    /// Compute jitter of each worker; `None` if all workers are identical, so that one represents all, or if there are
+    /// rank classes.
     pub paces: Option<Vec<Pace>>,
-    /// How workers change their bands, if they do and their messages are simulated.
+    /// Policy by which workers change their bands; `None` without one, or if messages are not simulated.
     pub adaptive: Option<Adaptive>,
 }
 
 /// One of the two passes of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Input side to output side.
+    /// From the input side to the output side.
     Forward,
-    /// Output side to input side.
+    /// From the output side to the input side.
     Backward,
 }
 
 /// The engine mode of a job: choices that depend on the network engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// The pass from whose start to its next start an iteration is measured. The job begins with it, too.
+    /// Pass with which the job begins, and from whose start to its next start an iteration is measured.
     pub measured_from: Pass,
-    /// How its collectives become flows of the engine.
+    /// Representation of collectives as flows of the engine.
     pub messages: AggregationForm,
-    /// How messages divide bytes that do not divide evenly.
+    /// Message sizes if the bytes do not divide evenly.
     pub sizes: MessageSize,
     /// A rank's links within its node and to the network.
     pub links: Links,
@@ -129,10 +129,10 @@ pub enum JobError {
         /// Layers of the model.
         layers: usize,
     },
-    /// A straggler that is not among the workers, or an impossible factor.
+    /// The straggler is not one of the workers, or its factor is invalid.
     #[error("the workers cannot differ so: {0}")]
     Pace(&'static str),
-    /// A number of ranks that the collective cannot have.
+    /// The collective does not support the number of ranks.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A depth of 0.
@@ -147,10 +147,10 @@ pub enum JobError {
     /// An invalid policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Several chunks in flight, with more than one band: their connections have one band.
+    /// Several chunks in flight need a single band, because their connections have one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
-    /// Adaptive bands on another job than a single ring at a time over a chain of layers.
+    /// Adaptive bands need a job with one ring at a time and a chain of layers.
     #[error("bands change for a chain of layers and one ring at a time alone: depth and credit are 1")]
     AdaptiveOfOneRing,
     /// Times whose sum could overflow in planning.
@@ -183,7 +183,7 @@ pub enum JobError {
     /// No priority queue.
     #[error("there is at least one priority queue")]
     NoQueues,
-    /// Buckets of another model.
+    /// The buckets belong to another model.
     #[error("the buckets hold {counted} layers of {layers}")]
     Buckets {
         /// Layers in the buckets.
@@ -191,7 +191,7 @@ pub enum JobError {
         /// Layers of the model.
         layers: usize,
     },
-    /// An order file for another model.
+    /// The order file belongs to another model.
     #[error("the order ranks {ranks} layers of {layers}")]
     Ranks {
         /// Ranks given.
@@ -199,13 +199,13 @@ pub enum JobError {
         /// Layers of the model.
         layers: usize,
     },
-    /// A plan for another model.
+    /// The plan belongs to another model.
     #[error("the planned buckets do not hold every layer with parameters once")]
     Planned,
-    /// An iteration that takes no time would be repeated for ever at one instant.
+    /// The iteration takes no time, and would be repeated for ever at one instant.
     #[error("no layer takes any time")]
     NoTime,
-    /// An announcement that no packet can carry.
+    /// The announced queue length does not fit in a packet.
     #[error("a threshold of {0} packets cannot be announced: multiples of 5 up to 75 can")]
     Announced(u32),
     /// More bytes than 64 bits count.
@@ -215,7 +215,7 @@ pub enum JobError {
 
 impl CollectiveJob {
     /// Plans a data-parallel job. `alone` returns the time of a collective on an otherwise idle network; it is called
-    /// only for schedules that plan.
+    /// only for schedules that need message costs.
     ///
     /// # Errors
     /// See [`JobError`].
@@ -296,23 +296,23 @@ impl CollectiveJob {
         })
     }
 
-    /// Number of streams of its flows.
+    /// Returns the number of streams of the job's flows.
     pub fn stream_count(&self) -> usize {
         self.communicators.len().max(1)
     }
 
-    /// Whether an oracle chooses its bands.
+    /// Returns whether an oracle chooses the bands.
     pub fn has_oracle(&self) -> bool {
         matches!(self.adaptive, Some(Adaptive::Oracle(_)))
     }
 
-    /// The policy that chooses its bands, if it has one. An oracle looks ahead in `world`.
+    /// Returns the policy that chooses the bands, if there is one. An oracle simulates the future in `world`.
     pub fn policy<'p, 'n: 'p, 's: 'p>(&self, world: Option<&World<'n, 's>>) -> Option<Box<dyn BandPolicy + 'p>> {
         let (adaptive, gradients) = (self.adaptive.as_ref()?, self.gradients()?);
         Some(adaptive.policy(gradients, communicator::last_transfer(&self.dag), world))
     }
 
-    /// Its gradient transfers, if it is purely data parallel.
+    /// Returns the gradient aggregation, if the job is purely data parallel.
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.communicators[..] {
             [one] => one.gradients(),
@@ -320,7 +320,7 @@ impl CollectiveJob {
         }
     }
 
-    /// The transfers of a data-parallel job, for a simulation of one channel on which a message takes `time`.
+    /// Returns the transfers of a data-parallel job, for a simulation of one channel on which a message takes `time`.
     /// [`timeline::run`](crate::caramel::timeline::run) with the job's windows agrees with an engine if the job is
     /// alone, its workers are identical, and its order is the same in all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
@@ -341,8 +341,8 @@ impl CollectiveJob {
         plan
     }
 
-    /// The layers of each bucket of a data-parallel job, and its release time as an offset of compute time, in send
-    /// order.
+    /// Returns the layers of each bucket of a data-parallel job, and its release time as an offset of compute time, in
+    /// send order.
     pub fn sends(&mut self) -> Vec<(Vec<u32>, Time)> {
         let ranks = self.next_ranks();
         let Some(DataParallel { buckets, gates, .. }) = self.gradients() else { return Vec::new() };
@@ -351,7 +351,7 @@ impl CollectiveJob {
         order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), gates[bucket])).collect()
     }
 
-    /// Send order of the transfers of the next iteration, each within its queue.
+    /// Returns the send order of the transfers of the next iteration, each within its queue.
     fn next_ranks(&mut self) -> Vec<u32> {
         let mut ranks = Vec::new();
         communicator::rank(&self.dag, &mut self.communicators, |_| true, &mut ranks);
@@ -366,10 +366,10 @@ fn band(index: u8) -> Result<Band, JobError> {
 /// Returns the time of a collective for a number of bytes on an otherwise idle network.
 pub type Alone<'a> = &'a mut dyn FnMut(&Collective, Bytes) -> Time;
 
-/// Limit on the total time of an iteration's messages, for schedules that plan: a day.
+/// Limit on the total time of an iteration's messages in picoseconds, for schedules that need message costs: a day.
 const MOST_SENDING_PS: f64 = 8.64e16;
 
-/// The collective of a job for buffers of up to `largest` bytes, cut into chunks as `depth` says.
+/// Returns the collective of a job for buffers of up to `largest` bytes, cut into chunks as `depth` determines.
 ///
 /// # Errors
 /// [`PlanError`] if the algorithm does not support the number of ranks.
@@ -379,7 +379,7 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) 
     Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, manner.sizes)?.over_nodes(&manner.links)
 }
 
-/// The cost of a job's messages, including the time for which each occupies the queue before its first byte.
+/// Measures the cost of a job's messages, including the time for which each occupies the queue before its first byte.
 ///
 /// # Errors
 /// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
@@ -393,7 +393,7 @@ pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, 
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let depth = if plain.has_depth() { spec.collective.depth } else { Some(1) };
     let costs = Costs::measure(depth, &mut time)?;
-    // In the smallest possible chunks, and far below the limit of 64 bits.
+    // Upper bound with the smallest possible chunks, far below the limit of 64 bits.
     let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
     let chunks = bytes / spec.schedule.chunk.unwrap_or(LEAST_CHUNK).0;
     if costs.most_ps(spec.layers.len() as u64 + chunks, Bytes(bytes)) > MOST_SENDING_PS {
@@ -402,7 +402,8 @@ pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, 
     Ok(costs)
 }
 
-/// The band of each part of a bucket, with the part's first byte. Layers are laid out from the lowest to the highest.
+/// Returns the band of each part of a bucket, with the part's byte offset. Layers are laid out from the lowest to the
+/// highest.
 fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Band)> {
     let mut begins = 0;
     let of_layer = |&layer: &u32| {
@@ -415,7 +416,7 @@ fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Ban
     steps
 }
 
-/// Whether buckets hold every layer with parameters once, and nothing else.
+/// Returns whether the buckets contain every layer with parameters exactly once, and no other layer.
 fn holds_all(buckets: &[PlannedBucketSpec], layers: &[LayerSpec]) -> bool {
     let mut listed: Vec<u32> = buckets.iter().flat_map(|bucket| bucket.layers.iter().copied()).collect();
     listed.sort_unstable();

@@ -1,6 +1,6 @@
-//! The training step: what must be sent, when, and in what order.
+//! The training step: the transfers of an iteration, their release times and their send order.
 //!
-//! [`run`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
+//! [`run()`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
 
 pub mod bands;
 pub mod bucket;
@@ -48,10 +48,11 @@ use spec::{EngineSpec, Spec, TrafficSpec};
 use traffic::{Background, BackgroundFlows};
 use workload::Step;
 
-/// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
+/// Runs one scenario. Calls `observe` periodically with the completed share of the run; the run stops if it returns
+/// `false`.
 ///
 /// # Errors
-/// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
+/// [`RunError::Spec`] before the run starts, [`RunError::Iteration`] if the run cannot continue.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let Ready { mut jobs, background, mut engine, ends } = ready(spec)?;
     let has_oracle = jobs.iter().any(|job| matches!(job, Job::Collective(job) if job.has_oracle()));
@@ -69,7 +70,7 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
     Ok(RunResult::new(spec, done, background, end, engine.usage()))
 }
 
-/// The executors of all jobs of a run. Streams are numbered from 0, job by job.
+/// Creates the executors of all jobs of a run. Streams are numbered from 0, job by job.
 fn executors<'p, 'a: 'p, 'n: 'p, 's: 'p>(
     jobs: &'a mut [Job],
     limits: Limits,
@@ -92,7 +93,7 @@ fn executors<'p, 'a: 'p, 'n: 'p, 's: 'p>(
     jobs.iter_mut().map(executor).collect()
 }
 
-/// Jobs on an idle network.
+/// The jobs of a run and an idle network.
 struct Ready<'a> {
     jobs: Vec<Job>,
     background: Background<'a>,
@@ -113,10 +114,10 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     Ok(Ready { jobs, background, engine, ends })
 }
 
-/// The step of a job that divides a model, as a document; nothing is run. `None` if no job does.
+/// Returns the step of the parallel job as a document, without a run; `None` if no job is parallel.
 ///
 /// # Errors
-/// [`SpecError`] if the job means nothing.
+/// [`SpecError`] if the job is invalid.
 pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
     let of_job = |job: &spec::JobSpec| {
         let step = Step::of_job(job).transpose()?;
@@ -125,11 +126,11 @@ pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
     spec.jobs.iter().find_map(of_job).map(|step| step.map(|step| step.graph())).transpose()
 }
 
-/// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
-/// step and sender. Nothing is run.
+/// Returns the messages with which the ranks of job `job` exchange `bytes`, in whole bytes: one row per message, by
+/// chunk, step and sender. Nothing is simulated.
 ///
 /// # Errors
-/// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
+/// [`SpecError`] if there is no such job, or its collective does not support its number of ranks.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
@@ -151,11 +152,11 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     Ok(result::messages(&collective, bytes))
 }
 
-/// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a
-/// pull has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
+/// Returns the transfer time of each layer of job `job`, or of each parameter of its op graph, that its schedulers
+/// expect: for a pull, its share of the time in which all workers pull; for an exchange, the time on an idle network.
 ///
 /// # Errors
-/// [`SpecError`] if there is no such job, or it means nothing.
+/// [`SpecError`] if there is no such job, or it is invalid.
 pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
@@ -175,11 +176,11 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
-/// What job `job` sends in an iteration, first what goes first: the layers of each bucket, and from which offset of
-/// compute time on it may be sent. Nothing is run.
+/// Returns the buckets of an iteration of job `job` in send order: the layers of each bucket, and its release time as
+/// an offset of compute time. Nothing is simulated.
 ///
 /// # Errors
-/// [`SpecError`] if there is no such job, it pulls op by op, or it means nothing.
+/// [`SpecError`] if there is no such job, it uses parameter servers, or it is invalid.
 pub fn planned(spec: &Spec, job: usize) -> Result<Vec<(Vec<u32>, Time)>, SpecError> {
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, _) = plan(spec, &fabric)?;
@@ -232,7 +233,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>
     Ok((jobs, Background::new(background)))
 }
 
-/// Refuses a job on hosts that the network does not have, or with two workers on one.
+/// Refuses a job whose hosts are not on the network, or with two workers on one host.
 fn check_hosts(job: &spec::JobSpec, host_count: u32) -> Result<(), SpecError> {
     let mut taken = std::collections::BTreeSet::new();
     let name = || job.name.clone();
@@ -276,7 +277,8 @@ fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> 
 
 fn limits(spec: &Spec) -> Limits {
     let run = &spec.run;
-    // What a step waited for is told by its ops, whether or not they are asked for.
+    // The waiting times of a step are computed from its ops, which are recorded even if the scenario requests no
+    // timeline.
     let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_divided));
     Limits { duration: run.duration, timeline_iterations: run.timeline_iterations.max(least) }
 }

@@ -10,20 +10,20 @@ use gradtide_net::{Bytes, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeSteps(pub Vec<ComputeStep>);
 
-/// An op, the layers whose aggregated gradients it is the first to use, and the layers whose gradients it completes.
+/// An op, the layers whose aggregated gradients it is the first to read, and the layers whose gradients it completes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeStep {
-    /// Its vertex.
+    /// Op of the DAG.
     pub op: DagOp,
-    /// Layers that it is the first step to read.
+    /// Layers that this step is the first to read.
     pub reads: Vec<u32>,
-    /// Layers whose gradients it completes.
+    /// Layers whose gradients this step completes.
     pub updates: Vec<u32>,
 }
 
 impl ComputeSteps {
-    /// A layered model: each layer's update just before its forward pass; forward from layer 0 up; backward from the
-    /// last layer down.
+    /// Creates the compute of a layered model: each layer's update just before its forward pass; forward from layer 0
+    /// up; backward from the last layer down.
     ///
     /// # Source
     /// Thesis figs 4.1 and 4.2; docs/models/training.md.
@@ -43,7 +43,8 @@ impl ComputeSteps {
         Self(steps)
     }
 
-    /// The same compute behind a barrier that reads all layers; all updates follow it, then the other steps.
+    /// Returns the same compute behind a barrier that reads all layers; all updates follow the barrier, then the other
+    /// steps.
     #[must_use]
     pub fn behind_barrier(&self) -> Self {
         let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();
@@ -55,14 +56,14 @@ impl ComputeSteps {
     }
 }
 
-/// The DAG of an iteration, for one program per worker or one for all.
+/// Creates the DAG of an iteration, for one program per worker or one for all workers.
 ///
 /// A bucket's transfer waits for the gradients of all its layers on all workers. In the next iteration, the first
 /// reader of each of its layers waits for the transfer.
 pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count: u32) -> Dag {
     let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
     let mut ops: Vec<DagOp> = Vec::with_capacity(compute_count as usize + buckets.len());
-    // Per program and layer, the op that completes its gradient and the op that reads it first.
+    // For each program and layer, the op that completes the layer's gradient and the op that reads it first.
     let mut touches: Vec<Vec<[Option<OpId>; 2]>> = Vec::with_capacity(programs.len());
     let mut ranges = Vec::with_capacity(programs.len());
     for ComputeSteps(steps) in programs {
@@ -116,9 +117,9 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
     }
 }
 
-/// The window in which the gradient of each layer can be aggregated without delaying compute: from the end of the step
-/// that completes it to the start of the step that reads it. One window per program and layer with parameters, and the
-/// indices of these layers; `sizes` has the bytes of all layers.
+/// Returns the window in which the gradient of each layer can be aggregated without delaying compute: from the end of
+/// the step that completes it to the start of the step that reads it. One window per program and layer with parameters,
+/// and the indices of these layers; `sizes` contains the bytes of all layers.
 pub fn boundaries(programs: &[ComputeSteps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
     let layer_of: Vec<u32> = (0..).zip(sizes).filter(|(_, bytes)| bytes.0 > 0).map(|(layer, _)| layer).collect();
     let of_program = |ComputeSteps(steps): &ComputeSteps| {

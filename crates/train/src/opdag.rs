@@ -1,73 +1,73 @@
-//! A worker's op DAG as TicTac (section 3) has it: what is received, what is computed, and what needs what.
+//! A worker's op DAG as in TicTac (section 3): receive ops, compute ops, and their dependencies.
 //!
-//! It is not [`crate::dag`]: that one is an iteration of layers in program order, and its transfers come out of it;
-//! here transfers go in, and compute has no program order but what the edges say
+//! [`OpDag`] differs from [`crate::dag::Dag`], which describes an iteration of layers in program order and produces
+//! transfers: here transfers are inputs, and the order of compute is restricted by the edges only
 //! (docs/decisions/17-op-dags-and-servers.md).
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Sum of all times of a DAG that is accepted, in ticks: sums of sums stay far from the end of 64 bits.
+/// Limit on the sum of all times of a DAG, in ticks, so that sums of sums do not overflow 64 bits.
 pub const MAX_TOTAL_TICKS: u64 = 1 << 62;
 
-/// Ops, and the one that everything is for.
+/// Ops, and the target op that they lead to.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpDag {
-    /// In the order of the file.
+    /// Ops in the order of the file.
     pub ops: Vec<Op>,
-    /// Index of the op that is waited for. What it does not need is not looked at.
+    /// Index of the target op, whose end completes the iteration. Ops that the target does not need are ignored.
     pub target: u32,
 }
 
-/// A vertex.
+/// An op.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Op {
-    /// The user's name of it; ties go to the smaller one.
+    /// The user's number of the op; the smaller one breaks ties.
     pub id: u64,
-    /// What it does.
+    /// Kind of the op.
     pub kind: Kind,
-    /// Indices of what it waits for, in the order of the file: TicTac's released code depends on that order.
+    /// Indices of the ops that this op waits for, in the order of the file, which affects TicTac's released code.
     pub inputs: Vec<u32>,
-    /// How long the transfer or the computation takes, in ticks of the file's own unit.
+    /// Duration of the transfer or computation, in ticks of the file's own unit.
     pub time_ticks: u64,
-    /// Whether it depends on parameters alone (a cast, a transpose), and not on the input of the model.
+    /// Whether the op depends on parameters alone (a cast, a transpose), and not on the input of the model.
     pub param_only: bool,
 }
 
-/// What an op does.
+/// Kind of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Receives a parameter: a root of the DAG.
+    /// Receives a parameter; a root of the DAG.
     Recv,
     /// Computes.
     Comp,
 }
 
-/// A DAG that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
+/// An invalid DAG. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OpDagError {
-    /// The target or an input is no op.
+    /// The target or an input is not an op.
     #[error("op {0} does not exist")]
     NoSuchOp(u32),
-    /// An op waits for itself.
+    /// An op depends on itself.
     #[error("the op with id {0} waits for itself")]
     Cycle(u64),
-    /// A transfer that waits.
+    /// A receive op has inputs.
     #[error("the op with id {0} is received, and cannot wait for anything")]
     RecvWithInputs(u64),
-    /// Nothing to put in order.
+    /// The DAG has no receive op, so there is no order.
     #[error("the target needs nothing that is received")]
     NoRecv,
-    /// The sum of times would leave 64 bits.
+    /// The sum of times exceeds the limit.
     #[error("the times sum to more than 2^62 ticks")]
     TooLong,
 }
 
 impl OpDag {
-    /// Ops that the target needs, itself last, each after its inputs.
+    /// Returns the ops that the target needs, each after its inputs, and the target last.
     ///
     /// # Errors
     /// Any of [`OpDagError`].
@@ -114,8 +114,8 @@ impl OpDag {
         Ok(needed)
     }
 
-    /// Received ops in the order in which TicTac's released code finds them: depth first from the target, an op's last
-    /// input first, an op when it is taken from the stack and not when it is put there.
+    /// Returns the receive ops in the order in which TicTac's released code discovers them: depth first from the
+    /// target, the last input of an op first; an op is visited when it is popped from the stack, not when it is pushed.
     pub fn discovery(&self) -> Vec<u32> {
         let mut seen = vec![false; self.ops.len()];
         let mut found = Vec::new();

@@ -1,27 +1,27 @@
-//! Workers that differ: by what factor each one's compute times are stretched in each iteration.
+//! Compute jitter: the factor by which each worker's compute times are stretched in each iteration.
 //!
 //! ```text
 //! factor = noise · (straggler factor, where and when the straggler is slow; else 1)
 //! ```
 //!
-//! noise is uniform within 1 ± √3 · (coefficient of variation), so its mean is 1. Every draw comes from a stream of its
-//! own name, one per iteration, drawn whether it is used or not: two runs of one seed see the same luck whatever else
-//! differs between them. Whole numbers only, so that all platforms draw the same.
+//! noise is uniform within 1 ± √3 · (coefficient of variation), so its mean is 1. Every draw has its own named random
+//! stream, with one draw per iteration whether it is used or not, so that two runs with the same seed have the same
+//! draws whatever else differs. All arithmetic is in integers, so that all platforms draw the same numbers.
 
 use crate::spec::{ComputeSpec, StragglerSpec};
 use gradtide_net::seed::Stream;
 use gradtide_net::{Seed, Time};
 
-/// A factor of one.
+/// A factor of one, in millionths.
 pub const ONE_PPM: u64 = 1_000_000;
 
 /// √3, in millionths: a uniform distribution of half width h has the standard deviation h / √3.
 const SQRT3_PPM: u64 = 1_732_051;
 
-/// Refuses a pace that means nothing for so many workers, with the reason.
+/// Checks the compute jitter for this number of workers.
 ///
 /// # Errors
-/// Why it means nothing.
+/// The reason why the jitter is invalid.
 pub fn check(spec: &ComputeSpec, worker_count: usize) -> Result<(), &'static str> {
     if spec.noise_ppm > ONE_PPM / 2 {
         return Err("noise beyond one half would give times below zero");
@@ -39,7 +39,7 @@ pub fn check(spec: &ComputeSpec, worker_count: usize) -> Result<(), &'static str
     Ok(())
 }
 
-/// The factors of one worker, iteration by iteration.
+/// Jitter factors of one worker, iteration by iteration.
 #[derive(Debug)]
 pub struct Pace {
     half_width_ppm: u64,
@@ -47,7 +47,7 @@ pub struct Pace {
     straggler: Option<Straggler>,
 }
 
-/// Every worker has one of these, with the same streams, and asks whether it is meant.
+/// The straggler's random streams. Every worker has an identical copy, and determines whether it is the straggler.
 #[derive(Debug)]
 struct Straggler {
     spec: StragglerSpec,
@@ -58,12 +58,12 @@ struct Straggler {
 }
 
 impl Pace {
-    /// The paces of a job's workers; `None` if all are alike.
+    /// Returns the jitter of a job's workers; `None` if all are identical.
     pub fn of_workers(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
         (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| Self::of_each(spec, worker_count, job, seed))
     }
 
-    /// The pace of each worker, alike or not.
+    /// Returns the jitter of each worker, also if all are identical.
     pub fn of_each(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Vec<Self> {
         let of_worker = |worker| Self {
             half_width_ppm: half_width_ppm(spec.noise_ppm),
@@ -79,7 +79,7 @@ impl Pace {
         (0..worker_count).map(of_worker).collect()
     }
 
-    /// The factor of the next iteration, in millionths.
+    /// Draws the factor of the next iteration, in millionths.
     pub fn next_ppm(&mut self) -> u64 {
         let noise_ppm = ONE_PPM - self.half_width_ppm + self.noise.below(2 * self.half_width_ppm + 1);
         match self.straggler.as_mut().map_or(ONE_PPM, Straggler::next_ppm) {
@@ -98,7 +98,7 @@ impl Straggler {
     }
 }
 
-/// Compute jitter of one worker in its present iteration.
+/// Compute jitter of one worker in its current iteration.
 #[derive(Debug)]
 pub struct Jitter {
     /// `None` if all workers are identical.
@@ -107,7 +107,7 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// Of `count` workers, in their first iteration.
+    /// Creates the jitter of `count` workers in their first iteration.
     pub fn of_workers(paces: Option<Vec<Pace>>, count: usize) -> Vec<Self> {
         let paces: Vec<Option<Pace>> =
             paces.map_or_else(|| (0..count).map(|_| None).collect(), |paces| paces.into_iter().map(Some).collect());
@@ -125,21 +125,21 @@ impl Jitter {
         }
     }
 
-    /// The duration of an op that takes `cost` in the model.
+    /// Returns the duration of an op that takes `cost` without jitter.
     #[inline]
     pub fn stretched(&self, cost: Time) -> Time {
         if self.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), self.factor_ppm)) }
     }
 }
 
-/// The least and the largest factor that a worker can draw, in millionths.
+/// Returns the smallest and the largest factor that a worker can draw, in millionths.
 pub fn range_ppm(spec: &ComputeSpec) -> (u64, u64) {
     let width_ppm = half_width_ppm(spec.noise_ppm);
     let factor_ppm = spec.straggler.map_or(ONE_PPM, |straggler| straggler.factor_ppm);
     (ONE_PPM - width_ppm, stretched(ONE_PPM + width_ppm, factor_ppm))
 }
 
-/// `value` times a factor, rounded half up.
+/// Returns `value` times a factor, rounded half up.
 pub fn stretched(value: u64, factor_ppm: u64) -> u64 {
     ((u128::from(value) * u128::from(factor_ppm) + u128::from(ONE_PPM / 2)) / u128::from(ONE_PPM)) as u64
 }

@@ -1,8 +1,8 @@
 //! The transfers of a job, as its schedule plans them: buckets, their release times, send order and chunk size.
 //!
-//! Planning orders use the windows of an iteration (`Boundaries`: when each gradient is ready, and when it is needed)
-//! and the cost of a message, but no engine. The plans are those of [`crate::caramel`], whose parameters are here the
-//! layers that have any.
+//! Planning orders use the windows of an iteration (`Boundaries`: for each gradient the time when it is ready and the
+//! time of its first read) and the cost of a message, but no engine. The plans are those of [`crate::caramel`], whose
+//! parameters are here the layers with parameters.
 
 use crate::bucket::{Bucket, fuse, group};
 use crate::caramel::batch::batch;
@@ -20,8 +20,8 @@ use std::cmp::Reverse;
 pub struct Planned {
     /// Buckets, in the order in which the backward pass completes them.
     pub buckets: Vec<Bucket>,
-    /// Release time of each bucket, as an offset of compute time; beyond the compute time of an iteration it is an
-    /// offset of the next.
+    /// Release time of each bucket, as an offset of compute time; an offset beyond the compute time of an iteration
+    /// lies in the next iteration.
     pub gates: Vec<Time>,
     /// Order of the send queue.
     pub scheduler: Box<dyn Scheduler>,
@@ -30,11 +30,11 @@ pub struct Planned {
     /// Compute time of an iteration, and the window of each bucket: the offsets between which it can be sent without
     /// delaying any worker.
     pub boundaries: Boundaries,
-    /// The windows of each program without the barrier.
+    /// Windows of each program if there were no barrier.
     pub without_barrier: Vec<Boundaries>,
 }
 
-/// Whether the schedule of a job needs the cost of messages.
+/// Returns whether the schedule of a job needs the cost of messages.
 pub fn asks_costs(spec: &JobSpec) -> bool {
     let schedule = &spec.schedule;
     let of_order = match schedule.order {
@@ -43,7 +43,7 @@ pub fn asks_costs(spec: &JobSpec) -> bool {
         _ => false,
     };
     let of_fusion = matches!(schedule.fusion, FusionSpec::Ready { .. } | FusionSpec::Adaptive);
-    // A single worker sends nothing, and parameter servers plan their transfers in `servers`.
+    // A single worker sends nothing, and parameter servers plan their transfers in `ps::plan`.
     let exchanges = spec.hosts.len() > 1 && spec.servers.is_none();
     exchanges && (of_order || of_fusion || spec.collective.depth.is_none())
 }
@@ -95,8 +95,8 @@ impl Planned {
         iteration.in_order(iteration.sends(), scheduler)
     }
 
-    /// Delays each bucket until all buckets of smaller rank are ready, so that the queue, which sends the smallest rank
-    /// that is released, follows the order strictly.
+    /// Delays each bucket until all buckets of smaller rank are ready, so that the queue, which sends the released
+    /// bucket of smallest rank, follows the order strictly.
     fn in_turn(mut self, ranks: &[u32]) -> Self {
         let mut order: Vec<usize> = (0..ranks.len()).collect();
         order.sort_by_key(|&bucket| ranks[bucket]);
@@ -118,11 +118,11 @@ struct GatedBucket {
 /// The inputs of planning.
 struct Iteration<'a> {
     spec: &'a JobSpec,
-    /// Bytes of every layer.
+    /// Size of each layer, in bytes.
     sizes: Vec<Bytes>,
-    /// Windows of layers that have parameters.
+    /// Windows of the layers that have parameters.
     boundaries: Boundaries,
-    /// The windows of each program without the barrier.
+    /// Windows of each program if there were no barrier.
     without_barrier: Vec<Boundaries>,
     /// Layer of each parameter.
     layer_of: Vec<u32>,
@@ -138,7 +138,7 @@ impl Iteration<'_> {
         |bytes| self.costs().time(bytes)
     }
 
-    /// The buckets of the fusion rule, each with its release time.
+    /// Returns the buckets of the fusion rule, each with its release time.
     fn sends(&self) -> Vec<GatedBucket> {
         let at_once = |bucket| GatedBucket { bucket, gate: Time::ZERO };
         match &self.spec.schedule.fusion {
@@ -166,7 +166,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// The buckets of [`sends`](Self::sends) as groups of parameters.
+    /// Returns the buckets of [`sends`](Self::sends) as groups of parameters.
     fn groups(&self) -> Vec<ParameterGroup> {
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
         let group = |sent: GatedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
@@ -180,7 +180,7 @@ impl Iteration<'_> {
         Bucket { layers, bytes }
     }
 
-    /// The transfers of a plan as buckets.
+    /// Converts the transfers of a plan to buckets.
     fn of_plan(&self, plan: &TransferPlan) -> Vec<GatedBucket> {
         let sent = |it: &PlannedTransfer| GatedBucket { bucket: self.bucket(&it.parameters), gate: it.gate };
         plan.transfers.iter().map(sent).collect()
@@ -203,7 +203,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// Buckets that are read first are sent first; ties go to the bucket that is updated first.
+    /// Orders buckets by their first read; ties go to the bucket that is updated first.
     fn by_read(&self) -> Planned {
         let planned = self.in_order(self.sends(), Box::new(Fifo));
         let windows = Boundaries::jointly(&planned.without_barrier).windows;
@@ -214,7 +214,8 @@ impl Iteration<'_> {
         Planned { scheduler: Box::new(Given { bucket_ranks }), ..planned }
     }
 
-    /// A plan in chunks of at most `chunk`. Consecutive transfers of the same parameters form one bucket.
+    /// Converts a plan to buckets, in chunks of at most `chunk`. Consecutive transfers of the same parameters form one
+    /// bucket.
     fn as_planned(&self, plan: &TransferPlan, chunk: Option<Bytes>) -> Planned {
         let mut firsts: Vec<usize> = (0..plan.transfers.len())
             .filter(|&index| {
@@ -240,7 +241,7 @@ impl Iteration<'_> {
         self.as_planned(&plan, self.spec.schedule.chunk)
     }
 
-    /// Buckets in the order of a list. A bucket is released at the latest when compute waits for it.
+    /// Orders buckets as they are listed. A bucket is released at the latest when compute waits for it.
     fn as_listed(&self, buckets: &[PlannedBucketSpec]) -> Planned {
         let listed = |it: &PlannedBucketSpec| {
             let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
@@ -264,9 +265,9 @@ impl Iteration<'_> {
         self.as_planned(&plan, Some(chunk))
     }
 
-    /// The plan with the shortest iteration; ties go to the plan with the fewest transfers, then to the first. The
-    /// search covers all choices that the schedule leaves open: the grouping if fusion is adaptive, and the chunk size
-    /// if none is set.
+    /// Returns the plan with the shortest iteration; ties go to the plan with the fewest transfers, then to the first.
+    /// The search covers all choices that the schedule leaves open: the grouping if fusion is adaptive, and the chunk
+    /// size if none is set.
     fn best(&self) -> Planned {
         let mut best: Option<((Time, usize), TransferPlan, Option<Bytes>)> = None;
         let mut consider = |plan: TransferPlan, chunk| {
@@ -301,7 +302,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// Candidate groupings of parameters.
+    /// Returns the candidate groupings of parameters.
     fn groupings(&self) -> Vec<Vec<ParameterGroup>> {
         if self.spec.schedule.fusion != FusionSpec::Adaptive {
             return vec![self.groups()];

@@ -1,8 +1,8 @@
-//! Samples over time: when they are taken, and how many are kept.
+//! Samples over time: sampling times and thinning.
 //!
-//! A probe is asked for, and never there by itself. It reads and changes nothing: the engine runs to the next instant,
-//! is looked at, and runs on. Long runs are thinned: when a table is full every second instant is forgotten and the
-//! step doubles, so that the instants stay even and memory stays bounded.
+//! A probe exists only if the scenario configures one, and it has no effect on the simulation: the engine runs to the
+//! next sampling time, is read, and continues. Long runs are thinned: when a table is full, every second sampling time
+//! is discarded and the interval doubles, so the intervals stay equal and memory stays bounded.
 
 use crate::job::Job;
 use crate::spec::{ProbeSpec, Spec};
@@ -13,18 +13,18 @@ use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-/// Rows that each table keeps: about 100 bytes a row.
+/// Limit on the rows of each table, of about 100 bytes each.
 const ROW_LIMIT: usize = 1_000_000;
 
-/// A probe at work.
+/// A probe and its samples so far.
 #[derive(Debug)]
 pub struct Probe {
-    /// Links that are sampled: index of the port and name.
+    /// Sampled links: port index and name.
     pub links: Vec<(u32, Arc<str>)>,
     sources: Vec<Source>,
     next_at: Time,
     row_limit: usize,
-    /// Flows under way on connections of their own that are sampled.
+    /// Sampled flows in flight that have connections of their own.
     flows: BTreeMap<FlowId, Carried>,
     samples: Samples,
 }
@@ -37,12 +37,12 @@ struct Source {
     flow: Option<u64>,
 }
 
-/// What a connection carries.
+/// A connection and the flow that it carries.
 #[derive(Clone, Debug)]
 pub struct Carried {
     /// Name of the job or of the background flows.
     pub tenant: Arc<str>,
-    /// Which of the background flows; absent for a job, whose connections carry all its flows.
+    /// Number of the background flow; `None` for a job, whose connections carry all its flows.
     pub flow: Option<u64>,
     /// Sending host.
     pub src: HostId,
@@ -50,23 +50,24 @@ pub struct Carried {
     pub dst: HostId,
 }
 
-/// What a probe saw.
+/// Samples of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    /// Time between two samples, after thinning.
+    /// Sampling interval after thinning.
     pub every: Time,
-    /// When; the last instant is the end of the run.
+    /// Sampling times; the last one is the end of the run.
     pub at: Vec<Time>,
-    /// Names of the links.
+    /// Names of the sampled links.
     pub links: Vec<Arc<str>>,
-    /// One per instant and link, those of one instant together.
+    /// State of each port at each sampling time, ordered by time.
     pub ports: Vec<PortState>,
-    /// Instant (index into `at`), connection and its sender, in order of time.
+    /// Congestion window of each connection at each sampling time: index into `at`, connection and sender state,
+    /// ordered by time.
     pub windows: Vec<(u32, Carried, Window)>,
 }
 
 impl Probe {
-    /// A probe of `links`, of which the scenario may name some.
+    /// Creates a probe; it samples those of `links` that the scenario names, or all.
     pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[Job], links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
@@ -91,17 +92,17 @@ impl Probe {
         }
     }
 
-    /// When the next sample is due.
+    /// Returns the time of the next sample.
     pub fn next_at(&self) -> Time {
         self.next_at
     }
 
-    /// Whether a sample was taken at `now`.
+    /// Returns whether a sample was taken at `now`.
     pub fn has_seen(&self, now: Time) -> bool {
         self.samples.at.last() == Some(&now)
     }
 
-    /// Records that a flow has started.
+    /// Records the start of a flow.
     pub fn on_start(&mut self, id: FlowId, flow: &Flow) {
         let Some(number) = flow.listed.map(|listed| u64::from(listed.number)) else { return };
         let mut sources = self.sources.iter().filter(|source| source.stream == flow.stream);
@@ -111,17 +112,17 @@ impl Probe {
         }
     }
 
-    /// Records that a flow is complete.
+    /// Records the completion of a flow.
     pub fn on_completion(&mut self, id: FlowId) {
         self.flows.remove(&id);
     }
 
-    /// Streams whose connections are sampled.
+    /// Returns the streams whose connections are sampled.
     pub fn streams(&self) -> impl Iterator<Item = u32> {
         self.sources.iter().map(|source| source.stream)
     }
 
-    /// Keeps what is seen at `now`.
+    /// Records a sample at `now`.
     pub fn record(
         &mut self,
         now: Time,
@@ -140,7 +141,7 @@ impl Probe {
             let carried = Carried { tenant: source.tenant.clone(), flow: None, src, dst };
             self.samples.windows.push((instant, carried, window));
         }
-        // Connections are found in the order of their slots, which means nothing.
+        // Connections come in the order of their slots, which is arbitrary.
         self.samples.windows[first..]
             .sort_by(|(_, a, _), (_, b, _)| (&a.tenant, a.flow, a.src, a.dst).cmp(&(&b.tenant, b.flow, b.src, b.dst)));
         while self.samples.at.len() > 1
@@ -152,7 +153,7 @@ impl Probe {
         self.next_at = Time::from_ps((now.ps() / step_ps).saturating_add(1).saturating_mul(step_ps));
     }
 
-    /// Forgets every instant that is no multiple of twice the step.
+    /// Discards every sampling time that is not a multiple of twice the interval, and doubles the interval.
     fn thin(&mut self) {
         let Samples { every, at, links, ports, windows } = &mut self.samples;
         *every = Time::from_ps(every.ps().saturating_mul(2));
@@ -173,7 +174,7 @@ impl Probe {
         at.retain(|_| index.next().is_some_and(|index: usize| kept[index]));
     }
 
-    /// What was seen.
+    /// Returns the samples.
     pub fn into_samples(self) -> Samples {
         self.samples
     }

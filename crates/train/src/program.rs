@@ -16,7 +16,7 @@ pub enum ProgramError {
     /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] PsError),
-    /// Its ops have no sequential order.
+    /// The ops of the graph have no sequential order.
     #[error(transparent)]
     Compute(#[from] ComputeError),
     /// A layer has bytes to aggregate, but the graph does not read and update it.
@@ -24,8 +24,8 @@ pub enum ProgramError {
     Untrained(String),
 }
 
-/// The programs of all workers: one for all, or one per worker if their orders differ. `layers` has an entry for each
-/// parameter that the graph receives, in its order; only trained parameters have bytes.
+/// Creates the programs of all workers: one for all, or one per worker if their orders differ. `layers` has an entry
+/// for each parameter that the graph receives, in the order of the graph; only trained parameters have bytes.
 ///
 /// # Errors
 /// See [`ProgramError`].
@@ -67,7 +67,7 @@ pub fn of_workers(
     Ok(orders.iter().map(|ops| steps(&graph, &dag, ops)).collect())
 }
 
-/// The graph in the form of [`compute`]: parameters first, then ops.
+/// Converts the graph to the form of [`compute`]: parameters first, then ops.
 fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
     let recv = |id| Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 0, param_only: false };
     let count = graph.parameters.len() as u32;
@@ -89,7 +89,7 @@ fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
     (OpDag { ops, target }, parameters)
 }
 
-/// Ops in sequence. The first reader of a parameter is the step that reads it.
+/// Converts a sequence of ops to steps. The first reader of a parameter is the step that reads it.
 fn steps(graph: &WorkerGraph, dag: &OpDag, ops: &[u32]) -> ComputeSteps {
     let count = graph.parameters.len();
     let mut is_read = vec![false; count];

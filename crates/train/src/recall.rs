@@ -1,7 +1,7 @@
-//! The fluid engine for one job that has the network for itself: an exchange takes as long every time.
+//! The fluid engine for one job that is alone on the network: the duration of an exchange depends only on its size.
 //!
-//! The job's flow stands for all messages of a collective. The first one of a size is carried out on the fluid engine,
-//! which is idle between exchanges; of all that follow the answer is remembered.
+//! The job's flow represents all messages of a collective. The first exchange of a size is simulated on the fluid
+//! engine, which is idle between exchanges; later exchanges of this size reuse the cached result.
 
 use crate::collective::algorithms::ring;
 use crate::collective::exchange;
@@ -11,38 +11,38 @@ use gradtide_net::{Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Network, 
 use gradtide_watch::look;
 use std::collections::BTreeMap;
 
-/// A network that knows how long exchanges take.
+/// A network that caches the duration and link loads of exchanges by their size.
 #[derive(Debug)]
 pub struct Recall {
     fluid: Fluid,
     collective: Collective,
-    /// What is between its ranks and the engine.
+    /// Delays between the ranks and the engine.
     ends: Ends,
-    /// The job's.
+    /// Stream of the job's flows.
     stream: u32,
-    /// Ways of a ring, or of flows that stand for messages, which never slow one another.
+    /// Paths of the exchange's flows if no two of them share a bottleneck; durations are then computed in closed form.
     lanes: Option<Vec<Lane>>,
-    /// By bytes.
+    /// Cached exchanges, by their bytes.
     known: BTreeMap<Bytes, Known>,
     now: Time,
-    /// The exchange under way.
+    /// Exchange in flight: its flow and its completion.
     under_way: Option<(Flow, Completion)>,
     started_count: u64,
 }
 
-/// An exchange of one size.
+/// Cached result of an exchange of one size.
 #[derive(Debug)]
 struct Known {
     duration: Time,
-    /// Of each link.
+    /// Bytes and busy time of each link, by port.
     loads: Vec<Load>,
     events: u64,
-    /// How many have begun.
+    /// Number of exchanges of this size that have begun.
     count: u64,
 }
 
 impl Recall {
-    /// An idle network, of which `fluid` has carried nothing, for the job of this stream.
+    /// Creates the cache on an idle network `fluid` that has carried no traffic, for the job with this stream.
     pub fn new(fluid: Fluid, collective: Collective, stream: u32, ends: Ends) -> Self {
         let band = Band::new(0).expect("there is a first band");
         let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
@@ -54,24 +54,24 @@ impl Recall {
         Self { fluid, collective, ends, stream, lanes, known, now, under_way: None, started_count: 0 }
     }
 
-    /// How long an exchange of `bytes` takes.
+    /// Returns the duration of an exchange of `bytes`.
     pub fn time(&mut self, bytes: Bytes) -> Time {
         let hosts = self.collective.hosts();
         let flow = ring::lock_step(hosts, bytes, Band::new(0).expect("there is a first band"), self.stream, Time::ZERO);
         flow.map_or(Time::ZERO, |flow| self.known(&flow).duration)
     }
 
-    /// The network below, idle.
+    /// Returns the underlying network, which is idle.
     pub fn into_fluid(self) -> Fluid {
         self.fluid
     }
 
-    /// The network below, idle.
+    /// Returns the underlying network, which is idle.
     pub fn fluid(&self) -> &Fluid {
         &self.fluid
     }
 
-    /// What has crossed each link, by port.
+    /// Returns the load of each link up to now, by port.
     pub fn loads(&self) -> Vec<Load> {
         let none = || vec![Load::default(); self.fluid.link_count() as usize];
         let mut loads = self.under_way.map_or_else(none, |(flow, completion)| self.loads_of(&flow, completion.began));
@@ -83,7 +83,7 @@ impl Recall {
         loads
     }
 
-    /// What has crossed each link of an exchange that has begun and not ended.
+    /// Returns the load of each link by an exchange that has begun and not ended.
     fn loads_of(&self, flow: &Flow, began: Time) -> Vec<Load> {
         let elapsed = self.now - began;
         if let Some(lanes) = &self.lanes {
@@ -99,7 +99,7 @@ impl Recall {
         since(&before, &fluid)
     }
 
-    /// Events inside the engine, had every exchange been carried out.
+    /// Returns the number of events that a full simulation of all exchanges would have processed.
     pub fn event_count(&self) -> u64 {
         self.known.values().map(|known| known.events * known.count).sum()
     }
@@ -132,7 +132,7 @@ impl Recall {
     }
 }
 
-/// Carries out an exchange on an idle network, to its end or to `until`.
+/// Simulates an exchange on an idle network, to its end or to `until`.
 fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Fluid, until: Time) {
     let mut network = ends.around(fluid);
     let network = network.as_mut();
@@ -153,7 +153,7 @@ fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Flui
     }
 }
 
-/// What has crossed each link since it had carried so much.
+/// Returns the load of each link since the loads `before`.
 fn since(before: &[Load], fluid: &Fluid) -> Vec<Load> {
     exchange::loads(fluid).into_iter().zip(before).map(|(after, &before)| after - before).collect()
 }
@@ -188,7 +188,7 @@ impl Network for Recall {
         }
     }
 
-    /// A job's exchanges have no connections of their own.
+    /// Returns nothing: the exchanges of a job have no connections of their own.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }

@@ -1,6 +1,6 @@
-//! The results of a run: tables of exact numbers, and the figures of the summary. Each kind of job fills the same tables:
-//! `result/gradients.rs` for data-parallel jobs, `result/divided.rs` for parallel jobs, `ps/result.rs` with parameter
-//! servers.
+//! The results of a run: tables of exact numbers, and the figures of the summary. Each kind of job fills the same
+//! tables: `result/gradients.rs` for data-parallel jobs, `result/divided.rs` for parallel jobs, `ps/result.rs` for jobs
+//! with parameter servers.
 
 pub mod critical;
 mod divided;
@@ -48,7 +48,7 @@ pub struct RunResult {
     pub summary: Summary,
 }
 
-/// The messages between ranks in a collective on `bytes`: one row per message, by chunk, step and sender.
+/// Returns the messages between ranks in a collective on `bytes`: one row per message, by chunk, step and sender.
 pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
     let mut counts: [Vec<u64>; 6] = Default::default();
     let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
@@ -76,19 +76,19 @@ pub struct Summary {
     pub event_count: u64,
     /// Number of packets sent on links.
     pub packet_hops: u64,
-    /// Retransmission timeouts; absent where there are no packets.
+    /// Number of retransmission timeouts; absent in the fluid engine.
     pub timeouts: Option<u64>,
-    /// Packets dropped by the queues of switches.
+    /// Number of packets dropped by the queues of switches.
     pub drops: u64,
-    /// Packets dropped by the queues of hosts, before they were sent.
+    /// Number of packets dropped by the queues of hosts, before they were sent.
     pub host_drops: u64,
-    /// Packets marked CE.
+    /// Number of packets marked CE.
     pub ce_marks: u64,
-    /// Longest queue of a port, in packets; absent where there are no packets.
+    /// Longest queue of a port, in packets; absent in the fluid engine.
     pub max_queue_packets: Option<u64>,
     /// Simulated time at the end.
     pub end_ps: u64,
-    /// Time between two samples of the probe, which thins itself in a long run; absent without a probe.
+    /// Sampling interval of the probe, which is thinned in a long run; absent without a probe.
     pub probe_every_ps: Option<u64>,
     /// Largest busy share of a link.
     pub max_link_utilisation: f64,
@@ -168,7 +168,7 @@ impl RunResult {
     }
 }
 
-/// The rows of parallel jobs behind those of `others`, in the columns of the kinds of jobs that have rows.
+/// Combines the rows of `others` and of parallel jobs, with the columns of the kinds of jobs that have rows.
 fn all(others: Table, parallel: Table) -> Table {
     if others.row_count() == 0 && parallel.row_count() > 0 { parallel } else { others.and(parallel) }
 }

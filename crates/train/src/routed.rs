@@ -1,5 +1,5 @@
-//! The network of a packet run, written out for another simulator: its links, its timers, and the way of every
-//! connection. Nothing is run.
+//! The network of a packet run, exported for another simulator: its links, its timers, and the path of every
+//! connection. Nothing is simulated.
 
 use crate::engine;
 use crate::error::SpecError;
@@ -12,61 +12,61 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId};
 use gradtide_watch::look;
 use serde::Serialize;
 
-/// A network and what crosses it where.
+/// A network, and the paths of its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Routed {
-    /// Nodes below are hosts, those from here on are switches.
+    /// Number of hosts; node indices below are hosts, all others are switches.
     pub hosts: u32,
     /// Number of switches.
     pub switches: u32,
     /// Directed links.
     pub links: Vec<RoutedLink>,
-    /// Times that TCP waits for.
+    /// Timers of TCP.
     pub timers: Timers,
-    /// Of each tenant, in the order in which they start.
+    /// Paths of each tenant's flows, in the order in which the flows start.
     pub flows: Vec<Vec<Ways>>,
-    /// Of each job, from every rank's host to that of the next rank.
+    /// Paths from every rank's host to that of the next rank, for each job.
     pub rings: Vec<Vec<Ways>>,
 }
 
 /// A directed link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoutedLink {
-    /// As users call it.
+    /// Name shown to users.
     pub name: String,
-    /// Node where it begins.
+    /// Node at the sending end.
     pub from: u32,
-    /// Node where it ends.
+    /// Node at the receiving end.
     pub to: u32,
-    /// Rate of the packet engine.
+    /// Rate of the packet engine, in bit/s.
     pub rate_bps: u64,
-    /// Propagation delay, with the time in a host's stack.
+    /// Propagation delay, including the latency of the host stack.
     pub delay_ps: u64,
 }
 
-/// As in [`gradtide_net::packet::tcp::TcpConfig`].
+/// Timers as in [`gradtide_net::packet::tcp::TcpConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timers {
-    /// Least retransmission timeout.
+    /// Minimum retransmission timeout.
     pub min_rto_ps: u64,
-    /// Estimate of a round trip before the first sample.
+    /// Estimate of the round-trip time before the first sample.
     pub initial_rtt_ps: u64,
     /// Timeout of the first SYN.
     pub connect_timeout_ps: u64,
-    /// Longest delay of an acknowledgement.
+    /// Longest delay of an acknowledgement (delayed ACK).
     pub delayed_ack_ps: u64,
 }
 
-/// Links that a connection crosses, by their places in the list: what its opener sends, and what comes back.
+/// Links that a connection uses, by their indices, in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ways {
-    /// From the opener on.
+    /// Links from the opener to the other end.
     pub there: Vec<u32>,
-    /// From the other end on.
+    /// Links from the other end to the opener.
     pub back: Vec<u32>,
 }
 
-/// Writes out the network of a scenario on the packet engine.
+/// Exports the network of a scenario on the packet engine.
 ///
 /// # Errors
 /// [`SpecError`] if the scenario has no such network.

@@ -1,11 +1,11 @@
-//! The valid scenario, as Python passes it: whole numbers with their units in their names, nothing unknown.
+//! A valid scenario as Python passes it: whole numbers with their units in the field names; unknown fields are errors.
 //!
-//! Records of the network are the types of `gradtide_net` themselves. A field has a default wherever a value has no
-//! effect: a scenario written before the field existed stays valid, and means the same. Defaults of users, units and
-//! error messages live in `gradtide.scenario` (Python); what JSON cannot express is checked where a run is planned
-//! ([`crate::SpecError`]).
+//! Network records use the types of `gradtide_net`. A field that has a default has one without effect, so that a
+//! scenario written before the field existed stays valid and keeps its meaning. User-facing defaults, units and error
+//! messages are in `gradtide.scenario` (Python); constraints that JSON cannot express are checked when the run is
+//! planned ([`crate::SpecError`]).
 //!
-//! The file is longer than 600 lines because it is a list: one record for each table of a scenario.
+//! The file exceeds 600 lines because it lists one record for each table of a scenario.
 
 mod parallel;
 mod step;
@@ -52,40 +52,40 @@ pub struct JobSpec {
     /// Layers from the input side (index 0) to the output side.
     #[serde(default)]
     pub layers: Vec<LayerSpec>,
-    /// Host of each worker, by index into the cluster's hosts; its length is the number of workers.
+    /// Host index of each worker; the length is the number of workers.
     pub hosts: Vec<u32>,
-    /// Measured iterations; `None` when `run.duration_ps` decides.
+    /// Number of measured iterations; `None` if `run.duration_ps` limits the run.
     pub iterations: Option<u32>,
-    /// Algorithm that aggregates a bucket.
+    /// Collective algorithm that aggregates a bucket.
     #[serde(default)]
     pub collective: CollectiveSpec,
-    /// Buckets and their order.
+    /// Grouping of gradients into buckets, and the send order of the buckets.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// Bands of the job's flows on the network, shared out evenly over the layers from the input side; 0 is the most
-    /// urgent. A chunk takes the band of the layer in which it begins.
+    /// Traffic classes (bands) of the job's flows, divided evenly over the layers from the input side; 0 is the most
+    /// urgent. A chunk takes the band of the layer that contains its first byte.
     #[serde(default = "first_band")]
     pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
     #[serde(default, rename = "start_ps")]
     pub start: Time,
-    /// How long workers compute.
+    /// Variation of the workers' compute times.
     #[serde(default)]
     pub compute: ComputeSpec,
-    /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
-    /// `collective` says.
+    /// Parameter servers on some of the hosts, from which workers pull at the start of every iteration; `None`
+    /// aggregates buckets with `collective`.
     pub servers: Option<ServersSpec>,
-    /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times.
-    /// Not with `servers`.
+    /// Op graph of a worker's computation if it is not a chain of layers; `layers` then contains the parameters that
+    /// the graph receives, without times. Excludes `servers`.
     pub ops: Option<OpsSpec>,
-    /// How the model is divided over ranks, and what the step of a rank is; `layers` then has nothing that is simulated.
+    /// Mesh of a parallel job and the step of a rank; `layers` then contains nothing that is simulated.
     pub parallel: Option<ParallelSpec>,
-    /// A step of all its ranks that was recorded, in place of `parallel`.
+    /// A recorded step of all ranks, in place of `parallel`.
     pub recorded: Option<RecordedSpec>,
-    /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
-    /// multiple of 5 below 80. `None` announces nothing.
+    /// Queue length, in packets, from which switches mark while an announced message of the job is in flight; a
+    /// multiple of 5 below 80. `None` disables announcements.
     pub announced_packets: Option<u32>,
-    /// How workers change their bands as they send; `None`: they keep to `bands`.
+    /// Policy by which workers change their bands while they send; `None` keeps the bands of `bands`.
     pub adaptive: Option<AdaptiveSpec>,
 }
 
@@ -94,95 +94,96 @@ fn first_band() -> Vec<u8> {
 }
 
 impl JobSpec {
-    /// Whether it trains a model that is divided over ranks.
+    /// Returns whether the job trains a model that is divided over ranks.
     pub fn is_divided(&self) -> bool {
         self.parallel.is_some() || self.recorded.is_some()
     }
 
-    /// Number of hosts that compute, which parameter servers do not.
+    /// Returns the number of hosts that compute; parameter servers are not counted.
     pub fn worker_count(&self) -> usize {
         self.hosts.len() - self.collective.algorithm.servers(self.hosts.len() as u32).len()
     }
 
-    /// Whether its bands are chosen by who knows what is to come.
+    /// Returns whether an oracle with full knowledge of future flows chooses the bands.
     pub fn has_oracle(&self) -> bool {
         matches!(self.adaptive, Some(AdaptiveSpec::Oracle(_)))
     }
 }
 
-/// How workers change their bands.
+/// Policy by which workers change their bands.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case")]
 pub enum AdaptiveSpec {
-    /// By what each has seen.
+    /// Policy from a worker's own observations.
     Deadline(DeadlineSpec),
-    /// By what will be, which no worker knows.
+    /// Policy with full knowledge of future flows, which is not realisable.
     Oracle(OracleSpec),
 }
 
-/// A bound for what a policy can do: see [`research`](crate::research).
+/// Upper bound for the policies: see [`research`](crate::research).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OracleSpec {
-    /// The more urgent band.
+    /// The more urgent of the two bands.
     pub high: u8,
-    /// The other.
+    /// The less urgent of the two bands.
     pub low: u8,
-    /// Iteration time that a second of a flow's time in the network is worth, in millionths of a second.
+    /// Exchange rate of the objective: the iteration time, in µs, that is worth one second of a flow's time in the
+    /// network.
     pub price_ppm: u64,
-    /// Largest flow whose time counts.
+    /// Size, in bytes, of the largest flow whose time in the network counts.
     pub small_bytes: u64,
 }
 
-/// Priority that follows the remaining slack: see [`Rule`](crate::research::Rule).
+/// Band chosen by the remaining slack: see [`Rule`](crate::research::Rule).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadlineSpec {
-    /// Band of what is late.
+    /// Band of chunks that would miss their deadline otherwise.
     pub high: u8,
-    /// Band of what has time.
+    /// Band of chunks with slack.
     pub low: u8,
-    /// Whether anything is ever late.
+    /// Whether chunks have deadlines; without deadlines all chunks use the low band.
     pub has_deadlines: bool,
-    /// Chunks under way at one time as long as they go low; not 0.
+    /// Limit on chunks in flight in the low band; not 0.
     pub credit: u32,
-    /// Most bytes that a connection has under way in the low band.
+    /// Limit on the bytes in flight of a connection in the low band.
     pub window_bytes: u64,
     /// Rate of the slowest link in bit/s; not 0.
     pub link_bps: u64,
-    /// A round trip without queues.
+    /// Round-trip time without queueing, in picoseconds.
     pub round_trip_ps: u64,
-    /// How much longer than in the high band an iteration may take, in millionths.
+    /// Tolerated increase of the iteration time over sending in the high band only, in millionths.
     pub tolerance_ppm: u64,
-    /// How much longer than measured a worker takes what is left to be, in millionths.
+    /// Safety margin on the measured time of a worker's remaining work, in millionths.
     pub margin_ppm: u64,
-    /// Whether the least slack of all workers decides in which band a chunk begins.
+    /// Whether the smallest slack of all workers decides the band in which a chunk starts.
     pub exchange: bool,
-    /// Whether a worker may be late by as long as it waits for slower ones anyway.
+    /// Whether a worker's slack includes the time for which it waits for slower workers.
     pub counts_waits: bool,
 }
 
-/// Computation of an op graph, one op after the other.
+/// Computation of an op graph, executed sequentially.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpsSpec {
-    /// In which order.
+    /// Order in which the ops are executed.
     #[serde(default)]
     pub order: ComputeOrderSpec,
-    /// What waits for what.
+    /// Ops and their dependencies.
     pub graph: GraphSpec,
 }
 
-/// In which order a worker computes.
+/// Order in which a worker executes its ops.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeOrderSpec {
-    /// Of the ops that can run, the first of the graph.
+    /// Executes the runnable op that is first in the graph.
     #[default]
     Listed,
-    /// Of the ops that can run, any: every worker has a random order of its own, the same in all iterations.
+    /// Executes a random runnable op: every worker has its own random order, the same in all iterations.
     Random,
-    /// The update next that is cheapest to reach (Caramel, section 4.1).
+    /// Executes next the update that takes the least compute time to reach (Caramel, section 4.1).
     Caramel,
 }
 
@@ -190,49 +191,49 @@ pub enum ComputeOrderSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServersSpec {
-    /// How many of the hosts are servers; the others are workers.
+    /// Number of hosts that are servers; the others are workers.
     pub count: u32,
-    /// Which.
+    /// Choice of the hosts that are servers.
     pub placement: Placement,
-    /// Which parameter is on which server.
+    /// Assignment of parameters to servers.
     pub shards: ShardSpec,
-    /// What an iteration is.
+    /// Training or inference.
     pub task: TaskSpec,
-    /// Whom a worker waits for before it begins the next one.
+    /// Synchronisation of workers at the start of an iteration.
     pub sync: SyncSpec,
-    /// Share of the pulls that change places with one behind them, in millionths.
+    /// Share of the pulls that swap places with a later pull, in millionths.
     pub disorder_ppm: u64,
-    /// What a worker computes; `None` is the chain of the layers.
+    /// Op graph of a worker; `None` is the chain of the layers.
     pub graph: Option<GraphSpec>,
 }
 
-/// Which parameter is on which server.
+/// Assignment of parameters to servers.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardSpec {
-    /// The largest first, each to the server that has the fewest bytes.
+    /// Assigns parameters by descending size, each to the server with the fewest bytes.
     Bytes,
-    /// In turn, in the order of the model.
+    /// Assigns parameters round-robin, in the order of the model.
     RoundRobin,
 }
 
-/// Whom a worker waits for before it begins its next iteration.
+/// Synchronisation of workers at the start of an iteration.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SyncSpec {
-    /// All workers.
+    /// Waits for all workers.
     Sync,
-    /// Nobody.
+    /// Waits for no worker.
     Async,
-    /// Those that would fall too far behind (stale synchronous parallel, Ho et al. 2013).
+    /// Waits for workers that would fall too far behind (stale synchronous parallel, Ho et al. 2013).
     Bounded {
-        /// Iterations by which a worker may be ahead of the slowest; 0 waits for all.
+        /// Number of iterations by which a worker may be ahead of the slowest; 0 waits for all.
         staleness: u32,
     },
 }
 
 impl SyncSpec {
-    /// Iterations by which a worker may be ahead of the slowest; `None` without a bound.
+    /// Returns the number of iterations by which a worker may be ahead of the slowest; `None` without a bound.
     pub const fn bound(self) -> Option<u32> {
         match self {
             Self::Sync => Some(0),
@@ -242,7 +243,7 @@ impl SyncSpec {
     }
 }
 
-/// What an iteration is.
+/// Phases of an iteration.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskSpec {
@@ -252,15 +253,16 @@ pub enum TaskSpec {
     Inference,
 }
 
-/// What a worker receives and computes, op by op.
+/// Op graph of a worker: the parameters it receives and the ops it computes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphSpec {
-    /// In the order of the file.
+    /// Ops in the order of the file.
     pub ops: Vec<GraphOpSpec>,
-    /// Index of the op that is waited for.
+    /// Index of the op whose end completes the computation.
     pub target: u32,
-    /// Index of the last op of the forward pass; `None` if the graph is a forward pass, or does not say.
+    /// Index of the last op of the forward pass; `None` if the graph is only a forward pass, or does not specify the
+    /// op.
     pub inference_target: Option<u32>,
 }
 
@@ -268,93 +270,93 @@ pub struct GraphSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOpSpec {
-    /// The user's number of it; ties go to the smaller one.
+    /// The user's number of the op; the smaller one breaks ties.
     pub id: u64,
     /// Name shown to users.
     pub name: String,
-    /// Indices of what it waits for.
+    /// Indices of the ops that this op waits for.
     #[serde(default)]
     pub inputs: Vec<u32>,
-    /// Bytes of the parameter that it receives, not 0; `None` computes.
+    /// Size, in bytes, of the parameter that the op receives, not 0; `None` for an op that computes.
     pub receives_bytes: Option<u64>,
-    /// Compute time, or of a parameter the time in which its server applies the sum of its gradients.
+    /// Compute time; for a received parameter, the time in which its server applies the summed gradients.
     #[serde(default)]
     pub time_ps: u64,
-    /// Whether it depends on parameters alone.
+    /// Whether the op depends on parameters alone.
     #[serde(default)]
     pub param_only: bool,
-    /// Indices of the ops that receive the parameters whose gradients it completes.
+    /// Indices of the ops that receive the parameters whose gradients this op completes.
     #[serde(default)]
     pub updates: Vec<u32>,
 }
 
-/// How long the workers of a job compute, beside what its layers say.
+/// Variation of the workers' compute times around the times of the layers.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ComputeSpec {
-    /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no
+    /// Time that a unit of compute takes while a transfer of the job is in flight, in millionths (1_000_000 = no
     /// slowdown).
     pub overlap_slowdown_ppm: u64,
     /// Coefficient of variation of a worker's compute time from iteration to iteration, in millionths.
     pub noise_ppm: u64,
-    /// The slow worker.
+    /// A worker that is slow.
     pub straggler: Option<StragglerSpec>,
 }
 
-/// Workers are alike, and overlap costs nothing.
+/// Identical workers, without a slowdown by overlapping transfers.
 impl Default for ComputeSpec {
     fn default() -> Self {
         Self { overlap_slowdown_ppm: 1_000_000, noise_ppm: 0, straggler: None }
     }
 }
 
-/// A worker that is slow, always or now and then.
+/// A worker that is slow, in all iterations or in some.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StragglerSpec {
-    /// Which; `None` draws one in every iteration.
+    /// Index of the slow worker; `None` draws one in every iteration.
     pub worker: Option<u32>,
-    /// Times as long as the others compute, in millionths.
+    /// Ratio of its compute time to that of the others, in millionths.
     pub factor_ppm: u64,
-    /// Share of the iterations in which it is slow, in millionths.
+    /// Probability that the worker is slow in an iteration, in millionths.
     pub probability_ppm: u64,
 }
 
-/// One layer: times of one worker for one mini-batch.
+/// One layer; times are of one worker and one mini-batch.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerSpec {
     /// Name shown to users.
     pub name: String,
-    /// Forward time.
+    /// Forward time in picoseconds.
     pub forward_ps: u64,
-    /// Backward time.
+    /// Backward time in picoseconds.
     pub backward_ps: u64,
-    /// Time to apply the aggregated gradient.
+    /// Time to apply the aggregated gradient, in picoseconds.
     pub update_ps: u64,
-    /// Bytes of the layer's gradient; 0 for a layer that sends nothing.
+    /// Size of the layer's gradient, in bytes; 0 for a layer without parameters.
     pub parameter_bytes: u64,
-    /// Whether these times are the host's, in which the device stands idle: no layer of the model.
+    /// Whether the entry is host time in which the device is idle, rather than a layer of the model.
     pub is_host: bool,
 }
 
-/// How a bucket is aggregated.
+/// Aggregation of a bucket.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectiveSpec {
-    /// What is sent to whom.
+    /// Collective algorithm.
     pub algorithm: Algorithm,
-    /// What a chunk leaves when it is divided by the ranks.
+    /// Treatment of the bytes that remain when a chunk is divided by the number of ranks.
     pub remainder: RemainderSpec,
-    /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to
-    /// the chunk (Caramel, section 4.4).
+    /// Number of parts of a chunk, which pass through the algorithm independently; not 0. `None` chooses the number for
+    /// each chunk (Caramel, section 4.4).
     pub depth: Option<u32>,
-    /// Rate at which a rank adds to its own what it has received; `None` takes no time.
+    /// Rate at which a rank adds received data to its own; `None` for additions that take no time.
     #[serde(rename = "reduction_rate_bps")]
     pub reduction_rate: Option<Rate>,
 }
 
-/// A ring of whole chunks, whose reductions take no time.
+/// A ring over undivided chunks, whose reductions take no time.
 impl Default for CollectiveSpec {
     fn default() -> Self {
         let algorithm = Algorithm::from(Ring);
@@ -363,39 +365,39 @@ impl Default for CollectiveSpec {
 }
 
 impl CollectiveSpec {
-    /// Whether what a chunk leaves when it is divided by the ranks is not sent.
+    /// Returns whether the bytes that remain when a chunk is divided by the number of ranks are not sent.
     pub fn drops_remainder(&self) -> bool {
         self.remainder == RemainderSpec::Dropped
     }
 }
 
-/// What a chunk leaves when it is divided by the ranks.
+/// Treatment of the bytes that remain when a chunk is divided by the number of ranks.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum RemainderSpec {
-    /// Some parts are a byte longer.
+    /// Some parts are one byte longer.
     Sent,
-    /// It is not sent, as in the thesis's simulator.
+    /// The remainder is not sent, as in the thesis's simulator.
     Dropped,
 }
 
-/// How gradients are grouped and in what order the groups are sent.
+/// Grouping of gradients into buckets, and the send order of the buckets.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Order of the transmission queue.
     pub order: OrderSpec,
-    /// What makes a bucket.
+    /// Rule that groups gradients into buckets.
     pub fusion: FusionSpec,
-    /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole, but where the order
-    /// has chunks of its own.
+    /// Largest part of a bucket that is sent without returning to the queue; `None` sends buckets whole, unless the
+    /// order chooses chunks itself.
     #[serde(rename = "chunk_bytes")]
     pub chunk: Option<Bytes>,
-    /// Chunks that are on the network at one time; not 0.
+    /// Limit on chunks in flight; not 0.
     pub credit: u32,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
-    /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
+    /// Time for which every transfer occupies the transmission queue before its first byte (0 in the thesis).
     #[serde(rename = "overhead_ps")]
     pub overhead: Time,
     /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
@@ -403,7 +405,8 @@ pub struct ScheduleSpec {
     pub sync: Time,
 }
 
-/// Each layer by itself as it becomes ready, one at a time; the next iteration waits for nothing that it does not use.
+/// Layer-wise transfers in order of readiness, one at a time; the next iteration waits only for the parameters that it
+/// reads.
 impl Default for ScheduleSpec {
     fn default() -> Self {
         let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: Bytes(0) });
@@ -411,37 +414,37 @@ impl Default for ScheduleSpec {
     }
 }
 
-/// What makes a bucket.
+/// Rule that groups gradients into buckets.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FusionSpec {
-    /// Layers from the output side, as long as they fit.
+    /// Groups consecutive layers from the output side while they fit.
     Cap {
-        /// Most bytes of a bucket; 0 leaves every layer alone.
+        /// Largest size of a bucket, in bytes; 0 gives every layer its own bucket.
         bytes: Bytes,
     },
-    /// The user's own buckets.
+    /// Groups the layers as the user lists them.
     Buckets {
-        /// Number of layers in each, from the input side; together all layers.
+        /// Number of layers in each bucket, from the input side; the sum is the number of layers.
         layer_counts: Vec<u32>,
     },
-    /// Layers from the output side; the one that reaches the cap closes the bucket, as in PyTorch DDP.
+    /// Groups layers from the output side; the layer that reaches the cap closes the bucket, as in PyTorch DDP.
     Reach {
-        /// Cap of the first bucket.
+        /// Cap of the first bucket, in bytes.
         #[serde(rename = "first_bytes")]
         first: Bytes,
-        /// Cap of the others.
+        /// Cap of the other buckets, in bytes.
         bytes: Bytes,
     },
-    /// What is expected to have been computed by the end of a cycle, as in Horovod.
+    /// Groups the gradients that are expected to be ready by the end of a cycle, as in Horovod.
     Ready {
-        /// Most bytes of a bucket, or one layer.
+        /// Largest size of a bucket, in bytes; a larger layer has its own bucket.
         bytes: Bytes,
-        /// Length of a cycle; with 0 it ends when there is something to send and the network is free.
+        /// Length of a cycle; with 0 a cycle ends as soon as a gradient is ready and the network is idle.
         #[serde(rename = "cycle_ps")]
         cycle: Time,
     },
-    /// As the order and the cost of a message ask for: small layers together that are computed while the network is
+    /// Chooses buckets by the order and the message cost: groups small layers that are computed while the network is
     /// busy (Caramel, section 4.2).
     Adaptive,
 }
@@ -450,44 +453,46 @@ pub enum FusionSpec {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OrderSpec {
-    /// In the order in which buckets become ready.
+    /// Sends buckets in the order in which they become ready.
     Fifo,
-    /// Lowest layer first; with `queues`, that many classes of layers, first come first served inside a class.
+    /// Sends the lowest layer first; with `queues`, layers are divided into that many classes, each first come, first
+    /// served.
     Priority {
-        /// Number of classes; `None` gives every layer its own.
+        /// Number of classes of layers; `None` gives every layer its own class.
         queues: Option<u32>,
     },
-    /// A fresh random order in every iteration.
+    /// Sends buckets in a random order, drawn anew in every iteration.
     Random,
-    /// As buckets become ready, or in the order of the model for pulls, but for swaps that are drawn anew in every
-    /// iteration: what frameworks do that enforce no order.
+    /// Sends buckets in the order of readiness (pulls: in the order of the model), with swaps that are drawn anew in
+    /// every iteration. Models frameworks that enforce no order.
     Arbitrary {
         /// Share of the transfers that swap places with a later one, in millionths.
         disorder_ppm: u64,
     },
-    /// What fewest computations wait for first (TicTac); of layers, the lowest.
+    /// Timing-independent order of TicTac: by the smallest number of transfers that an op needs together with this one;
+    /// for layers, the lowest one first.
     Tic,
-    /// What lets compute go on soonest first (TicTac); of layers, the lowest.
+    /// Timing-aware order of TicTac: first the transfer that unblocks compute soonest; for layers, the lowest one.
     Tac,
-    /// TAC with ops that depend on parameters alone taken to cost nothing: of pulls alone.
+    /// TAC in which ops that depend on parameters alone take no time; only for pulls.
     TacFolded,
-    /// Each bucket in its place in the backward or the next forward pass (Caramel, section 4.3).
+    /// Places each bucket in the backward pass or the next forward pass (Caramel, section 4.3).
     Caramel,
-    /// Earliest deadline first, in chunks: what is read first.
+    /// Earliest deadline first, in chunks; the deadline of a bucket is its first read.
     Edf,
-    /// The best of what all others would do, by a simulation of one channel; of pulls, the best that is found.
+    /// The best of all other orders, by a simulation of one channel; for pulls, the best order that the search finds.
     Optimal,
-    /// Rank of every layer, from the user's file; smaller is sent earlier.
+    /// Order by a rank for each layer, from the user's file; smaller ranks are sent earlier.
     File {
         /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
         ranks: Vec<u32>,
-        /// Whether nothing is sent before all of smaller rank; of buckets alone.
+        /// Whether a bucket waits until all buckets of smaller rank have been sent; not for pulls.
         #[serde(default)]
         in_turn: bool,
     },
-    /// The buckets of a plan, in place of those of `fusion`.
+    /// Sends the buckets of a plan, in place of those of `fusion`.
     Planned {
-        /// The first of those that may be sent goes first; every layer that has parameters is in one.
+        /// Buckets in descending priority; every layer with parameters is in exactly one.
         buckets: Vec<PlannedBucketSpec>,
     },
 }
@@ -496,55 +501,56 @@ pub enum OrderSpec {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedBucketSpec {
-    /// Layers that have parameters.
+    /// Layers of the bucket, all of which have parameters.
     pub layers: Vec<u32>,
-    /// From which offset of compute time on it may be sent; beyond that of an iteration, in the next.
+    /// Release time, as an offset of compute time; beyond the compute time of an iteration, an offset of the next.
     #[serde(default, rename = "gate_ps")]
     pub gate: Time,
 }
 
-/// Background flows of one tenant, drawn or read in Python; columns of one length, in order of start.
+/// Background flows of one tenant, drawn or read in Python; columns have equal lengths and are ordered by start.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {
     /// Key of the tenant in the scenario (`traffic.<name>`).
     pub name: String,
-    /// When each flow starts.
+    /// Start time of each flow.
     #[serde(rename = "start_ps")]
     pub start: Vec<Time>,
-    /// Sending host.
+    /// Sending host of each flow.
     pub src: Vec<u32>,
-    /// Receiving host, another one.
+    /// Receiving host of each flow, different from the sending host.
     pub dst: Vec<u32>,
-    /// Payload.
+    /// Payload of each flow, in bytes.
     pub bytes: Vec<Bytes>,
-    /// Band on the network.
+    /// Traffic class (band) of each flow.
     pub band: Vec<u8>,
-    /// Time from a flow's completion to the start of the next one of its sending host, which does not start before;
-    /// `None` starts every flow at its time.
+    /// Time from a flow's completion to the start of the next flow of the same sending host, which does not start
+    /// before its start time; `None` starts every flow at its start time.
     #[serde(rename = "idle_ps")]
     pub idle: Option<Time>,
-    /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
+    /// Whether all sending hosts wait for one another: `idle` then begins with the completion of the last flow in
+    /// flight.
     #[serde(default)]
     pub together: bool,
-    /// Time from when a flow may open its connection to its first byte.
+    /// Time from the moment at which a flow may open its connection to its first byte.
     #[serde(default, rename = "setup_ps")]
     pub setup: Time,
-    /// As of [`JobSpec`].
+    /// Queue length for announcements, as [`JobSpec::announced_packets`].
     pub announced_packets: Option<u32>,
 }
 
-/// Queue of every egress port; read by the packet engine only.
+/// Queue of every egress port; used by the packet engine only.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueSpec {
-    /// Who is sent next.
+    /// Queueing discipline.
     pub discipline: Discipline,
-    /// What waits in a port at most, all bands together.
+    /// Capacity of a port's queue over all bands.
     pub capacity: Capacity,
-    /// Who is marked or dropped before the queue is full; `None` drops at the tail only.
+    /// Active queue management; `None` drops at the tail only.
     pub mark: Option<Marking>,
-    /// Whether switches heed announcements of bursts; they then mark by threshold.
+    /// Burst announcements (PCN), if switches support them; these switches mark by threshold.
     pub pcn: Option<PcnConfig>,
 }
 
@@ -555,27 +561,27 @@ impl Default for QueueSpec {
     }
 }
 
-/// Transport protocol of every flow; read by the packet engine only.
+/// Transport protocol of every flow; used by the packet engine only.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransportSpec {
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: CongestionAlgorithm,
     /// Whether connections negotiate ECN.
     pub ecn: bool,
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     pub segment_bytes: u32,
-    /// Initial window.
+    /// Initial window, in segments.
     pub initial_window_segments: u32,
-    /// Send and receive buffers; the window of the ideal transport.
+    /// Size of the send and receive buffers, in bytes; the window of the ideal transport.
     pub window_bytes: u64,
-    /// What fast recovery sends.
+    /// Choice of segments to send during fast recovery.
     pub recovery: Recovery,
-    /// Where its timers come from.
+    /// Source of the timer settings.
     pub timers: TimersSpec,
 }
 
-/// As [`TcpConfig::over`], of which only timers depend on the network.
+/// Transport of [`TcpConfig::over`], of which only the timers depend on the network.
 impl Default for TransportSpec {
     fn default() -> Self {
         let tcp = TcpConfig::over(1, Rate::MAX, Time::ZERO);
@@ -591,13 +597,13 @@ impl Default for TransportSpec {
     }
 }
 
-/// Least retransmission timeout, delay of acknowledgements, and timeout before the first sample.
+/// Source of the minimum retransmission timeout, the delayed-ACK time and the initial retransmission timeout.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum TimersSpec {
-    /// From an estimate of the worst round trip.
+    /// Derived from an estimate of the longest round-trip time.
     Derived,
-    /// 200 ms, 40 ms and 1 s.
+    /// The values of Linux: 200 ms, 40 ms and 1 s.
     Linux,
 }
 
@@ -607,92 +613,92 @@ pub enum TimersSpec {
 pub struct ClusterSpec {
     /// Shape of the network.
     pub topology: TopologySpec,
-    /// Links that the topology says nothing else of.
+    /// Links for which the topology has no other values.
     pub link: LinkSpec,
     /// Machines with several GPUs, whose network cards are the hosts of the topology; `None`: every host is a worker.
     pub node: Option<NodeSpec>,
-    /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
+    /// Time that a host's stack takes for a message, added to the delay of every link of a host (0 in the thesis).
     #[serde(default, rename = "host_latency_ps")]
     pub host_latency: Time,
-    /// What every host adds to the messages of jobs; `None` adds nothing.
+    /// Additional delay of a host for messages of jobs; `None` adds none.
     pub host: Option<Host>,
-    /// Choice among equal routes.
+    /// Choice among equal-cost routes.
     #[serde(default)]
     pub routing: Policy,
     /// Queue of every egress port.
     #[serde(default)]
     pub queue: QueueSpec,
-    /// Buffer that the ports of a switch share; `None` gives each its own.
+    /// Buffer shared by the ports of a switch; `None` gives each port its own.
     pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
     #[serde(default)]
     pub transport: TransportSpec,
 }
 
-/// A machine with GPUs that a switch of its own joins.
+/// A machine whose GPUs are connected by a scale-up switch.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSpec {
-    /// GPUs; not 0.
+    /// Number of GPUs of a node; not 0.
     pub gpus: u32,
-    /// Network cards; not 0, and a divisor of the GPUs. GPU g uses card g · nics / gpus.
+    /// Number of network cards of a node; not 0, and a divisor of the GPUs. GPU g uses card g · nics / gpus.
     pub nics: u32,
     /// Link between a GPU and the node's scale-up switch, in each direction.
     pub scale_up: LinkSpec,
 }
 
-/// Shape of the network; [`gradtide_net::FatTree`] says what all but the last are.
+/// Shape of the network; [`gradtide_net::FatTree`] describes all variants but `Custom`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TopologySpec {
-    /// Hosts around one switch.
+    /// Hosts on one switch.
     Star {
         /// Number of hosts.
         hosts: u32,
     },
-    /// Leaves with hosts, each with a link to every spine.
+    /// Leaf switches with hosts, each linked to every spine.
     LeafSpine {
-        /// Number of leaves.
+        /// Number of leaf switches.
         leaves: u32,
-        /// Hosts of each.
+        /// Number of hosts of each leaf switch.
         hosts_per_leaf: u32,
-        /// Number of spines.
+        /// Number of spine switches.
         spines: u32,
         /// Links between leaves and spines.
         fabric_link: Link,
     },
-    /// Two layers of switches.
+    /// Fat tree with two layers of switches.
     Clos2 {
-        /// Ports of a switch; even.
+        /// Number of ports of a switch; even.
         ports: u32,
-        /// Capacity of an edge switch upwards over that downwards, as a fraction.
+        /// Uplink capacity of an edge switch divided by its downlink capacity.
         bisection: Ratio,
     },
-    /// Three layers of switches.
+    /// Fat tree with three layers of switches.
     Clos3 {
-        /// As of [`TopologySpec::Clos2`].
+        /// Number of ports of a switch; even.
         ports: u32,
-        /// As of [`TopologySpec::Clos2`].
+        /// Uplink capacity of an edge switch divided by its downlink capacity.
         bisection: Ratio,
     },
-    /// Cable by cable.
+    /// Topology given as a list of cables.
     Custom {
-        /// Number of hosts, the first nodes.
+        /// Number of hosts; hosts are the first nodes.
         hosts: u32,
-        /// Names of the switches, the nodes that follow.
+        /// Names of the switches, which are the nodes after the hosts.
         switches: Vec<String>,
-        /// Cables; one at least.
+        /// Cables of the network; at least one.
         cables: Vec<CableSpec>,
     },
 }
 
-/// A link in each direction.
+/// A cable: one link in each direction.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CableSpec {
-    /// Node at one end.
+    /// Node at the first end.
     pub a: u32,
-    /// Node at the other.
+    /// Node at the second end.
     pub b: u32,
     /// Nominal rate.
     #[serde(rename = "rate_bps")]
@@ -712,7 +718,7 @@ pub struct LinkSpec {
     /// Propagation delay.
     #[serde(default, rename = "delay_ps")]
     pub delay: Time,
-    /// Share of the rate left to gradients after headers and retransmissions, in millionths (1_000_000 = all).
+    /// Share of the rate that remains for gradients after headers and retransmissions, in millionths (1_000_000 = all).
     #[serde(default = "all_ppm")]
     pub efficiency_ppm: u64,
 }
@@ -722,7 +728,7 @@ const fn all_ppm() -> u64 {
 }
 
 impl LinkSpec {
-    /// The link at its nominal rate.
+    /// Returns the link at its nominal rate.
     pub const fn nominal(&self) -> Link {
         Link { rate: self.rate, delay: self.delay }
     }
@@ -734,36 +740,36 @@ impl LinkSpec {
 pub struct RunSpec {
     /// Network engine.
     pub engine: EngineSpec,
-    /// How far rates of the fluid engine may be off, in millionths; `None` if they are exact.
+    /// Largest relative error of the fluid engine's rates, in millionths; `None` for exact rates.
     pub accuracy_ppm: Option<NonZeroU32>,
-    /// Root of all random streams.
+    /// Root seed of all random streams.
     pub seed: u64,
-    /// Whose clock and transport the packet engine has; read by it only.
+    /// Standards or simulator whose clock and transport the packet engine follows.
     pub follow: Follow,
-    /// Background flows on the packet engine start up to so much later than they could, each by a draw of its own.
+    /// Upper bound of the random delay of each background flow's start, on the packet engine.
     #[serde(rename = "start_jitter_ps")]
     pub start_jitter: Option<Time>,
-    /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
+    /// Whether each rank of a parallel job is simulated instead of one per class. Always so on the packet engine.
     pub all_ranks: bool,
-    /// Simulated time after which no further iteration is begun.
+    /// Simulated time after which no further iteration starts.
     #[serde(rename = "duration_ps")]
     pub duration: Option<Time>,
-    /// Measured iterations of each job whose operations are recorded one by one.
+    /// Number of measured iterations of each job for which individual operations are recorded.
     pub timeline_iterations: u32,
-    /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
+    /// Quantities that are sampled over time; `None` disables the probe. Used by the packet engine only.
     pub probe: Option<ProbeSpec>,
 }
 
-/// What is sampled over time.
+/// Quantities that are sampled over time.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeSpec {
-    /// Time from one sample to the next; not 0.
+    /// Sampling interval; not 0.
     #[serde(rename = "every_ps")]
     pub every: Time,
-    /// Links whose queues are sampled, by name; `None` samples all.
+    /// Names of the links whose queues are sampled; `None` samples all.
     pub links: Option<Vec<String>>,
-    /// Connections whose windows are sampled.
+    /// Connections whose congestion windows are sampled.
     #[serde(default)]
     pub cwnd: Vec<CwndSpec>,
 }
@@ -774,7 +780,7 @@ pub struct ProbeSpec {
 pub struct CwndSpec {
     /// Name of the job or of the background flows.
     pub tenant: String,
-    /// Which of the background flows; `None` takes all.
+    /// Number of the background flow; `None` selects all.
     pub flow: Option<u64>,
 }
 
@@ -782,9 +788,9 @@ pub struct CwndSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSpec {
-    /// Flows at their max-min fair rates.
+    /// Fluid engine: flows at their max-min fair rates.
     #[default]
     Fluid,
-    /// Queues and TCP, packet by packet.
+    /// Packet engine: queues and TCP, packet by packet.
     Packet,
 }

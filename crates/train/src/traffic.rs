@@ -6,21 +6,22 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
+/// First stream of background flows; smaller ones are those of jobs. A flow's stream, and thus its path, does not
+/// depend on the number of jobs.
 const FIRST_STREAM: u32 = 1 << 16;
 
-/// All background flows of a run, in the order of their tenants. Clones share them: an oracle looks at the flows that the
-/// loop drives.
+/// All background flows of a run, in the order of their tenants. Clones share the flows, so that an oracle reads the
+/// flows that the main loop drives.
 #[derive(Clone, Debug, Default)]
 pub struct Background<'a>(Rc<RefCell<Vec<BackgroundFlows<'a>>>>);
 
 impl<'a> Background<'a> {
-    /// The flows of all tenants.
+    /// Combines the flows of all tenants.
     pub fn new(tenants: Vec<BackgroundFlows<'a>>) -> Self {
         Self(Rc::new(RefCell::new(tenants)))
     }
 
-    /// Flows of the same state that are not shared.
+    /// Returns an independent copy of the flows and their state.
     pub fn copied(&self) -> Self {
         Self::new(self.0.borrow().clone())
     }
@@ -30,7 +31,7 @@ impl<'a> Background<'a> {
         self.0.borrow_mut().iter_mut().for_each(|flows| flows.settle(now, network));
     }
 
-    /// Records that a flow is complete, if it is one of these; returns whether it is.
+    /// Records the completion of a flow; returns whether the flow is a background flow.
     pub fn on_completion(&self, now: Time, completion: &Completion) -> bool {
         let index = completion.stream.checked_sub(FIRST_STREAM);
         if let Some(index) = index {
@@ -39,22 +40,22 @@ impl<'a> Background<'a> {
         index.is_some()
     }
 
-    /// When the next flow starts, as far as known.
+    /// Returns the time of the next flow start, if it is known.
     pub fn wakes_at(&self) -> Option<Time> {
         self.0.borrow().iter().filter_map(BackgroundFlows::wakes_at).min()
     }
 
-    /// Whether all flows are complete.
+    /// Returns whether all flows are complete.
     pub fn is_finished(&self) -> bool {
         self.0.borrow().iter().all(BackgroundFlows::is_finished)
     }
 
-    /// Completed share of the flows: the minimum over tenants.
+    /// Returns the completed share of the flows: the minimum over tenants.
     pub fn progress(&self) -> f64 {
         self.0.borrow().iter().map(BackgroundFlows::progress).fold(1.0, f64::min)
     }
 
-    /// Records what flows under way have delivered when the run ends.
+    /// Records the delivered bytes of the flows that are in flight at the end of the run.
     pub fn on_end(&self, network: &dyn Network) {
         if !self.is_finished() {
             let remaining = network.remaining().into_iter().collect();
@@ -62,53 +63,54 @@ impl<'a> Background<'a> {
         }
     }
 
-    /// How long, in picoseconds, flows of at most `largest` bytes have been in the network between two times, all
-    /// together.
+    /// Returns the total time, in picoseconds, that flows of at most `largest` bytes have spent in the network between
+    /// `from` and `to`.
     pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
         self.0.borrow().iter().map(|flows| flows.flow_time_ps(from, to, largest)).sum()
     }
 
-    /// What became of the flows of each tenant.
+    /// Returns the outcomes of the flows of each tenant.
     pub fn into_outcomes(self) -> Vec<Vec<Outcome>> {
         self.0.take().into_iter().map(|flows| flows.outcomes).collect()
     }
 }
 
-/// The stream of the flows of the tenant with this index.
+/// Returns the stream of the flows of the tenant with this index.
 pub fn stream(index: usize) -> u32 {
     FIRST_STREAM + index as u32
 }
 
-/// The background flows of one tenant, and how they ended.
+/// The background flows of one tenant, with their outcomes.
 #[derive(Clone, Debug)]
 pub struct BackgroundFlows<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
     turns: Turns,
-    /// By flow, what its jitter adds; empty if there is none.
+    /// Jitter of each flow's start; empty without jitter.
     late: Vec<Time>,
-    /// By flow, its number among those of its host's card.
+    /// Sequence number of each flow among the flows of its sending card.
     of_source: Vec<u32>,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
     completed_count: usize,
 }
 
-/// Which flow is next.
+/// Rule that determines the next flow to start.
 #[derive(Clone, Debug)]
 enum Turns {
-    /// Each at its time: so many have started. With jitter, time and flow of each, in order.
+    /// Each flow starts at its start time: number of flows started, and, with jitter, the start times and indices of
+    /// all flows in order.
     ByTime(usize, Option<Vec<(Time, usize)>>),
-    /// Each some time after the one before it of the same host.
+    /// Each flow starts some time after the completion of the previous flow of its host.
     ByHost {
-        /// When they start that can be told: time and flow.
+        /// Flows whose start time is known: time and index.
         due: BTreeSet<(Time, usize)>,
         idle: Time,
-        /// By flow, the next one of its host; the number of flows if there is none.
+        /// Index of the next flow of the same host, by flow; the number of flows if there is none.
         next: Vec<usize>,
-        /// Whether hosts wait for one another.
+        /// Whether all hosts wait for one another.
         together: bool,
-        /// Flows whose hosts are done with the one before, and wait.
+        /// Flows whose host has completed its previous flow and waits for the other hosts.
         ready: Vec<usize>,
     },
 }
@@ -117,22 +119,23 @@ fn late_by(late: &[Time], index: usize) -> Time {
     late.get(index).copied().unwrap_or_default()
 }
 
-/// What became of a flow.
+/// Outcome of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it started; `None` if the run ended first.
+    /// Start time; `None` if the run ended first.
     pub start: Option<Time>,
-    /// From its start to its completion at the sender; `None` if the run ended first.
+    /// Time from the start to the completion at the sender; `None` if the run ended first.
     pub fct: Option<Time>,
-    /// From its start to the last byte at the receiver.
+    /// Time from the start to the arrival of the last byte; `None` if the run ended first.
     pub received: Option<Time>,
-    /// Payload that the receiver has: all of a flow that is complete, else what it had when the run ended.
+    /// Payload delivered to the receiver: the whole flow if it is complete, else the bytes delivered at the end of the
+    /// run.
     pub delivered: Bytes,
 }
 
 impl<'a> BackgroundFlows<'a> {
-    /// The flows of a tenant, which will carry `stream` and leave their hosts by `card`. Each starts up to `jitter` later than
-    /// it could, by a draw of its own; when it started includes that.
+    /// Creates the flows of a tenant, which use `stream` and leave their hosts by `card`. The start of each flow is
+    /// delayed by a random time up to `jitter`, which its recorded start includes.
     pub fn new(spec: &'a TrafficSpec, stream: u32, card: impl Fn(HostId) -> HostId, seed: Seed, jitter: Time) -> Self {
         let count = spec.start.len();
         let has_jitter = jitter > Time::ZERO;
@@ -169,7 +172,7 @@ impl<'a> BackgroundFlows<'a> {
         Self { spec, stream, turns, late, of_source, under_way, outcomes, completed_count: 0 }
     }
 
-    /// When its next flow starts, as far as known.
+    /// Returns the time of the tenant's next flow start, if it is known.
     fn wakes_at(&self) -> Option<Time> {
         match &self.turns {
             Turns::ByTime(count, None) => self.spec.start.get(*count).copied(),
@@ -178,18 +181,18 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Whether all its flows are complete.
+    /// Returns whether all flows of the tenant are complete.
     fn is_finished(&self) -> bool {
         self.wakes_at().is_none() && self.under_way.is_empty()
     }
 
-    /// What share of its flows is complete.
+    /// Returns the completed share of the tenant's flows.
     fn progress(&self) -> f64 {
         let count = self.outcomes.len();
         if count == 0 { 1.0 } else { self.completed_count as f64 / count as f64 }
     }
 
-    /// Starts every flow that is due.
+    /// Starts every flow of the tenant that is due.
     fn settle(&mut self, now: Time, network: &mut dyn Network) {
         while self.wakes_at().is_some_and(|at| at <= now) {
             let index = match &mut self.turns {
@@ -216,7 +219,7 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Records that a flow is complete.
+    /// Records the completion of a flow.
     fn on_completion(&mut self, now: Time, completion: &Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
         self.completed_count += 1;
@@ -234,7 +237,8 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Records what flows under way have delivered when the run ends, given what [remains](Network::remaining) of each.
+    /// Records the delivered bytes of the flows that are in flight at the end of the run, from the
+    /// [remaining](Network::remaining) bytes of each flow.
     fn on_end(&mut self, remaining: &BTreeMap<FlowId, Bytes>) {
         for (id, &index) in &self.under_way {
             let bytes = self.spec.bytes[index];
@@ -242,8 +246,8 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all
-    /// together.
+    /// Returns the total time, in picoseconds, that the tenant's flows of at most `largest` bytes have spent in the
+    /// network between `from` and `to`.
     fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
         let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest);
         let time = |(outcome, _): (&Outcome, _)| {

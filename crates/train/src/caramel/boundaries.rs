@@ -2,23 +2,23 @@
 
 use gradtide_net::{Bytes, Time};
 
-/// Window in which a parameter can be aggregated without delaying compute: from the op that updates it to the op of the
-/// next iteration that reads it (Caramel, section 3.3.1, "boundary"). Offsets are compute time without stalls, from the
-/// start of an iteration.
+/// Window in which a parameter can be aggregated without delaying compute: from the op that updates the parameter to
+/// the op of the next iteration that reads it (Caramel, section 3.3.1, "boundary"). Offsets are compute time without
+/// stalls, from the start of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
     /// Bytes to aggregate.
     pub bytes: Bytes,
-    /// End of the op that updates it.
+    /// End of the op that updates the parameter.
     pub update: Time,
-    /// Start of the first op that reads it.
+    /// Start of the first op that reads the parameter.
     pub read: Time,
 }
 
 /// Compute time of an iteration and the windows of its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boundaries {
-    /// Total compute time: C.
+    /// Total compute time C.
     pub compute: Time,
     /// Window of every parameter, in registration order of the model.
     pub windows: Vec<Boundary>,
@@ -29,13 +29,14 @@ pub struct Boundaries {
 pub struct ParameterGroup {
     /// Indices of the parameters.
     pub parameters: Vec<u32>,
-    /// Sum of their bytes; latest update and earliest read (Caramel, section 4.3).
+    /// Total bytes, latest update and earliest read of the parameters (Caramel, section 4.3).
     pub window: Boundary,
 }
 
 impl Boundaries {
-    /// Intersection of all workers' windows: a parameter is ready when the last worker has updated it, and needed when
-    /// the first reads it. Workers with different compute orders have narrower joint windows than each alone.
+    /// Returns the intersection of all workers' windows: a parameter is ready when the last worker has updated it, and
+    /// needed when the first worker reads it. Workers with different compute orders have narrower joint windows than
+    /// each alone.
     ///
     /// # Panics
     /// If `workers` is empty, or their numbers of parameters differ.
@@ -52,7 +53,7 @@ impl Boundaries {
         all
     }
 
-    /// The boundaries scaled to a total compute time of `compute`; rounded down.
+    /// Returns the boundaries scaled to a total compute time of `compute`, rounded down.
     pub fn stretched(&self, compute: Time) -> Self {
         let (from, to) = (u128::from(self.compute.ps()).max(1), u128::from(compute.ps()));
         let own = |time: Time| Time::from_ps((u128::from(time.ps()) * to / from) as u64);
@@ -60,7 +61,7 @@ impl Boundaries {
         Self { compute, windows: self.windows.iter().map(window).collect() }
     }
 
-    /// Groups parameters.
+    /// Combines parameters into a group.
     ///
     /// # Panics
     /// If `parameters` is empty or a parameter does not exist.
@@ -74,12 +75,12 @@ impl Boundaries {
         ParameterGroup { parameters, window }
     }
 
-    /// One group per parameter.
+    /// Returns one group per parameter.
     pub fn alone(&self) -> Vec<ParameterGroup> {
         (0..self.windows.len() as u32).map(|parameter| self.group(vec![parameter])).collect()
     }
 
-    /// Parameters by ascending update time; ties in registration order.
+    /// Returns the parameters by ascending update time; ties in registration order.
     pub fn by_update(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.windows.len() as u32).collect();
         order.sort_by_key(|&parameter| self.windows[parameter as usize].update);

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
 
-/// Longest computation that is accepted, in picoseconds, so that several iterations fit in 64 bits.
+/// Limit on the total compute time, in picoseconds, so that several iterations fit in 64 bits.
 pub const MAX_COMPUTE_PS: u128 = 1 << 56;
 
 /// A parameter of an op DAG.
@@ -17,16 +17,16 @@ pub const MAX_COMPUTE_PS: u128 = 1 << 56;
 pub struct Parameter {
     /// Bytes to aggregate.
     pub bytes: Bytes,
-    /// The op of kind `recv` that represents it; the ops that have it as an input read the parameter.
+    /// Op of kind `recv` that represents the parameter; the ops that have it as an input read the parameter.
     pub recv: u32,
-    /// The last op of its gradient.
+    /// Last op of the parameter's gradient.
     pub update: u32,
 }
 
 /// A compute order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeOrder {
-    /// Updates, first to last, each with its required ops.
+    /// Updates in order, each with its required ops.
     pub tags: Vec<Tag>,
     /// Ops that no update depends on, in topological order. They run last.
     pub rest: Vec<u32>,
@@ -35,13 +35,13 @@ pub struct ComputeOrder {
 /// An update and its ops (Caramel's tag).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Indices of the parameters that the op updates.
+    /// Indices of the parameters that the update op updates.
     pub parameters: Vec<u32>,
-    /// The ops it depends on that no earlier update depends on, in topological order; the update itself last.
+    /// Ops that the update depends on and no earlier update depends on, in topological order; the update itself last.
     pub ops: Vec<u32>,
 }
 
-/// Why parameters do not fit an op DAG.
+/// Error: parameters do not fit an op DAG.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ComputeError {
     /// The DAG is invalid.
@@ -56,18 +56,18 @@ pub enum ComputeError {
 }
 
 impl ComputeOrder {
-    /// All compute ops, first to last.
+    /// Returns all compute ops in order.
     pub fn ops(&self) -> Vec<u32> {
         self.tags.iter().flat_map(|tag| &tag.ops).chain(&self.rest).copied().collect()
     }
 
-    /// The op of each update, first to last.
+    /// Returns the op of each update, in order.
     pub fn updates(&self) -> impl Iterator<Item = u32> {
         self.tags.iter().map(|tag| *tag.ops.last().expect("an update needs itself"))
     }
 }
 
-/// Compute ops in topological order; ties follow the order of the file.
+/// Returns the compute ops in topological order; ties follow the order of the file.
 ///
 /// # Errors
 /// [`OpDagError`] on a cycle, a transfer with inputs, or an input that does not exist.
@@ -75,8 +75,8 @@ pub fn topological(dag: &OpDag) -> Result<Vec<u32>, OpDagError> {
     topological_by(dag, &vec![0; dag.ops.len()])
 }
 
-/// Compute ops in a random topological order, as a framework without priorities runs them: at each point, `rng` draws
-/// one of the ready ops.
+/// Returns the compute ops in a random topological order, as a framework without priorities executes them: at each
+/// point, `rng` draws one of the ready ops.
 ///
 /// # Errors
 /// As [`topological`].
@@ -86,8 +86,8 @@ pub fn random(dag: &OpDag, rng: &mut Stream) -> Result<Vec<u32>, OpDagError> {
     topological_by(dag, &keys)
 }
 
-/// Greedy order: repeatedly takes the update with the least remaining compute time among its dependencies. Ties follow
-/// the topological order.
+/// Returns a greedy order: repeatedly takes the update with the least remaining compute time among its dependencies.
+/// Ties follow the topological order.
 ///
 /// # Errors
 /// [`ComputeError`] if the parameters do not fit the DAG.
@@ -141,11 +141,11 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
     Ok(ComputeOrder { tags, rest: left })
 }
 
-/// The DAG with edges that enforce the order of updates: the dependencies of an update begin when the previous update
-/// has ended.
+/// Returns the DAG with edges that enforce the order of updates: the dependencies of an update begin when the previous
+/// update has ended.
 ///
-/// A barrier op of no time separates two tags. It depends on the update of the first; the ops of the second without an
-/// input in the second depend on it.
+/// A barrier op of zero length separates two tags. It depends on the update of the first tag; the ops of the second tag
+/// without an input in the second depend on it.
 ///
 /// # Source
 /// Caramel, section 4.1, stage 2; A7 to A10 of docs/models/caramel.md.
@@ -171,7 +171,7 @@ pub fn enforce(dag: &OpDag, order: &ComputeOrder) -> OpDag {
     dag
 }
 
-/// The boundaries of a worker that computes `ops` one after another, each after its inputs; a tick of the DAG lasts
+/// Returns the boundaries of a worker that computes `ops` sequentially, each after its inputs; a tick of the DAG lasts
 /// `tick`. A parameter without readers counts as read at the end.
 ///
 /// # Errors
@@ -213,7 +213,7 @@ fn check(dag: &OpDag, parameters: &[Parameter]) -> Result<(), ComputeError> {
     Ok(())
 }
 
-/// Compute ops in topological order; among ready ops, the one with the smallest (key, index) first.
+/// Returns the compute ops in topological order; among ready ops, the one with the smallest (key, index) is first.
 fn topological_by(dag: &OpDag, keys: &[u32]) -> Result<Vec<u32>, OpDagError> {
     let op_count = dag.ops.len();
     let mut readers = vec![Vec::new(); op_count];

@@ -8,16 +8,16 @@ use thiserror::Error;
 /// The sizes of Caramel's benchmarks: 64 B and 4 MB, the latter read as 4 x 2^20 (A19).
 pub const BENCHMARK_SIZES: [Bytes; 2] = [Bytes(64), Bytes(4 << 20)];
 
-/// A line fitted to measured times of one collective on one number of workers (A21).
+/// A line f(d) = a + b d fitted to measured times of one collective on one number of workers (A21).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// a: fixed cost of a transfer, in picoseconds. May be negative for measured times.
+    /// Fixed cost a of a transfer, in picoseconds. May be negative for measured times.
     pub fixed_ps: f64,
-    /// b: cost per byte, in picoseconds; above 0.
+    /// Cost b per byte, in picoseconds; above 0.
     pub ps_per_byte: f64,
 }
 
-/// Why times do not yield a cost model.
+/// Error: times do not yield a cost model.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CostError {
     /// One size does not determine the slope.
@@ -29,7 +29,8 @@ pub enum CostError {
 }
 
 impl Cost {
-    /// Least-squares line through the median time of each size (A20); with two sizes, the line through both medians.
+    /// Fits a least-squares line through the median time of each size (A20); with two sizes, the line through both
+    /// medians.
     ///
     /// # Errors
     /// [`CostError`] if there are fewer than two sizes, or the slope is not positive.
@@ -61,7 +62,7 @@ impl Cost {
         Ok(Self { fixed_ps: mean_y - ps_per_byte * mean_x, ps_per_byte })
     }
 
-    /// Time of `bytes`, rounded up to a picosecond; 0 for 0 bytes.
+    /// Returns the time of `bytes`, rounded up to a picosecond; 0 for 0 bytes.
     pub fn time(self, bytes: Bytes) -> Time {
         if bytes.0 == 0 {
             return Time::ZERO;
@@ -69,9 +70,9 @@ impl Cost {
         Time::from_ps((self.fixed_ps + self.ps_per_byte * bytes.0 as f64).max(0.0).ceil() as u64)
     }
 
-    /// Batching threshold: the smallest size x in bytes at which one message of 2x takes more than 0.8 of the time of
-    /// two messages of x, `f(2x) / (2 f(x)) > 0.8`. This holds above 1.5 a/b, where the fixed cost is less than 40 %. 0
-    /// without a fixed cost.
+    /// Returns the batching threshold: the smallest size x in bytes at which one message of 2x takes more than 0.8 of
+    /// the time of two messages of x, `f(2x) / (2 f(x)) > 0.8`. This holds above 1.5 a/b, where the fixed cost is less
+    /// than 40 %. Returns 0 without a fixed cost.
     ///
     /// # Source
     /// Caramel, section 4.2, with `>` strict (A17) and no batching if a is not positive (A18).
@@ -88,7 +89,7 @@ impl Cost {
 pub struct Costs {
     /// Batching threshold: [`Cost::threshold`] at the depth of a small message.
     pub threshold: Bytes,
-    /// How messages are cut into chunks.
+    /// Rule that cuts messages into chunks.
     pub depth: Depth,
     /// Lines by depth, from 1 on; a single line if the depth is fixed.
     lines: Vec<Cost>,
@@ -125,20 +126,21 @@ impl Costs {
         Ok(Self { threshold, depth: Depth::Adaptive { threshold }, lines })
     }
 
-    /// Time of a message of `bytes`.
+    /// Returns the time of a message of `bytes`.
     pub fn time(&self, bytes: Bytes) -> Time {
         let line = (self.depth.of(bytes) as usize).min(self.lines.len()) - 1;
         self.lines[line].time(bytes)
     }
 
-    /// Upper bound in picoseconds of the time of `count` messages of `bytes` in total, whatever their depths.
+    /// Returns an upper bound in picoseconds of the time of `count` messages of `bytes` in total, whatever their
+    /// depths.
     pub fn most_ps(&self, count: u64, bytes: Bytes) -> f64 {
         let of_line = |line: &Cost| line.fixed_ps.max(0.0) * count as f64 + line.ps_per_byte * bytes.0 as f64;
         self.lines.iter().map(of_line).fold(0.0, f64::max) + count as f64
     }
 
-    /// Chunk size at which the fixed cost is a tenth of the time: six thresholds, since a threshold is 1.5 a/b and a =
-    /// 0.1 (a + b d) at d = 9 a/b. At least [`LEAST_CHUNK`].
+    /// Returns the chunk size at which the fixed cost is a tenth of the time: six thresholds, since a threshold is 1.5
+    /// a/b and a = 0.1 (a + b d) at d = 9 a/b. At least [`LEAST_CHUNK`].
     pub fn chunk(&self) -> Bytes {
         Bytes(self.threshold.0.saturating_mul(6)).max(LEAST_CHUNK)
     }

@@ -20,7 +20,7 @@ pub use boundaries::{Boundaries, Boundary, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 use transfers::TransferPlan;
 
-/// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` and `time` are those of [`cost::Costs`].
+/// Batches and packs parameters: Caramel, sections 4.2 and 4.3. `threshold` and `time` are those of [`cost::Costs`].
 pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     pack::pack(boundaries, &batch::batch(boundaries, threshold, time), time).plan
 }

@@ -11,12 +11,13 @@ use gradtide_net::{Bytes, Time};
 use gradtide_watch::look;
 use std::cmp::Reverse;
 
-/// A plan, and the number of its transfers that delay nothing.
+/// A plan, and the number of its transfers that cause no delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// One transfer per group, in the order in which they were placed.
     pub plan: TransferPlan,
-    /// Number of transfers placed by stage 2, which come first: they overlap with compute within their boundaries.
+    /// Number of transfers placed by stage 2, which are first in the plan: they overlap with compute within their
+    /// boundaries.
     pub hidden_count: usize,
 }
 
@@ -76,7 +77,7 @@ struct Circle {
 }
 
 impl Circle {
-    /// The earliest start at or after `from` of a free interval of `length`, if there is one.
+    /// Returns the earliest start at or after `from` of a free interval of `length`, if there is one.
     fn earliest(&self, from: Time, length: Time) -> Option<Time> {
         look();
         let mut start = from;

@@ -12,17 +12,17 @@ use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Maximum number of simulated iterations. If communication takes slightly longer than computation, it takes many
-/// iterations until the channel's backlog stalls compute; with a thousand, the remaining error is one or two
-/// thousandths of an iteration.
+/// Maximum number of simulated iterations. If communication takes slightly longer than computation, the channel's
+/// backlog stalls compute only after many iterations; with a thousand, the remaining error is one or two thousandths of
+/// an iteration.
 pub const MAX_ITERATIONS: u32 = 1000;
 
 /// A transfer that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentTransfer {
-    /// Iteration it belongs to.
+    /// Iteration of the transfer.
     pub iteration: u32,
-    /// Index in the plan.
+    /// Index of the transfer in the plan.
     pub transfer: u32,
     /// Start on the channel.
     pub start: Time,
@@ -33,21 +33,21 @@ pub struct SentTransfer {
 /// Result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// Start of each iteration and, last, the end of the last one.
+    /// Start of each iteration, followed by the end of the last one.
     pub starts: Vec<Time>,
     /// Index of the start at which the channel's state equals that of the last start: the iterations between them
     /// repeat for ever.
     pub repeats_from: usize,
     /// All transfers in sending order.
     pub sent: Vec<SentTransfer>,
-    /// Compute time of an iteration: C.
+    /// Compute time C of an iteration.
     pub compute: Time,
-    /// Transfer time of an iteration: N.
+    /// Transfer time N of an iteration.
     pub communication: Time,
 }
 
 impl Timeline {
-    /// Mean iteration time over the iterations that repeat, rounded up: T.
+    /// Returns T, the mean iteration time over the iterations that repeat, rounded up.
     pub fn iteration_time(&self) -> Time {
         let last = self.starts.len() - 1;
         let span = self.starts[last] - self.starts[self.repeats_from];
@@ -55,8 +55,8 @@ impl Timeline {
     }
 }
 
-/// Simulates iterations until a state recurs, then drains the channel. If none recurs within [`MAX_ITERATIONS`], the
-/// second half counts as the period.
+/// Simulates iterations until a state recurs, then drains the channel. If no state recurs within [`MAX_ITERATIONS`],
+/// the second half counts as the period.
 ///
 /// # Panics
 /// If the release offset of a transfer is later than the read that waits for it, or simulated time passes 213 days.
@@ -118,12 +118,12 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     Timeline { starts, repeats_from, sent: channel.sent, compute: boundaries.compute, communication }
 }
 
-/// Lower bound of the iteration time over all plans on one channel that send these transfers, whole or in pieces. The
-/// maximum of C, of N, and, for every update and every earlier read, of the compute from that read to that update plus
-/// all transfers updated at or after it and read at or before it. With a single transfer this is a critical path: read,
-/// compute, update, aggregate, read.
+/// Returns a lower bound of the iteration time over all plans on one channel that send these transfers, whole or in
+/// pieces: the maximum of C, of N, and, for every update and every earlier read, of the compute from that read to that
+/// update plus all transfers updated at or after the update and read at or before the read. With a single transfer this
+/// is a critical path: read, compute, update, aggregate, read.
 ///
-/// If all parameters are read before the first is updated, preemptive earliest deadline first attains it.
+/// If all parameters are read before the first is updated, preemptive earliest deadline first attains the bound.
 ///
 /// # Source
 /// Horn (1974): minimal maximum lateness of jobs with release times and deadlines on one machine with preemption.
@@ -149,13 +149,13 @@ pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Ti
     Time::from_ps(u64::try_from(bound).unwrap_or(u64::MAX))
 }
 
-/// A segment tree over a sequence of numbers, with two operations: add a value to all numbers from an index on, and get
-/// the maximum of a prefix. It stores the differences of the sequence; a node has the sum of its leaves and the maximum
-/// of their prefix sums.
+/// A segment tree over a sequence of numbers, with two operations: add a value to all numbers from an index on, and
+/// return the maximum of a prefix. It stores the differences of the sequence; a node contains the sum of its leaves and
+/// the maximum of their prefix sums.
 struct PrefixMaxima {
     /// Number of leaves, a power of two.
     width: usize,
-    /// Per node: sum of its differences, and their largest prefix sum.
+    /// Sum of the differences below each node, and their largest prefix sum.
     nodes: Vec<(i128, i128)>,
 }
 
@@ -188,7 +188,7 @@ impl PrefixMaxima {
         }
     }
 
-    /// The maximum of the first `count` numbers.
+    /// Returns the maximum of the first `count` numbers.
     fn prefix_max(&self, count: usize) -> i128 {
         let (mut node, mut from, mut width) = (1, 0, self.width);
         let (mut sum, mut most) = (0, i128::MIN / 4);
@@ -229,8 +229,7 @@ struct Channel<'a> {
     known: Time,
     /// Released transfers: send priority, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Per parameter and parity of the iteration: number of its transfers not yet started, and the end of the last one
-    /// started.
+    /// Number of transfers not yet started, and end of the last one started, per parameter and parity of the iteration.
     missing: Vec<[(u32, Time); 2]>,
     /// Started transfers, in order.
     sent: Vec<SentTransfer>,
@@ -242,7 +241,7 @@ impl<'a> Channel<'a> {
         Self { boundaries, plan, known: Time::ZERO, open: BinaryHeap::new(), missing, sent: Vec::new() }
     }
 
-    /// The state that determines the future, relative to the start of `iteration` at `now`.
+    /// Returns the state that determines the future, relative to the start of `iteration` at `now`.
     fn state(&self, now: Time, iteration: u32) -> ChannelState {
         let ago = |before: u32| iteration - before;
         let in_flight = self.in_flight(now).iter();
@@ -251,7 +250,7 @@ impl<'a> Channel<'a> {
         (in_flight.map(|it| (it.transfer, ago(it.iteration), it.end - now)).collect(), open)
     }
 
-    /// Transfers that have been started and have not ended by `now`.
+    /// Returns the transfers that have been started and have not ended by `now`.
     fn in_flight(&self, now: Time) -> &[SentTransfer] {
         &self.sent[self.sent.partition_point(|sent| sent.end <= now)..]
     }
@@ -266,7 +265,8 @@ impl<'a> Channel<'a> {
         it.parameters.iter().for_each(|&parameter| self.missing[parameter as usize][half].0 += 1);
     }
 
-    /// Time at which a read at `now` can proceed: the end of the parameter's aggregation of the previous iteration.
+    /// Returns the time at which a read at `now` can proceed: the end of the parameter's aggregation of the previous
+    /// iteration.
     fn wait(&mut self, now: Time, iteration: u32, parameter: u32) -> Time {
         self.send_until(now);
         let before = (iteration as usize + 1) % 2;
@@ -276,7 +276,7 @@ impl<'a> Channel<'a> {
         now.max(self.missing[parameter as usize][before].1)
     }
 
-    /// Starts the transfers whose turn comes before `until`; at `until` more may be released.
+    /// Starts the transfers whose start is before `until`; at `until` more transfers may be released.
     fn send_until(&mut self, until: Time) {
         while let Some(turn) = self.next_start().filter(|&turn| turn < until) {
             self.send(turn);
@@ -284,7 +284,7 @@ impl<'a> Channel<'a> {
         self.known = self.known.max(until);
     }
 
-    /// Start of the next transfer: as soon as fewer than `credit` transfers are in flight.
+    /// Returns the start of the next transfer: as soon as fewer than `credit` transfers are in flight.
     fn next_start(&self) -> Option<Time> {
         self.open.peek()?;
         let in_flight = self.in_flight(self.known);

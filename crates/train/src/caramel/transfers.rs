@@ -13,13 +13,13 @@ pub const DDP_CAP: Bytes = Bytes(25 << 20);
 /// A transfer: one collective per iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTransfer {
-    /// Its parameters. A parameter's aggregation ends with the last of its transfers.
+    /// Parameters of the transfer. A parameter's aggregation ends with the last of its transfers.
     pub parameters: Vec<u32>,
-    /// Its bytes.
+    /// Size of the transfer, in bytes.
     pub bytes: Bytes,
     /// Time on the channel.
     pub time: Time,
-    /// Release time, as a compute offset; beyond C it lies in the next iteration.
+    /// Release time, as an offset of compute time; beyond C it lies in the next iteration.
     pub gate: Time,
     /// Send priority: among released transfers the smallest goes first. A compute offset like `gate`, so that leftovers
     /// of an iteration are ordered correctly against the transfers of the next.
@@ -31,13 +31,13 @@ pub struct PlannedTransfer {
 pub struct TransferPlan {
     /// The transfers of one iteration; ties of `rank` follow this order.
     pub transfers: Vec<PlannedTransfer>,
-    /// Whether the next forward pass waits for all of them (a barrier).
+    /// Whether the next forward pass waits for all transfers (a barrier).
     pub has_barrier: bool,
     /// In-flight limit, at least 1: transfers in flight can no longer be overtaken.
     pub credit: u32,
 }
 
-/// First in, first out: sends each group as a whole when all its parameters are updated.
+/// Creates a first-in-first-out plan: sends each group as a whole when all its parameters are updated.
 pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     let transfer = |group: &ParameterGroup| {
         let window = group.window;
@@ -48,8 +48,8 @@ pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &d
     TransferPlan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: 1 }
 }
 
-/// PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with which it reaches its
-/// cap, sent in this order; with a barrier.
+/// Creates the plan of PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with
+/// which it reaches its cap, sent in this order; with a barrier.
 ///
 /// # Source
 /// Li et al. (2020), "PyTorch Distributed", section 3.2; `compute_bucket_assignment_by_size` of PyTorch's reducer.
@@ -75,9 +75,9 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     plan
 }
 
-/// Horovod: at the end of every cycle, sends the updated parameters in messages of at most `cap` bytes or one
-/// parameter; a cycle does not end before the previous one's messages have been sent. With a barrier. Once compute is
-/// over, cycles determine only which parameters are fused, and are not waited for.
+/// Creates the plan of Horovod: at the end of every cycle, sends the updated parameters in messages of at most `cap`
+/// bytes or one parameter; a cycle does not end before the previous one's messages have been sent. With a barrier. Once
+/// compute is over, cycles determine only which parameters are fused, and transfers do not wait for them.
 ///
 /// # Source
 /// Sergeev & Del Balso (2018), section 4; Horovod's documentation of tensor fusion and of the cycle time.
@@ -112,8 +112,8 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
     plan
 }
 
-/// Earliest deadline first in chunks: among updated parameters, sends the one that is read first; non-preemptive within
-/// a chunk.
+/// Creates an earliest-deadline-first plan in chunks: among updated parameters, sends the one that is read first;
+/// non-preemptive within a chunk.
 ///
 /// With infinitesimal chunks no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays its
 /// own `time`. With one group per parameter, this is P3 (slices of 50,000 parameters of 4 B, in-flight limit of one)

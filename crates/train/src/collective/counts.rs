@@ -16,11 +16,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Nothing is sent.
+    /// Costs of a collective that sends nothing.
     pub const NONE: Self = Self { steps: 0, messages: 0, sent: 0, most: (0, 1) };
 
-    /// These counts among the heads (first ranks) of groups, plus a binomial reduce before and a binomial broadcast
-    /// after.
+    /// Returns these costs for a collective among the heads (first ranks) of groups, plus a binomial reduce before and
+    /// a binomial broadcast after it.
     pub fn between_trees(self, ranks: u32, group: u32) -> Self {
         let (depth, below) = (u64::from(log2_ceil(group)), u64::from(ranks - ranks.div_ceil(group)));
         Self {
@@ -32,7 +32,7 @@ impl Counts {
     }
 }
 
-/// Sum of two fractions.
+/// Returns the sum of two fractions.
 pub fn sum(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     if a.1 == b.1 { (a.0 + b.0, a.1) } else { (a.0 * b.1 + b.0 * a.1, a.1 * b.1) }
 }

@@ -1,7 +1,7 @@
 //! Times one collective on an otherwise idle fluid network, from the first message to the last arrival.
 //!
 //! A job has one collective in flight at a time, so without background flows the duration is constant and can be
-//! reused. A [`Lane`] is a path whose links no other flow of the collective uses.
+//! reused. A [`Lane`] is a path whose links carry no other flow of the collective.
 
 use super::messages::{Addressing, InFlight, MessageSize};
 use super::plan::{CollectivePlan, EvenShare, Message, Passage};
@@ -10,21 +10,22 @@ use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Bytes, Ends, Flow, Fluid, HostId, Network, PortId, Time};
 use gradtide_watch::look;
 
-/// The result.
+/// Result of a simulated collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// From the first message to the last arrival.
+    /// Time from the first message to the last arrival.
     pub duration: Time,
-    /// Messages sent.
+    /// Number of messages sent.
     pub message_count: u64,
-    /// Bytes over each link, by port.
+    /// Load of each link, by port.
     pub loads: Vec<Load>,
 }
 
-/// Runs `plan` with rank i on `hosts[i]`. Message times are those of exactly even shares, and links count whole bytes.
+/// Simulates `plan` with rank i on `hosts[i]`. Message times are those of exactly even shares, and links count whole
+/// bytes.
 ///
-/// If no two ranks of a ring share a bottleneck, which the max-min rates of all of them together show, the arrivals are
-/// computed rank by rank. All other plans are simulated message by message.
+/// If no two ranks of a ring share a bottleneck, which the max-min rates of all their flows together show, the arrivals
+/// are computed rank by rank. All other plans are simulated message by message.
 ///
 /// # Panics
 /// If `hosts` and ranks differ in number, or the network has carried traffic before.
@@ -37,7 +38,8 @@ pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     }
 }
 
-/// The paths from each rank to the next in a stream; `None` unless the plan is a ring without a shared bottleneck.
+/// Returns the paths from each rank to the next in a stream; `None` unless the plan is a ring without a shared
+/// bottleneck.
 pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
     if !plan.is_ring() || hosts.len() < 2 {
         return None;
@@ -46,7 +48,7 @@ pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid)
     network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
-/// Simulates the plan message by message, whatever its form; stops at `until`.
+/// Simulates a plan of any form message by message; stops at `until`.
 ///
 /// # Panics
 /// As [`run`].
@@ -70,13 +72,13 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
     Exchange { duration: network.now(), message_count: network.started_count(), loads: loads(&network) }
 }
 
-/// Bytes over each link of a network, by port.
+/// Returns the bytes over each link of a network, by port.
 pub fn loads(network: &Fluid) -> Vec<Load> {
     (0..network.link_count()).map(|port| network.load(PortId(port))).collect()
 }
 
-/// A ring in which every rank has its path to the next rank for itself. A rank sends the message of a step when it has
-/// sent that of the previous step and has received the message of that step:
+/// Computes a ring in which no two ranks share a path to the next rank. A rank sends the message of a step when it has
+/// sent that of the previous step and has received the message of the previous step:
 ///
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
@@ -99,8 +101,8 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
     }
 }
 
-/// Arrival of the last message in fs if all lanes are alike, so that every step begins at the same time on all ranks;
-/// else `None`.
+/// Returns the arrival of the last message in fs if all paths are identical, so that every step begins at the same time
+/// on all ranks; else `None`.
 fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Option<u128> {
     let cost = |lane: &Lane| (lane.sending_fs(even.bytes, even.parts), lane.delay_fs());
     let first = cost(lanes.first()?);
@@ -108,7 +110,7 @@ fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Optio
     are_alike.then(|| u128::from(plan.step_count()) * (first.0 + first.1))
 }
 
-/// Bytes over each link if the ring is stopped `until` after its start.
+/// Returns the load of each link if the ring is stopped `until` after its start.
 pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let even = share_of_ring(plan);
     let mut loads = vec![Load::default(); link_count as usize];
@@ -128,9 +130,9 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
     loads
 }
 
-/// The paths of a collective's flows, in order; `None` if two of them can share a link.
+/// Returns the paths of a collective's flows, in order; `None` if two of them can share a link.
 pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
-    // GPUs that share a network card have several streams on it.
+    // GPUs that share a network card have several streams on the card.
     if ends.host.is_some() || ends.nodes.is_some_and(|nodes| nodes.card_count() < nodes.gpu_count()) {
         return None;
     }
@@ -138,7 +140,8 @@ pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option
     network.lanes(stream, flows.iter().map(ends_of))
 }
 
-/// Closed form for flows that share no link: a flow's rounds follow one another, each with the delay of its path.
+/// Computes the duration in closed form for flows that share no link: the rounds of a flow follow one another, each
+/// with the delay of its path.
 pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
     let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
@@ -150,7 +153,7 @@ pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// Bytes over each link if [`of_flows`] is stopped `until` after its start.
+/// Returns the load of each link if [`of_flows`] is stopped `until` after its start.
 pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let mut loads = vec![Load::default(); link_count as usize];
     for (flow, lane) in flows.iter().zip(lanes) {
@@ -169,7 +172,7 @@ pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Ti
     loads
 }
 
-/// Duration of one round of a flow.
+/// Returns the duration of one round of a flow in fs.
 fn round_fs(flow: &Flow, lane: &Lane) -> u128 {
     lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts)
 }
@@ -185,8 +188,8 @@ fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
     share.expect("a ring sends in every step")
 }
 
-/// Time at which each rank's last message has been sent, in fs. After each step, calls `go_on` with its times and stops
-/// if that returns `false`.
+/// Returns the time at which each rank has sent its last message, in fs. After each step, calls `go_on` with the times
+/// of the step, and stops if it returns `false`.
 fn steps_in_lanes(
     plan: &CollectivePlan,
     lanes: &[Lane],
@@ -199,7 +202,7 @@ fn steps_in_lanes(
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
         look();
-        // Arrival of the previous rank's message of the previous step; the first step waits for none.
+        // Arrival of the previous rank's message of the previous step; the first step waits for no message.
         let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
         for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {
             let before = *left;

@@ -1,6 +1,6 @@
 //! Process groups whose ranks are all simulated: the concurrent plans behind the loads of [`levels`](super::levels).
 //!
-//! What does not live here: which plans an algorithm has, the choice between algorithms, and the order of transfers.
+//! Out of scope: the plans of an algorithm, the choice between algorithms, and the order of transfers.
 
 use super::levels::Span;
 use super::plan::{CollectivePlan, Phase, PlanError};
@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 pub struct GroupHosts {
     /// Hosts of the ranks of each node, in order; no node is empty.
     pub nodes: Vec<Vec<u32>>,
-    /// Whether a send goes from the first rank to the second only; otherwise every rank sends to the next.
+    /// Whether only the first rank sends, to the second (a point-to-point link); otherwise every rank sends to the
+    /// next.
     pub is_link: bool,
 }
 
@@ -20,19 +21,19 @@ pub struct GroupHosts {
 /// mod their number.
 #[derive(Clone, Debug)]
 pub struct GroupPlans {
-    /// In the order in which they begin.
+    /// Plans in the order in which they begin.
     pub plans: Vec<CollectivePlan>,
-    /// By rank.
+    /// Hosts of the ranks, by plan and rank.
     pub hosts: Vec<Vec<u32>>,
 }
 
 impl GroupPlans {
-    /// Each plan with its hosts.
+    /// Returns each plan with the hosts of its ranks.
     pub fn iter(&self) -> impl Iterator<Item = (&CollectivePlan, &Vec<u32>)> {
         self.plans.iter().zip(self.hosts.iter().cycle())
     }
 
-    /// Pairs of hosts (sender, receiver).
+    /// Returns the pairs of hosts (sender, receiver) that communicate.
     pub fn pairs(&self) -> BTreeSet<(u32, u32)> {
         let mut pairs = BTreeSet::new();
         for (plan, hosts) in self.iter() {
@@ -49,7 +50,7 @@ impl GroupPlans {
 }
 
 impl GroupHosts {
-    /// How its ranks are spread over nodes.
+    /// Returns the distribution of the group's ranks over nodes.
     ///
     /// # Panics
     /// If the group is empty.
@@ -57,8 +58,9 @@ impl GroupHosts {
         Span::of_nodes(self.nodes.iter().map(Vec::len)).expect("a group has ranks on each of its nodes")
     }
 
-    /// `count` concurrent copies of a plan, each with its share of the bytes in `depth` parts. `turn` says by how many
-    /// places the ranks of each node are rotated in a copy, and whether its nodes are in reverse order.
+    /// Creates `count` concurrent copies of a plan, each for its share of the bytes in `depth` parts. For each copy,
+    /// `turn` returns the number of places by which the ranks of each node are rotated, and whether the nodes are in
+    /// reverse order.
     ///
     /// # Errors
     /// As [`CollectivePlan::new`].
@@ -91,7 +93,7 @@ impl GroupHosts {
     }
 }
 
-/// Parts of `bytes` that differ by at most one byte.
+/// Divides `bytes` into parts that differ by at most one byte.
 fn parts(bytes: Bytes, count: u64) -> impl Iterator<Item = Bytes> {
     let before = move |index: u64| (u128::from(bytes.0) * u128::from(index) / u128::from(count)) as u64;
     (0..count).map(move |index| Bytes(before(index + 1) - before(index)))

@@ -7,7 +7,7 @@
 //! | | out of a port on the scale-up switch | rounds | out of a rank's share of the cards | rounds |
 //! |---|---|---|---|---|
 //! | all-gather, reduce-scatter | S (n-1)/n (k-1)/k | n-m | S (n-1)/n 1/k | m-1 |
-//! | the same on one node | S (n-1)/n | n-1 | | |
+//! | all-gather, reduce-scatter on one node | S (n-1)/n | n-1 | | |
 //! | all-reduce, ring | twice that | twice | twice that | twice |
 //! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; of two nodes S/k | 2⌊log2 m⌋ |
 //! | broadcast | S (k-1)/k; on one node S | n-m | S/k | m-1 |
@@ -25,7 +25,7 @@
 //! sources, `src/graph/tuning.cc`. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
 //! halves and whose leaves send one; within a node a chain, as in NCCL since 2.4 (Jeaugey 2019).
 //!
-//! What does not live here: rates, delays, and which of ring and tree is faster.
+//! Out of scope: rates, delays, and the choice between ring and tree.
 
 use gradtide_net::Bytes;
 use serde::Serialize;
@@ -35,17 +35,17 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveKind {
-    /// Every rank gets the sum of all buffers.
+    /// Every rank receives the sum of all buffers.
     AllReduce,
-    /// Every rank gets the parts of all ranks.
+    /// Every rank receives the parts of all ranks.
     AllGather,
-    /// Each rank gets its part of the sum.
+    /// Each rank receives its part of the sum.
     ReduceScatter,
-    /// Each rank gets one part from every rank.
+    /// Each rank receives one part from every rank.
     AllToAll,
-    /// Every rank gets the buffer of the first.
+    /// Every rank receives the buffer of the first rank.
     Broadcast,
-    /// The second of two ranks gets the buffer of the first.
+    /// The second of two ranks receives the buffer of the first.
     Send,
 }
 
@@ -54,7 +54,7 @@ impl CollectiveKind {
     pub const ALL: [Self; 6] =
         [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::AllToAll, Self::Broadcast, Self::Send];
 
-    /// Name shown to users.
+    /// Returns the name shown to users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
@@ -67,7 +67,7 @@ impl CollectiveKind {
     }
 }
 
-/// How a process group is spread over nodes. `per_node` is the smallest number of ranks on a node.
+/// Distribution of a process group's ranks over nodes. `per_node` is the smallest number of ranks on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     ranks: u32,
@@ -79,14 +79,14 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{ranks} ranks of a group cannot fill nodes with {per_node} each")]
 pub struct SpanError {
-    /// Ranks of the group.
+    /// Number of ranks of the group.
     pub ranks: u32,
-    /// Ranks per node.
+    /// Number of ranks per node.
     pub per_node: u32,
 }
 
 impl Span {
-    /// A group of `ranks`, `per_node` on each node.
+    /// Creates the span of a group of `ranks`, with `per_node` on each node.
     ///
     /// # Errors
     /// [`SpanError`] unless this is a whole number of nodes, and at least one.
@@ -95,40 +95,40 @@ impl Span {
         if fits { Ok(Self { ranks, per_node, nodes: ranks / per_node }) } else { Err(SpanError { ranks, per_node }) }
     }
 
-    /// A group with `counts` ranks on its nodes; `None` without nodes or with an empty node.
+    /// Creates the span of a group with `counts` ranks on its nodes; `None` without nodes or with an empty node.
     pub fn of_nodes(counts: impl Iterator<Item = usize> + Clone) -> Option<Self> {
         let per_node = counts.clone().min().filter(|&least| least > 0)? as u32;
         Some(Self { ranks: counts.clone().sum::<usize>() as u32, per_node, nodes: counts.count() as u32 })
     }
 
-    /// Ranks of the group.
+    /// Returns the number of ranks of the group.
     pub fn ranks(self) -> u32 {
         self.ranks
     }
 
-    /// Ranks per node; if nodes differ, on the node with the fewest.
+    /// Returns the number of ranks per node; if nodes differ, on the node with the fewest ranks.
     pub fn per_node(self) -> u32 {
         self.per_node
     }
 
-    /// Whether all of its messages use one level: it is on one node, or has one rank per node.
+    /// Returns whether all messages use one level: the group is on one node, or has one rank per node.
     pub fn is_on_one_level(self) -> bool {
         self.ranks == self.nodes || self.nodes == 1
     }
 
-    /// Nodes.
+    /// Returns the number of nodes.
     pub fn nodes(self) -> u32 {
         self.nodes
     }
 
-    /// Whether every node has the same number of ranks.
+    /// Returns whether every node has the same number of ranks.
     pub fn is_even(self) -> bool {
         u64::from(self.per_node) * u64::from(self.nodes) == u64::from(self.ranks)
     }
 }
 
-/// Load of one rank at one level: `sent / of` of S, in `rounds` that depend on one another, or (`is_direct`) in `sent`
-/// concurrent messages of S / `of`, one per peer.
+/// Load of one rank at one level: `sent / of` of S, either in `rounds` that depend on one another, or (`is_direct`) in
+/// `sent` concurrent messages of S / `of`, one per peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLoad {
     sent: u64,
@@ -140,29 +140,29 @@ pub struct PortLoad {
 impl PortLoad {
     const NONE: Self = Self { sent: 0, of: 1, rounds: 0, is_direct: false };
 
-    /// `sent / of` of S in rounds that depend on one another.
+    /// Creates a load of `sent / of` of S in rounds that depend on one another.
     pub fn new(sent: u64, of: u64, rounds: u32) -> Self {
         if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds, is_direct: false } }
     }
 
-    /// One part to each of `peers` ranks, concurrently.
+    /// Creates a load of one part for each of `peers` ranks, sent concurrently.
     fn direct(peers: u64, of: u64) -> Self {
         Self { is_direct: true, ..Self::new(peers, of, 1) }
     }
 
-    /// Number of ranks it sends to concurrently.
+    /// Returns the number of ranks that the rank sends to concurrently.
     pub fn peers(self) -> u32 {
         if self.is_direct { self.sent as u32 } else { self.rounds.min(1) }
     }
 
-    /// Bytes out of the port if the collective has `bytes`, rounded up.
+    /// Returns the bytes out of the port for a collective of `bytes`, rounded up.
     pub fn bytes(self, bytes: Bytes) -> Bytes {
         let sent = (u128::from(bytes.0) * u128::from(self.sent)).div_ceil(u128::from(self.of));
         Bytes(u64::try_from(sent).unwrap_or(u64::MAX))
     }
 
-    /// Size of one message as a fraction, (bytes, divisor). Exact if a message is 1/q of `bytes` for an integer q, as
-    /// on one level; else derived from the rounded-up bytes of the port.
+    /// Returns the size of one message as a fraction (bytes, divisor). Exact if a message is 1/q of `bytes` for an
+    /// integer q, as on one level; else derived from the rounded-up bytes of the port.
     pub fn message(self, bytes: Bytes) -> (Bytes, u32) {
         let count = self.rounds * self.peers();
         let parts = u128::from(self.of) * u128::from(count);
@@ -173,7 +173,7 @@ impl PortLoad {
         }
     }
 
-    /// Number of dependent messages in sequence; 0 if nothing is sent.
+    /// Returns the number of dependent messages in sequence; 0 if nothing is sent.
     pub fn rounds(self) -> u32 {
         self.rounds
     }
@@ -182,23 +182,23 @@ impl PortLoad {
 /// Load of one rank at both levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// Out of its port on the node's scale-up switch.
+    /// Load out of the rank's port on the node's scale-up switch.
     pub scale_up: PortLoad,
-    /// Out of its share of the node's network cards.
+    /// Load out of the rank's share of the node's network cards.
     pub nic: PortLoad,
-    /// Load within its node of a rank that is no ring's exit, which exists where other nodes have fewer ranks.
+    /// Load within the node of a rank that is no ring's exit; such ranks exist if other nodes have fewer ranks.
     pub passing: PortLoad,
     /// Whether a message crosses both levels, so that traffic between nodes waits for the rounds within a node.
     pub crosses_both: bool,
-    /// Whether parts follow one another along the algorithm, so that chunks change nothing.
+    /// Whether the algorithm is already pipelined in parts, so that chunks have no effect.
     pub is_pipelined: bool,
-    /// Rounds with a reduction, over both levels.
+    /// Number of rounds with a reduction, over both levels.
     pub reductions: u32,
 }
 
 impl Levels {
-    /// Rings, one for each card that all nodes have: `sent / of` of S out of each rank, in `turns` turns around the
-    /// ring.
+    /// Creates the load of rings, one for each card that all nodes have: `sent / of` of S out of each rank, in `turns`
+    /// turns around the ring.
     pub fn rings(span: Span, (sent, of): (u64, u64), turns: u32, reductions: u32) -> Self {
         let (per_node, nodes) = (u64::from(span.per_node), span.nodes);
         let inside = turns * (span.ranks - nodes);
@@ -215,7 +215,8 @@ impl Levels {
         }
     }
 
-    /// One part of `of` to each of `inside` ranks of the node and `outside` others, concurrently.
+    /// Creates the load of one part of `of` for each of `inside` ranks of the node and `outside` other ranks, sent
+    /// concurrently.
     pub fn direct(inside: u64, outside: u64, of: u64) -> Self {
         Self {
             scale_up: PortLoad::direct(inside, of),
@@ -249,12 +250,12 @@ mod tests {
         Span::new(ranks, per_node).unwrap()
     }
 
-    /// Bytes and rounds at both levels.
+    /// Returns bytes and rounds at both levels.
     fn costs(levels: Levels, bytes: u64) -> [(u64, u32); 2] {
         [levels.scale_up, levels.nic].map(|load| (load.bytes(Bytes(bytes)).0, load.rounds()))
     }
 
-    /// Bytes that a rank sends and steps of a plan in which all ranks send the same.
+    /// Returns the bytes that a rank sends, and the steps, of a plan in which all ranks send the same.
     fn of_plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> (u64, u32) {
         let plan = algorithm.plan(ranks, Bytes(bytes), 1).unwrap();
         let mut sent = 0;

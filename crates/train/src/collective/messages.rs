@@ -25,7 +25,7 @@ pub struct Collective {
     over: Option<OverNodes>,
 }
 
-/// A collective over all network cards of its ranks' nodes, or along trees.
+/// A collective that uses all network cards of its ranks' nodes, or trees.
 #[derive(Clone, Debug)]
 struct OverNodes {
     ranks: GroupHosts,
@@ -35,12 +35,12 @@ struct OverNodes {
 /// Number of chunks that a buffer is cut into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Independent of the size; not 0.
+    /// Fixed number of chunks; not 0.
     Fixed(u32),
-    /// bytes / threshold, clamped to 1..=[`MAX_DEPTH`]: no chunk is smaller than the threshold unless the buffer is
-    /// (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
+    /// Number of chunks bytes / threshold, clamped to 1..=[`MAX_DEPTH`]: no chunk is smaller than the threshold unless
+    /// the buffer is (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
     Adaptive {
-        /// Chunk size below which cutting costs more than it saves.
+        /// Chunk size, in bytes, below which the cost of another chunk exceeds its gain.
         threshold: Bytes,
     },
 }
@@ -49,7 +49,7 @@ pub enum Depth {
 pub const MAX_DEPTH: u32 = 8;
 
 impl Depth {
-    /// Number of chunks of a buffer of `bytes`.
+    /// Returns the number of chunks of a buffer of `bytes`.
     pub fn of(self, bytes: Bytes) -> u32 {
         let most = u64::from(MAX_DEPTH);
         match self {
@@ -64,9 +64,9 @@ impl Depth {
 /// Size of a message if the buffer does not divide evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageSize {
-    /// Whole bytes.
+    /// Whole bytes: message sizes differ by at most one byte.
     Whole,
-    /// The exact fraction.
+    /// The exact fraction of the buffer.
     Even,
 }
 
@@ -77,7 +77,7 @@ pub struct Messages {
     chunks: Vec<Progress>,
     outbox: Outbox,
     adding: Option<Reducer>,
-    /// Incomplete chunks.
+    /// Number of incomplete chunks.
     left_count: usize,
 }
 
@@ -102,15 +102,15 @@ pub(super) struct Addressing {
 /// Traffic class (band) of each rank's messages.
 #[derive(Clone, Debug)]
 pub enum Bands {
-    /// One band for all.
+    /// One band for all ranks.
     Alike(Band),
-    /// A band per rank, on one connection per band; in `low` with a window of at most `window` bytes in flight.
+    /// A band per rank, on one connection per band; a connection in band `low` has at most `window` bytes in flight.
     OfRank {
-        /// By rank.
+        /// Band of each rank.
         bands: Vec<Band>,
-        /// The band with the limited window.
+        /// Band with the limited window.
         low: Band,
-        /// Bytes.
+        /// Window in bytes.
         window: Bytes,
     },
 }
@@ -121,7 +121,7 @@ impl From<Band> for Bands {
     }
 }
 
-/// A message in flight, and what the receiver does with its bytes.
+/// A message in flight, and the receiver's action on its bytes.
 #[derive(Clone, Copy, Debug)]
 struct MessageInFlight {
     chunk: u32,
@@ -132,7 +132,7 @@ struct MessageInFlight {
 }
 
 /// A value for each flow in flight. Flow ids ascend, so the rows are sorted. The row of an arrived flow is dropped once
-/// all earlier flows have arrived, or when such rows outnumber the others.
+/// all earlier flows have arrived, or when rows of arrived flows outnumber the others.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
     rows: VecDeque<(FlowId, Option<T>)>,
@@ -154,8 +154,8 @@ struct Reducer {
 const ELEMENT_BYTES: u64 = 1;
 
 impl Collective {
-    /// Ranks on `hosts` run `algorithm` on buffers cut into chunks as `depth` says, and reduce at the rate `adding`, or
-    /// in no time if `None`.
+    /// Creates a collective whose ranks are on `hosts` and run `algorithm` on buffers cut into chunks by `depth`, with
+    /// reductions at the rate `adding`, or in no time if `None`.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support the ranks, or `largest` is too large for one buffer.
@@ -171,7 +171,7 @@ impl Collective {
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
     }
 
-    /// Places the collective on nodes with these links, if its algorithm uses all their cards.
+    /// Places the collective on nodes with these links, if its algorithm uses all their network cards.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support the ranks of the nodes.
@@ -197,7 +197,7 @@ impl Collective {
         Self { announced, ..self }
     }
 
-    /// The plan for a buffer of `bytes`.
+    /// Returns the plan for a buffer of `bytes`.
     ///
     /// # Panics
     /// If `bytes` exceeds `largest` of [`new`](Self::new).
@@ -206,7 +206,7 @@ impl Collective {
         plan.expect("a smaller plan than that of `new`")
     }
 
-    /// The concurrent plans for `bytes`, one per chunk, with the hosts of their ranks.
+    /// Returns the concurrent plans for `bytes`, one per chunk, with the hosts of their ranks.
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
@@ -243,58 +243,59 @@ impl Collective {
         }
     }
 
-    /// A copy with another depth.
+    /// Returns a copy with another depth.
     pub fn with_depth(&self, depth: Depth) -> Self {
         Self { depth, ..self.clone() }
     }
 
-    /// How buffers are cut into chunks.
+    /// Returns the rule that cuts buffers into chunks.
     pub fn depth(&self) -> Depth {
         self.depth
     }
 
-    /// Whether the depth has an effect, which it has not if the algorithm cuts its buffer into parts of its own.
+    /// Returns whether the depth has an effect; it has none if the algorithm cuts its buffer into parts itself.
     pub fn has_depth(&self) -> bool {
         self.levels().is_none_or(|levels| !levels.is_pipelined)
     }
 
-    /// Dependent messages that a rank of a ring all-reduce receives in sequence.
+    /// Returns the number of dependent messages that a rank of a ring all-reduce receives in sequence.
     pub fn rounds(&self) -> u32 {
         2 * (self.hosts.len() as u32).saturating_sub(1)
     }
 
-    /// Host of each rank.
+    /// Returns the host of each rank.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
     }
 
-    /// A ring all-reduce of `bytes` as one flow that represents all hosts; see [`ring::lock_step`].
+    /// Returns a ring all-reduce of `bytes` as one flow that represents all hosts; see [`ring::lock_step`].
     pub fn lock_step(&self, bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
         ring::lock_step(&self.hosts, bytes, band, stream, hold)
     }
 
-    /// Whether the plan alone determines its timing: one chunk, even shares, and reductions in no time.
+    /// Returns whether the plan alone determines the timing: one chunk, even shares, and reductions in no time.
     pub fn is_plain(&self) -> bool {
         self.depth == Depth::Fixed(1) && self.size == MessageSize::Even && self.adding.is_none()
     }
 
-    /// Whether it uses all cards of its nodes, or trees.
+    /// Returns whether the collective uses all cards of its nodes, or trees.
     pub fn is_over_nodes(&self) -> bool {
         self.over.is_some()
     }
 
-    /// Hosts of ranks that compute, which excludes parameter servers.
+    /// Returns the hosts of ranks that compute, which excludes parameter servers.
     pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
         let servers = self.algorithm.servers(self.hosts.len() as u32);
         (0..).zip(&self.hosts).filter(move |(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
     }
 
-    /// Bytes that the busiest rank sends for a buffer of `bytes`.
+    /// Returns the bytes that the busiest rank sends for a buffer of `bytes`.
     pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
         self.algorithm.sent_by_busiest(self.hosts.len() as u32, bytes)
     }
 
-    /// Opens a connection for every pair of communicating ranks with an empty message. Returns their number.
+    /// Opens a connection for every pair of communicating ranks with an empty message. Returns the number of
+    /// connections.
     pub fn open(&self, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> usize {
         let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
         self.each_message(Bytes(0), &mut |_, message| {
@@ -307,7 +308,7 @@ impl Collective {
         first.len()
     }
 
-    /// Starts the collective on `bytes`: all messages, or flows, without a dependency.
+    /// Starts the collective on `bytes`: sends all messages, or flows, without a dependency.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Aggregation {
         let bands = bands.into();
         let flows = if let Bands::Alike(band) = bands { self.flows(bytes, band, stream) } else { None };
@@ -317,8 +318,8 @@ impl Collective {
         }
     }
 
-    /// The flows that model the collective; `None` if it is simulated message by message. Flows apply over nodes with
-    /// even shares: a flow includes all rounds, and its end depends on this collective alone.
+    /// Returns the flows that model the collective; `None` if it is simulated message by message. Flows are used over
+    /// nodes with even shares: a flow includes all rounds, and its end depends on this collective alone.
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
@@ -326,7 +327,7 @@ impl Collective {
         Some(over.links.flows(&self.levels()?, &over.ranks.nodes, bytes, pace, carriage))
     }
 
-    /// What a rank sends at each level, if it uses all cards of its nodes.
+    /// Returns the load of a rank at each level, if the collective uses all cards of its nodes.
     fn levels(&self) -> Option<Levels> {
         self.over.as_ref().and_then(|over| self.algorithm.levels(over.ranks.span()))
     }
@@ -386,31 +387,31 @@ impl Messages {
         self.left_count == 0
     }
 
-    /// Whether a flow in flight belongs to this collective.
+    /// Returns whether a flow in flight belongs to this collective.
     pub fn has(&self, flow: FlowId) -> bool {
         self.outbox.under_way.has(flow)
     }
 
-    /// Step, sender and receiver of a message in flight.
+    /// Returns step, sender and receiver of a message in flight.
     pub fn passage(&self, flow: FlowId) -> Passage {
         self.outbox.under_way.get(flow).passage
     }
 
-    /// Sets the band of the messages that `rank` has yet to send, if ranks have bands of their own.
+    /// Sets the band of the messages that `rank` has yet to send, if ranks choose their own bands.
     pub fn set_band(&mut self, rank: u32, band: Band) {
         if let Bands::OfRank { bands, .. } = &mut self.outbox.addressing.bands {
             bands[rank as usize] = band;
         }
     }
 
-    /// The same for all ranks.
+    /// Sets the band of the messages that all ranks have yet to send, if ranks choose their own bands.
     pub fn set_all_bands(&mut self, band: Band) {
         if let Bands::OfRank { bands, .. } = &mut self.outbox.addressing.bands {
             bands.fill(band);
         }
     }
 
-    /// End of the next reduction.
+    /// Returns the end of the next reduction.
     pub fn wakes_at(&self) -> Option<Time> {
         self.adding.as_ref().and_then(Reducer::next_at)
     }
@@ -453,7 +454,7 @@ impl<T> InFlight<T> {
             && self.rows.get(self.index(flow)).is_some_and(|(found, value)| *found == flow && value.is_some())
     }
 
-    /// Row of a flow in flight.
+    /// Returns the row of a flow in flight.
     fn index(&self, flow: FlowId) -> usize {
         // Exact unless other flows have been started in between.
         let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
@@ -463,7 +464,7 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// The value of a flow in flight.
+    /// Returns the value of a flow in flight.
     fn get(&self, flow: FlowId) -> &T {
         self.rows[self.index(flow)].1.as_ref().expect("a message arrives once")
     }
@@ -528,13 +529,13 @@ impl MessageSize {
 }
 
 impl Addressing {
-    /// Addressing in the first band of the first stream.
+    /// Creates an addressing in the first band of the first stream.
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
         let bands = Bands::Alike(Band::new(0).expect("there is a first band"));
         Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }
     }
 
-    /// Host of a rank in a chunk.
+    /// Returns the host of a rank in a chunk.
     fn host(&self, chunk: u32, rank: u32) -> u32 {
         self.hosts[chunk as usize % self.hosts.len()][rank as usize]
     }

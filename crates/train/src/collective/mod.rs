@@ -19,7 +19,8 @@ use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 pub enum Aggregation {
     /// One flow models the whole collective.
     Whole(FlowId),
-    /// Concurrent flows model it, one for each level and class of ranks; holds those still in flight.
+    /// Concurrent flows model the collective, one for each level and class of ranks; the list contains the flows in
+    /// flight.
     Several(Vec<FlowId>),
     /// Messages between hosts, each sent once the messages it depends on have arrived.
     Messages(Box<messages::Messages>),
@@ -31,7 +32,7 @@ impl Aggregation {
         Self::Whole(network.start(flow))
     }
 
-    /// Whether a flow in flight belongs to this collective.
+    /// Returns whether a flow in flight belongs to this collective.
     pub fn has(&self, flow: FlowId) -> bool {
         match self {
             Self::Whole(own) => *own == flow,
@@ -40,7 +41,7 @@ impl Aggregation {
         }
     }
 
-    /// Its messages, if it is simulated message by message.
+    /// Returns the messages, if the collective is simulated message by message.
     pub fn messages(&mut self) -> Option<&mut messages::Messages> {
         match self {
             Self::Whole(_) | Self::Several(_) => None,
@@ -48,7 +49,7 @@ impl Aggregation {
         }
     }
 
-    /// Handles the completion of a flow and starts its dependents; `true` if the collective is complete.
+    /// Handles the completion of a flow and starts its dependents; returns whether the collective is complete.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -60,7 +61,7 @@ impl Aggregation {
         }
     }
 
-    /// When the next reduction ends, which is no event of the network.
+    /// Returns the end of the next reduction, which is not an event of the network.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
             Self::Whole(_) | Self::Several(_) => None,
@@ -68,7 +69,7 @@ impl Aggregation {
         }
     }
 
-    /// Handles the reductions that have ended by `now` and starts their dependents; `true` if the collective is
+    /// Handles the reductions that have ended by `now` and starts their dependents; returns whether the collective is
     /// complete.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {

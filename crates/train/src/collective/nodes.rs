@@ -26,42 +26,43 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
 /// The links of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
-    /// GPUs per node.
+    /// Number of GPUs per node.
     pub gpus: u32,
-    /// Its port on the scale-up switch of its node.
+    /// Link of the rank's port on the scale-up switch of its node.
     pub scale_up: Link,
-    /// Its share of the node's network cards.
+    /// The rank's share of the node's network cards, as a link.
     pub nic: Link,
 }
 
 /// Traffic class and stream of a collective's flows.
 #[derive(Clone, Copy, Debug)]
 pub struct Carriage {
-    /// Traffic class.
+    /// Traffic class (band) of the flows.
     pub band: Band,
-    /// Stream.
+    /// Stream of the flows.
     pub stream: u32,
 }
 
-/// How a buffer is pipelined and reduced.
+/// Pipelining and reduction rate of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Chunks per buffer; not 0.
+    /// Number of chunks per buffer; not 0.
     pub depth: u32,
-    /// Rate of reductions; `None` if they take no time.
+    /// Rate of reductions; `None` for reductions that take no time.
     pub adding: Option<Rate>,
 }
 
 impl Pace {
-    /// Whole buffers, reduced in no time.
+    /// One chunk per buffer, and reductions that take no time.
     pub const PLAIN: Self = Self { depth: 1, adding: None };
 }
 
-/// Upper bound of the fluid engine's message size, exclusive.
+/// Upper bound of the fluid engine's message size in bytes, exclusive.
 const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
 
 impl Links {
-    /// Duration on an idle network; `None` if it exceeds [`Time::MAX`] or a message is too large for the engine.
+    /// Returns the duration on an idle network; `None` if it exceeds [`Time::MAX`] or a message is too large for the
+    /// engine.
     pub fn time(&self, levels: &Levels, bytes: Bytes) -> Option<Time> {
         let at = |link: &Link, load: PortLoad, before: Time| {
             let (message, parts) = load.message(bytes);
@@ -76,14 +77,14 @@ impl Links {
         Some(inside.max(at(&self.nic, levels.nic, self.before_leaving(levels))?))
     }
 
-    /// How long the flow out of the node waits for the rounds within it.
+    /// Returns the time for which the flow out of the node waits for the rounds within it.
     pub fn before_leaving(&self, levels: &Levels) -> Time {
         let rounds = if levels.crosses_both { levels.scale_up.rounds() } else { 0 };
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
-    /// The flows of a load, one per peer that the rank sends to concurrently; the caller sets their endpoints. Links
-    /// are shared per flow, so an all-to-all gets a larger share than a concurrent ring.
+    /// Returns the flows of a load, one per peer that the rank sends to concurrently; the caller sets their endpoints.
+    /// Links are shared per flow, so an all-to-all gets a larger share than a concurrent ring.
     pub fn flows_of(
         &self,
         load: PortLoad,
@@ -114,7 +115,7 @@ impl Links {
         (0..peers).map(each)
     }
 
-    /// The flows of all ranks; `nodes` lists the ranks of each node in order.
+    /// Returns the flows of all ranks; `nodes` lists the ranks of each node in order.
     pub fn flows(
         &self,
         levels: &Levels,
@@ -157,7 +158,7 @@ impl Links {
         nodes.iter().enumerate().flat_map(flows_of).collect()
     }
 
-    /// Exposed delay of all rounds but the last; `None` if no other chunks hide any of it.
+    /// Returns the exposed delay of all rounds but the last; `None` if no other chunks hide any of it.
     fn exposed_delay(&self, levels: &Levels, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
         if pace.depth == 1 || levels.is_pipelined || load.rounds() == 0 {
             return None;
@@ -168,7 +169,7 @@ impl Links {
         Some(picoseconds(each * u128::from(load.rounds() - 1)))
     }
 
-    /// How much longer all rounds take because of reductions.
+    /// Returns the time that reductions add to all rounds.
     fn reduction_time(&self, levels: &Levels, bytes: Bytes, pace: Pace) -> Time {
         let Some(rate) = pace.adding.filter(|_| levels.reductions > 0) else { return Time::ZERO };
         let both = [(&self.scale_up, levels.scale_up), (&self.nic, levels.nic)];
@@ -187,7 +188,7 @@ impl Links {
     }
 }
 
-/// Serialization time.
+/// Returns the serialization time of `bytes`.
 fn serialization(rate: Rate, bytes: Bytes) -> Time {
     rate.serialize(bytes, 1, 1).unwrap_or(Time::MAX)
 }

@@ -20,34 +20,34 @@ pub use super::pattern::Action;
 pub struct Message {
     /// Step of the sender; the receiver processes it when its next step begins.
     pub step: u32,
-    /// Rank that sends it.
+    /// Sending rank.
     pub from: u32,
-    /// Rank that receives it.
+    /// Receiving rank.
     pub to: u32,
-    /// Offset of its bytes in the buffer, on both ranks. The buffer of an all-to-all is the concatenation of all N
-    /// ranks' S bytes, of which rank i initially has those at i S.
+    /// Offset of the message's bytes in the buffer, on both ranks. The buffer of an all-to-all is the concatenation of
+    /// all N ranks' S bytes, of which rank i initially has the range that begins at i S.
     pub offset: u64,
-    /// Its size; 0 for some messages if there are fewer elements than parts.
+    /// Size in bytes; 0 for some messages if there are fewer elements than parts.
     pub bytes: Bytes,
-    /// Its exact share of a buffer that can be cut anywhere.
+    /// Exact share of a buffer that can be divided at any fraction of a byte.
     pub even: EvenShare,
-    /// What the receiver does with its bytes.
+    /// Receiver's action on the bytes.
     pub action: Action,
 }
 
-/// Identity of a message, by which its arrival is reported.
+/// Identity of a message, used to report its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Passage {
-    /// Step in which it is sent.
+    /// Step in which the message is sent.
     pub step: u32,
-    /// Rank that sends it.
+    /// Sending rank.
     pub from: u32,
-    /// Rank that receives it.
+    /// Receiving rank.
     pub to: u32,
 }
 
 impl Message {
-    /// Its identity.
+    /// Returns the identity of the message.
     pub fn passage(self) -> Passage {
         Passage { step: self.step, from: self.from, to: self.to }
     }
@@ -56,13 +56,13 @@ impl Message {
 /// `bytes / parts` bytes, possibly fractional; used by models without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvenShare {
-    /// Bytes of all the parts.
+    /// Bytes of all the parts together.
     pub bytes: Bytes,
     /// Number of parts; not 0.
     pub parts: u32,
 }
 
-/// Why a collective has no plan.
+/// Error: a collective has no plan.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
     /// No ranks.
@@ -112,7 +112,7 @@ pub struct CollectivePlan {
     phases: Vec<Phase>,
 }
 
-/// A pattern, the subgroups that carry it out side by side, and the steps before it.
+/// A pattern, the subgroups that execute it concurrently, and the steps before it.
 #[derive(Clone, Debug)]
 pub struct Phase {
     pattern: Arc<dyn Pattern>,
@@ -121,17 +121,17 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// A pattern that each of the subgroups carries out.
+    /// Creates a phase in which each of the subgroups executes the pattern.
     pub fn new(pattern: impl Pattern + 'static, subgroups: Subgroups) -> Self {
         Self { pattern: Arc::new(pattern), subgroups, steps_before: 0 }
     }
 
-    /// A pattern that all ranks carry out together.
+    /// Creates a phase in which all ranks execute the pattern together.
     pub fn of_all(pattern: impl Pattern + 'static) -> Self {
         Self::new(pattern, Subgroups::All)
     }
 
-    /// Whether in every step every rank sends one equal share to the next rank, and nothing else.
+    /// Returns whether in every step every rank sends one equal share to the next rank, and nothing else.
     pub fn is_ring(&self) -> bool {
         self.subgroups == Subgroups::All && self.pattern.ring_part(0, 0, 2).is_some()
     }
@@ -162,8 +162,8 @@ impl CollectivePlan {
         Ok(Self { ranks, buffer: Buffer { start: 0, bytes: bytes.0, element_bytes }, phases })
     }
 
-    /// Cuts the buffer into `depth` contiguous chunks that differ by at most one element, each with a plan of its own.
-    /// The chunks are independent: all may start at once; sent in order, they form a pipeline.
+    /// Cuts the buffer into `depth` contiguous chunks that differ by at most one element, each with its own plan. The
+    /// chunks are independent: all may start at once; sent in order, they form a pipeline.
     ///
     /// # Panics
     /// If `depth` is zero.
@@ -183,24 +183,24 @@ impl CollectivePlan {
         })
     }
 
-    /// N.
+    /// Returns the number of ranks N.
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Bytes of its buffer.
+    /// Returns the bytes of the buffer.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.buffer.bytes)
     }
 
-    /// Number of steps of every rank, including those in which it sends nothing. The critical path has as many
-    /// messages, or slightly fewer if the number of ranks is not a power of two and some begin early:
+    /// Returns the number of steps of every rank, including steps in which it sends nothing. The critical path has as
+    /// many messages, or slightly fewer if the number of ranks is not a power of two and some ranks begin early:
     /// `docs/models/collectives.md`.
     pub fn step_count(&self) -> u32 {
         self.phases.last().map_or(0, |last| last.steps_before + last.step_count(self.ranks))
     }
 
-    /// Calls `send` with the messages of a rank in a step, in the order in which it starts them.
+    /// Calls `send` with the messages of a rank in a step, in the order in which the rank starts them.
     pub fn sends(&self, step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         let Some(Place { pattern, subgroup, local_step }) = self.place(step, rank) else { return };
         let buffer = subgroup.shard.map_or(self.buffer, |shard| {
@@ -216,24 +216,25 @@ impl CollectivePlan {
         });
     }
 
-    /// Number of messages that a rank receives in a step.
+    /// Returns the number of messages that a rank receives in a step.
     pub fn receive_count(&self, step: u32, rank: u32) -> u32 {
         self.place(step, rank).map_or(0, |Place { pattern, subgroup, local_step }| {
             pattern.receive_count(local_step, subgroup.index, subgroup.size)
         })
     }
 
-    /// Whether a rank's next step also waits for the arrival of the messages that it sends in this one.
+    /// Returns whether a rank's next step also waits for the arrival of the messages that the rank sends in this step.
     pub fn is_one_at_a_time(&self, step: u32) -> bool {
         self.phase(step).pattern.is_one_at_a_time()
     }
 
-    /// Whether the plan is a ring: in every step every rank sends one equal share to the next rank, and nothing else.
+    /// Returns whether the plan is a ring: in every step every rank sends one equal share to the next rank, and nothing
+    /// else.
     pub fn is_ring(&self) -> bool {
         self.phases.iter().all(Phase::is_ring)
     }
 
-    /// Whole bytes that each rank of a ring sends: in each phase, all parts but one.
+    /// Returns the whole bytes that each rank of a ring sends: in each phase, all parts but one.
     ///
     /// # Panics
     /// If [`is_ring`](Self::is_ring) is false.
@@ -253,7 +254,7 @@ impl CollectivePlan {
         &self.phases[self.phases.partition_point(|phase| phase.steps_before <= step) - 1]
     }
 
-    /// What a rank takes part in; `None` if it is idle.
+    /// Returns the rank's place in the pattern of its subgroup; `None` if it is idle.
     fn place(&self, step: u32, rank: u32) -> Option<Place<'_>> {
         let phase = self.phase(step);
         let (pattern, local_step) = (phase.pattern.as_ref(), step - phase.steps_before);
@@ -278,8 +279,8 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// Offset and bytes of a share. The parts with one element more come first; a trailing
-    /// partial element belongs to the last part.
+    /// Returns offset and bytes of a share. The parts with one element more come first; a trailing partial element
+    /// belongs to the last part.
     fn range(&self, share: BufferShare) -> (u64, u64) {
         let (elements, count) = (self.bytes / self.element_bytes, u64::from(share.count));
         let cut = |index: u32| match u64::from(index) {
@@ -305,17 +306,17 @@ pub enum Subgroups {
     All,
     /// Each group separately.
     Inside {
-        /// Ranks of a group.
+        /// Number of ranks of a group.
         group: u32,
     },
     /// The first ranks of all groups.
     Heads {
-        /// Ranks of a group.
+        /// Number of ranks of a group.
         group: u32,
     },
     /// For each i, the i-th ranks of all groups, on part i of the buffer. All groups have the same size.
     Across {
-        /// Ranks of a group.
+        /// Number of ranks of a group.
         group: u32,
     },
 }
@@ -359,7 +360,7 @@ impl Subgroups {
         }
     }
 
-    /// Size of the largest subgroup.
+    /// Returns the size of the largest subgroup.
     fn largest(self, ranks: u32) -> u32 {
         match self {
             Self::All => ranks,

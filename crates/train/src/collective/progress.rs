@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 /// State of one execution of a plan, independent of the transport.
 ///
-/// Takes two words per rank, plus a few for each step with messages that arrive before their receiver has begun it.
+/// Takes two words per rank, plus a few for each step with messages that arrive before their receiver has begun the
+/// step.
 #[derive(Clone, Debug)]
 pub struct Progress {
     plan: CollectivePlan,
     /// Current step of each rank.
     places: Vec<RankProgress>,
-    /// Early arrivals, by (step, rank): their receiver has not begun the step yet.
+    /// Number of early arrivals, by (step, rank): their receiver has not begun the step yet.
     early: BTreeMap<(u32, u32), u32>,
-    /// Ranks that have not completed their last step.
+    /// Number of ranks that have not completed their last step.
     left_count: u32,
 }
 
@@ -46,12 +47,12 @@ impl Progress {
         self.count(step, to, send);
     }
 
-    /// Whether every message has arrived.
+    /// Returns whether every message has arrived.
     pub fn is_complete(&self) -> bool {
         self.left_count == 0
     }
 
-    /// Current step of a rank; the number of steps once it has completed all.
+    /// Returns the current step of a rank; the number of steps once the rank has completed all.
     pub fn step(&self, rank: u32) -> u32 {
         self.places[rank as usize].step
     }
@@ -69,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// Begins a step of a rank, and the following ones as long as their messages have already arrived.
+    /// Begins a step of a rank, and the following steps as long as all their messages have arrived.
     fn begin_step(&mut self, mut step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         while step < self.plan.step_count() {
             let mut sent_count = 0;

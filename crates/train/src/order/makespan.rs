@@ -1,13 +1,14 @@
-//! How long a worker's iteration takes with its transfers in a given order.
+//! Duration of a worker's iteration with its transfers in a given order.
 
 use super::needs::{Needs, Recv};
 use gradtide_watch::look;
 
-/// Scores orders of one DAG; keeps its arrays between calls.
+/// Evaluates orders of one DAG; reuses its arrays between calls.
 ///
-/// One channel sends the transfers back to back, one compute resource is never idle while an op is ready, and nothing
-/// is preempted. With T_k the time of the first k transfers and w_k the work whose last transfer is the k-th,
-/// `F_0 = w_0; F_k = max(F_(k-1), T_k) + w_k`, and the makespan is F_n: which of the ready ops runs does not matter.
+/// Model: one channel sends the transfers back to back, one compute resource is never idle while an op is ready, and
+/// nothing is preempted. With T_k the time of the first k transfers and w_k the compute time of the ops whose last
+/// transfer is the k-th, `F_0 = w_0; F_k = max(F_(k-1), T_k) + w_k`, and the makespan is F_n, whatever the order of the
+/// ready ops.
 #[derive(Debug)]
 pub struct Scorer<'a> {
     needs: &'a Needs,
@@ -16,17 +17,17 @@ pub struct Scorer<'a> {
 }
 
 impl<'a> Scorer<'a> {
-    /// For orders of the transfers of `needs`.
+    /// Creates a scorer for orders of the transfers of `needs`.
     pub fn new(needs: &'a Needs) -> Self {
         Self { needs, last: vec![0; needs.work_ticks.len()], work: vec![0; needs.recv_count()] }
     }
 
-    /// Steps that a score takes, for budgets.
+    /// Returns the number of steps of one evaluation, for budgets.
     pub fn cost(&self) -> u64 {
         (self.last.len() + self.needs.parents.iter().map(Vec::len).sum::<usize>()) as u64
     }
 
-    /// The makespan of `order`, a permutation of the transfers, in ticks.
+    /// Returns the makespan of `order`, a permutation of the transfers, in ticks.
     pub fn makespan(&mut self, order: &[Recv]) -> u64 {
         let (needs, mut sent) = (self.needs, 0);
         self.makespan_at(
@@ -38,7 +39,7 @@ impl<'a> Scorer<'a> {
         )
     }
 
-    /// The makespan if the transfers arrive in `order`, each at its own time, in ticks.
+    /// Returns the makespan if the transfers arrive in `order` at the times `arrivals`, in ticks.
     pub fn makespan_at(&mut self, order: &[Recv], arrivals: impl IntoIterator<Item = u64>) -> u64 {
         look();
         let recv_count = order.len();

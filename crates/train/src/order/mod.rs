@@ -1,6 +1,6 @@
-//! In which order a worker receives its parameters: TIC and TAC of TicTac (2019), and what is better than both.
+//! Order in which a worker receives its parameters: TIC and TAC of TicTac (2019), and searches for better orders.
 //!
-//! [`order`] is the whole module in one function: op DAG -> what an order decides -> order -> makespan and bound.
+//! [`order`] is the whole module in one function: op DAG -> needs of its ops -> order -> makespan and bound.
 
 pub mod artefact;
 pub mod makespan;
@@ -17,17 +17,17 @@ use serde::{Deserialize, Serialize};
 use tac::{Ties, tac};
 use tic::tic;
 
-/// A DAG and how its transfers are to be ordered, as Python hands it down.
+/// A DAG and the method that orders its transfers, as Python passes them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderRequest {
     /// The DAG.
     pub dag: OpDag,
-    /// How.
+    /// Method that orders the transfers.
     pub scheduler: OrderMethod,
-    /// What happens to transfers that TAC holds for equal.
+    /// Tie-break among transfers that TAC's comparator considers equal.
     pub ties: Ties,
-    /// Root of random streams.
+    /// Root seed of random streams.
     pub seed: u64,
 }
 
@@ -35,44 +35,44 @@ pub struct OrderRequest {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderMethod {
-    /// As the file lists them: the order in which a model registers its parameters.
+    /// Order of the file, in which a model registers its parameters.
     Layer,
     /// Timing-independent (TicTac, Algorithm 2).
     Tic,
     /// Timing-aware (TicTac, Algorithm 3).
     Tac,
-    /// TAC, with ops that depend on parameters alone taken to cost nothing.
+    /// Timing-aware, with ops that depend on parameters alone taken to cost nothing.
     TacFolded,
-    /// Every order equally likely.
+    /// Random order; all orders are equally likely.
     Random,
-    /// As the file lists them, but for this share of swaps, in millionths.
+    /// Order of the file with random swaps; the field is the share of swapped transfers, in millionths.
     Arbitrary(u64),
-    /// The best that is found, with what is proven about it.
+    /// Best order that the search finds, with a proven bound on the makespan.
     Optimal,
-    /// The user's: a rank for each op of the DAG, smaller first; those of ops that are no needed transfers are not
-    /// looked at.
+    /// The user's order: a rank for each op of the DAG, smaller first. Ranks of ops other than needed transfers are
+    /// ignored.
     Given(Vec<u64>),
 }
 
-/// An order, and how good it is. Times are in ticks of the DAG.
+/// An order and its makespan. Times are in ticks of the DAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ordered {
-    /// Index of the op of each transfer that the target needs, first to last.
+    /// Index of the op of each transfer that the target needs, in order.
     pub order: Vec<u32>,
-    /// Priority of each of them, smaller first. TIC's may be equal; the smaller id goes first then.
+    /// Priority of each of these transfers, smaller first. TIC may give equal priorities; ties go to the smaller id.
     pub priority: Vec<u32>,
-    /// Time to the end of the target.
+    /// Time until the target has ended.
     pub makespan_ticks: u64,
-    /// The critical path, all computation or all transfers, whichever is longest.
+    /// Lower bound: the longest of the critical path, the total compute time and the total transfer time.
     pub lower_bound_ticks: u64,
-    /// No order has a smaller makespan; at least the lower bound.
+    /// Proven lower bound on the makespan of all orders; at least `lower_bound_ticks`.
     pub proven_bound_ticks: u64,
 }
 
-/// Orders the transfers of a DAG, and says how good the order is.
+/// Orders the transfers of a DAG, and evaluates the order.
 ///
 /// # Errors
-/// [`OpDagError`] if the DAG means nothing.
+/// [`OpDagError`] if the DAG is invalid.
 pub fn order(spec: &OrderRequest) -> Result<Ordered, OpDagError> {
     let needs = Needs::new(&spec.dag)?;
     let Sequence { order, priority, proven_bound_ticks } = sequence(&needs, spec)?;
@@ -90,18 +90,18 @@ pub fn order(spec: &OrderRequest) -> Result<Ordered, OpDagError> {
     })
 }
 
-/// An order of transfers, and what its scheduler knows beside it.
+/// An order of transfers, with the further results of its scheduler.
 #[derive(Clone, Debug)]
 pub struct Sequence {
-    /// First to last.
+    /// Transfers in order.
     pub order: Vec<Recv>,
-    /// Priority of each transfer, where it is not its place in the order.
+    /// Priority of each transfer if it differs from the place in the order.
     pub priority: Option<Vec<u32>>,
-    /// No order has a smaller makespan; where the scheduler has proven something.
+    /// Proven lower bound on the makespan of all orders, if the scheduler proves one.
     pub proven_bound_ticks: Option<u64>,
 }
 
-/// Orders the transfers of a DAG whose needs are known.
+/// Orders the transfers of a DAG from the needs of its ops.
 ///
 /// # Errors
 /// [`OpDagError::NoSuchOp`] if a transfer has no rank.
@@ -140,7 +140,7 @@ pub fn sequence(needs: &Needs, spec: &OrderRequest) -> Result<Sequence, OpDagErr
     Ok(Sequence { order, priority, proven_bound_ticks })
 }
 
-/// Transfers by ascending priority, equal ones by id.
+/// Sorts transfers by ascending priority, ties by id.
 fn by_priority<T: Ord + Copy>(priority: &[T]) -> Vec<Recv> {
     let mut order: Vec<Recv> = (0..priority.len() as Recv).collect();
     order.sort_by_key(|&recv| priority[recv as usize]);

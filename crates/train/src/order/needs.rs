@@ -1,4 +1,5 @@
-//! What an order of transfers decides: the op DAG with ops that need the same transfers taken as one.
+//! The op DAG reduced to the dependencies that an order of transfers can affect: ops that need the same transfers are
+//! merged.
 
 use crate::opdag::{Kind, OpDag, OpDagError};
 use gradtide_watch::look;
@@ -10,11 +11,11 @@ pub type Recv = u32;
 /// A transfer or a join: index of a transfer, or the number of transfers plus the index of a join.
 pub type NeedNode = u32;
 
-/// An op DAG, as far as an order of its transfers can tell.
+/// An op DAG, merged into nodes as far as an order of its transfers can distinguish its ops.
 ///
-/// Ops that need nothing that is received are `free`. Ops that need one transfer belong to it. What needs several is a
-/// *join*: one op, or several that need the same. Joins are in topological order, and a join needs strictly more
-/// than each of its parents.
+/// Ops that need no transfer are `free`. Ops that need exactly one transfer are merged into its node. A *join* is an
+/// op, or several ops with equal needs, that needs two or more transfers. Joins are in topological order, and a join
+/// needs strictly more transfers than each of its parents.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// Index of the op of each transfer.
@@ -23,27 +24,27 @@ pub struct Needs {
     pub recv_ticks: Vec<u64>,
     /// Compute time of each node.
     pub work_ticks: Vec<u64>,
-    /// The same without what depends on parameters alone.
+    /// Compute time of each node, without ops that depend on parameters alone.
     pub folded_ticks: Vec<u64>,
-    /// Compute time that needs no transfer.
+    /// Compute time of the ops that need no transfer.
     pub free_ticks: u64,
-    /// Transfers and joins that each join waits for; two or more.
+    /// Parents of each join, two or more: the transfers and joins that it waits for.
     pub parents: Vec<Vec<NeedNode>>,
     /// Number of transfers that each join needs.
     pub counts: Vec<u32>,
-    /// Transfers as the file lists them.
+    /// Transfers in the order of the file.
     pub listed: Vec<Recv>,
-    /// Transfers as TicTac's released code finds them.
+    /// Transfers in the order in which TicTac's released code discovers them.
     pub discovered: Vec<Recv>,
     /// Longest path through the DAG, transfers included.
     pub critical_path_ticks: u64,
 }
 
 impl Needs {
-    /// Takes ops that need the same transfers as one.
+    /// Merges ops that need the same transfers.
     ///
     /// # Errors
-    /// [`OpDagError`] if the DAG means nothing.
+    /// [`OpDagError`] if the DAG is invalid.
     pub fn new(dag: &OpDag) -> Result<Self, OpDagError> {
         let needed = dag.needed()?;
         let is_recv = |&op: &u32| dag.ops[op as usize].kind == Kind::Recv;
@@ -108,32 +109,33 @@ impl Needs {
         Ok(needs)
     }
 
-    /// Number of transfers.
+    /// Returns the number of transfers.
     pub fn recv_count(&self) -> usize {
         self.recv_ops.len()
     }
 
-    /// Number of joins.
+    /// Returns the number of joins.
     pub fn join_count(&self) -> usize {
         self.parents.len()
     }
 
-    /// Time of all transfers, one after the other: TicTac's N.
+    /// Returns the total time of all transfers: TicTac's N.
     pub fn transfer_ticks(&self) -> u64 {
         self.recv_ticks.iter().sum()
     }
 
-    /// Time of all computation: TicTac's C.
+    /// Returns the total compute time: TicTac's C.
     pub fn compute_ticks(&self) -> u64 {
         self.free_ticks + self.work_ticks.iter().sum::<u64>()
     }
 
-    /// What no order can beat: the critical path, all computation, all transfers.
+    /// Returns a lower bound on the makespan: the longest of the critical path, the total compute time and the total
+    /// transfer time.
     pub fn lower_bound_ticks(&self) -> u64 {
         self.critical_path_ticks.max(self.compute_ticks()).max(self.transfer_ticks())
     }
 
-    /// Joins below every node, for walks down.
+    /// Returns the joins that depend on each node.
     pub fn children(&self) -> Vec<Vec<u32>> {
         let mut children = vec![Vec::new(); self.work_ticks.len()];
         for (join, parents) in self.parents.iter().enumerate() {
@@ -144,7 +146,8 @@ impl Needs {
         children
     }
 
-    /// Gives a join that needs no more than one of its parents to that parent, and counts what each needs.
+    /// Merges a join that needs no more transfers than one of its parents into that parent, and counts the needs of
+    /// each join.
     fn merge(&mut self) {
         let recv_count = self.recv_count();
         let counts = self.count();
@@ -164,7 +167,7 @@ impl Needs {
             }
             let merged = recv_count + parents_of.len();
             node_of.push(merged as NeedNode);
-            // A node moves to the front of where it was, so nothing that is still to come is overwritten.
+            // A node moves to a smaller or equal index, so nodes that are still to be processed are not overwritten.
             self.work_ticks[merged] = self.work_ticks[node];
             self.folded_ticks[merged] = self.folded_ticks[node];
             let mut parents: Vec<NeedNode> = parents.iter().map(|&parent| node_of[parent as usize]).collect();
@@ -179,7 +182,7 @@ impl Needs {
         self.counts = kept;
     }
 
-    /// Number of transfers that each join needs: a lane of transfers at a time walks down the joins.
+    /// Counts the transfers that each join needs: propagates bit sets of [`LANE`] transfers at a time down the joins.
     fn count(&self) -> Vec<u32> {
         let recv_count = self.recv_count();
         let mut counts = vec![0; self.join_count()];
@@ -204,28 +207,28 @@ impl Needs {
     }
 }
 
-/// Bits that walk through the joins together: one line of a cache.
+/// A bit set that is propagated through the joins; it fills one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BitLane(pub [u64; 8]);
 
-/// Bits of a [`BitLane`].
+/// Number of bits of a [`BitLane`].
 pub const LANE: usize = 512;
 
 impl BitLane {
-    /// The one bit `index`.
+    /// Returns the set with only bit `index`.
     pub fn of(index: usize) -> Self {
         let mut lane = Self::default();
         lane.0[index / 64] = 1 << (index % 64);
         lane
     }
 
-    /// Adds the bits of another.
+    /// Adds the bits of another set.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 }
 
-/// Positions of the ones of a word.
+/// Returns the positions of the set bits of a word.
 pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         (word != 0).then(|| {

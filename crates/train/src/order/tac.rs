@@ -1,4 +1,13 @@
-//! Timing-aware communication scheduling.
+//! Timing-aware communication scheduling (TAC).
+//!
+//! A *join* is a compute node that needs two or more transfers ([`Needs`]). At a given state, with finished transfers
+//! no longer counted as needed:
+//!
+//! - P of a transfer: compute time of all nodes that need this transfer and no other.
+//! - M of a transfer: its own transfer time; M of a join: total time of the transfers that it needs.
+//! - M+ of a transfer: the smallest M of the joins that need it; infinite without such joins.
+//!
+//! These are op.P, op.M and op.M+ of TicTac, Algorithm 1. Joins are stored in blocks of 64, one bit of a word each.
 
 use super::needs::{BitLane, LANE, NeedNode, Needs, Recv, bits};
 use gradtide_watch::look;
@@ -6,24 +15,25 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What happens to transfers that TAC's comparator holds for equal.
+/// Tie-break among transfers that TAC's comparator considers equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ties {
-    /// A scan by ascending id keeps the first of equals.
+    /// Scans by ascending id and keeps the first of equal transfers.
     Id,
-    /// As the released code: every round sorts the list that the round before left, stably, and takes its head.
+    /// Follows the released code: every round sorts the list of the previous round with a stable sort, and takes its
+    /// first element.
     Upstream,
 }
 
-/// The order of TAC (TicTac, Algorithm 3 with the comparator of Equation 2, as released).
+/// Returns the order of TAC (TicTac, Algorithm 3 with the comparator of Equation 2, as released).
 ///
-/// `work_ticks` is the compute time of each node: that of `needs`, or its folded one.
+/// `work_ticks` is the compute time of each node: [`Needs::work_ticks`] or [`Needs::folded_ticks`].
 pub fn tac(needs: &Needs, work_ticks: &[u64]) -> Vec<Recv> {
     Outstanding::new(needs, work_ticks).order_by(needs.recv_count(), |state| state.first_by_id())
 }
 
-/// A transfer as the comparator sees it; op.P, op.M and op.M+ of TicTac's Algorithm 1.
+/// The inputs of the comparator for one transfer: op.P, op.M and op.M+ of TicTac's Algorithm 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     recv: Recv,
@@ -33,24 +43,26 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Equation 2, then M+. Not transitive: who has P = M is equal to many that are not equal to each other.
+    /// Compares by Equation 2, then by M+. Not transitive: a transfer with P = M equals transfers that differ from each
+    /// other.
     fn compare(&self, other: &Self) -> Ordering {
         self.equation_2(other).then(self.m_plus.cmp(&other.m_plus))
     }
 
-    /// A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
+    /// Orders A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
     fn equation_2(&self, other: &Self) -> Ordering {
         other.p.min(self.m).cmp(&self.p.min(other.m))
     }
 
-    /// Whether it goes first.
+    /// Returns whether this transfer precedes `other`.
     pub fn is_before(&self, other: &Self) -> bool {
         self.compare(other) == Ordering::Less
     }
 }
 
-/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P < M by descending P. Equation 2 agrees
-/// with it unless P = M: such a transfer is equal to more than its like, and comes last here.
+/// Johnson's rule as a sort key, smaller first: transfers with P > M by ascending M, then transfers with P < M by
+/// descending P. Equation 2 agrees with the key unless P = M: it considers such a transfer equal to transfers with
+/// other keys, while the key sorts it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Gain(u64),
@@ -68,11 +80,12 @@ impl Key {
     }
 }
 
-/// Keys of transfers by id, for the least of a range: a tree of minima. [`Key::Even`] stands for none.
+/// The keys of transfers by id, in a segment tree that returns the minimum of a range. [`Key::Even`] marks an absent
+/// transfer.
 struct Keys {
     /// Number of leaves, a power of two.
     leaf_count: usize,
-    /// The root is 1, the children of `node` are `2 node` and `2 node + 1`.
+    /// Minimum of each tree node: the root is 1, the children of `node` are `2 node` and `2 node + 1`.
     least: Vec<Key>,
 }
 
@@ -95,9 +108,9 @@ impl Keys {
         }
     }
 
-    /// The transfers of a range that have its least key, by ascending id.
+    /// Returns the transfers of a range with the smallest key of the range, by ascending id.
     fn least(&self, within: Range<Recv>) -> Vec<Recv> {
-        // Nodes that together are the range, from both ends inwards.
+        // Tree nodes that together cover the range, from both ends inwards.
         let (mut from, mut to) = (self.leaf_count + within.start as usize, self.leaf_count + within.end as usize);
         let (mut left, mut right) = (Vec::new(), Vec::new());
         while from < to {
@@ -131,53 +144,53 @@ impl Keys {
     }
 }
 
-/// Joins that are looked at together: as many as a word has bits.
+/// Number of joins of a block: the bits of a word.
 const BUCKET: usize = 64;
 
-/// 64 joins that were next to each other in topological order.
+/// A block: 64 joins that are adjacent in topological order.
 #[derive(Clone, Debug)]
 struct JoinBlock {
-    /// Added to the M of each of its joins.
+    /// Offset that is added to M of each join of the block.
     shift_ticks: u64,
-    /// Its joins that still need several transfers.
+    /// Bit set of the block's joins that still need two or more transfers.
     live: u64,
-    /// The first in order of key, M+ and id of the transfers right above its joins.
+    /// Minimum of (key, M+, id) over the transfers right above the block's live joins.
     best: Option<(Key, u64, Recv)>,
     is_stale: bool,
 }
 
-/// The transfers that are not finished, with P, M and M+ of each.
+/// The outstanding transfers, which are not finished, with P, M and M+ of each.
 ///
-/// A join is right below a transfer if one of its parents needs that transfer and no other; M+ is the least M of the
-/// joins right below. A finished transfer takes its time from M of every join that needed it: most often from all
-/// joins of a bucket, which is one subtraction.
+/// A transfer is right above a join if one of the join's parents needs this transfer and no other; M+ is the smallest M
+/// of the joins right below the transfer. Finishing a transfer subtracts its time from M of every join that needs it.
+/// If all live joins of a block need it, which is the most frequent case, this is a single subtraction.
 pub struct Outstanding<'a> {
     needs: &'a Needs,
     work_ticks: &'a [u64],
     children: Vec<Vec<u32>>,
     is_outstanding: Vec<bool>,
     p: Vec<u64>,
-    /// Those with P = M.
+    /// Outstanding transfers with P = M.
     even: BTreeSet<Recv>,
-    /// Keys of the others, by id.
+    /// Keys of the other outstanding transfers, by id.
     keys: Keys,
-    /// Nodes that need this transfer and no other.
+    /// Nodes that need this transfer and no other, by transfer.
     held: Vec<Vec<NeedNode>>,
-    /// Transfers right above each join.
+    /// Transfers right above each join, with their keys.
     near: Vec<BTreeSet<(Key, Recv)>>,
-    /// Number of parents of each join that need several transfers.
+    /// Number of parents of each join that need two or more transfers.
     blocked: Vec<u32>,
-    /// M of each join, less the shift of its bucket.
+    /// M of each join, without the offset of its block.
     m: Vec<u64>,
     buckets: Vec<JoinBlock>,
-    /// No bucket before this one has a join that still needs several.
+    /// Index of the first block with live joins, or a smaller one.
     first_live: usize,
-    /// Which joins need a transfer: a row per transfer, a word per bucket.
+    /// Bit set of the joins that need each transfer: a row per transfer, a word per block.
     below: Vec<u64>,
 }
 
 impl<'a> Outstanding<'a> {
-    /// All transfers.
+    /// Creates the initial state, in which all transfers are outstanding.
     pub fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
         let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
         let bucket = |first: usize| JoinBlock {
@@ -251,7 +264,7 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// Takes a transfer as finished. Joins that need one transfer now belong to it.
+    /// Marks a transfer as finished. Joins that now need only one transfer are merged into its node.
     fn finish(&mut self, recv: Recv) {
         let key = self.key(recv);
         self.even.remove(&recv);
@@ -293,7 +306,7 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// Adds to P of a transfer.
+    /// Adds `ticks` to P of a transfer.
     fn gain(&mut self, recv: Recv, ticks: u64) {
         let before = self.key(recv);
         self.p[recv as usize] += ticks;
@@ -317,7 +330,7 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// The order in which `next` takes one transfer after the other; the last one is what is left.
+    /// Returns the order in which `next` selects transfers one by one; the last one needs no selection.
     pub fn order_by(mut self, recv_count: usize, mut next: impl FnMut(&mut Self) -> Recv) -> Vec<Recv> {
         let mut order = Vec::with_capacity(recv_count);
         while order.len() + 1 < recv_count {
@@ -330,9 +343,10 @@ impl<'a> Outstanding<'a> {
         order
     }
 
-    /// What a scan by ascending id is left with that moves on to whatever compares as strictly smaller.
+    /// Returns the transfer that a scan by ascending id selects, where each step keeps the current best unless the next
+    /// transfer is strictly before it.
     ///
-    /// The first by key, M+ and id is where it ends, if that comes before those with P = M, too.
+    /// This is the minimum of (key, M+, id), provided that this transfer also precedes all transfers with P = M.
     fn first_by_id(&mut self) -> Recv {
         while self.buckets[self.first_live].live == 0 {
             self.first_live += 1;
@@ -369,11 +383,12 @@ impl<'a> Outstanding<'a> {
         last.expect("several are outstanding").recv
     }
 
-    /// What the scan, which has come so far with `best`, is left with after transfers with P = M in none of them.
+    /// Continues the scan from its current `best` over the range `within`, which has no transfer with P = M; returns
+    /// the new best.
     ///
-    /// Among these the comparator is the order by key, M+ and id: the least of them is left, if it is before `best`.
-    /// But one with P = M gives way to the first that is before it, whatever stood before that. `first` is the least of
-    /// all.
+    /// Within the range the comparator is the order by (key, M+, id), so the minimum of the range replaces `best` if it
+    /// is before it. A `best` with P = M, however, is replaced by the first transfer of the range that is before it,
+    /// and only the rest of the range competes from there on. `first` is the minimum of all transfers.
     fn scan_uneven(&self, best: Option<Candidate>, within: Range<Recv>, first: &Candidate) -> Option<Candidate> {
         let mut best = best;
         let mut from = within.start;
@@ -404,7 +419,7 @@ impl<'a> Outstanding<'a> {
             .min()
     }
 
-    /// A transfer as the comparator sees it.
+    /// Returns the inputs of the comparator for a transfer.
     pub fn candidate(&self, recv: Recv, m_plus: u64) -> Candidate {
         Candidate { recv, p: self.p[recv as usize], m: self.needs.recv_ticks[recv as usize], m_plus }
     }
@@ -413,7 +428,7 @@ impl<'a> Outstanding<'a> {
         self.candidate(recv, self.m_plus_of(recv))
     }
 
-    /// M+ of one transfer.
+    /// Returns M+ of one transfer.
     fn m_plus_of(&self, recv: Recv) -> u64 {
         let held = self.held[recv as usize].iter();
         let joins = held.flat_map(|&node| &self.children[node as usize]);
@@ -422,7 +437,7 @@ impl<'a> Outstanding<'a> {
         live.map(|&join| self.m_of(join)).min().unwrap_or(u64::MAX)
     }
 
-    /// M+ of every transfer.
+    /// Returns M+ of every transfer.
     pub fn m_plus(&self) -> Vec<u64> {
         let mut m_plus = vec![u64::MAX; self.needs.recv_count()];
         for (index, bucket) in self.buckets.iter().enumerate() {
@@ -438,7 +453,8 @@ impl<'a> Outstanding<'a> {
     }
 }
 
-/// Which joins need each transfer: a row per transfer, a word per 64 joins. A lane of joins at a time walks up.
+/// Returns the bit sets of joins that need each transfer: a row per transfer, a word per block of 64 joins. Bit sets of
+/// [`LANE`] joins at a time are propagated up to the parents.
 fn below(needs: &Needs) -> Vec<u64> {
     let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
     let bucket_count = join_count.div_ceil(BUCKET);

@@ -2,11 +2,12 @@
 
 use super::needs::Needs;
 
-/// Priority of each transfer: how many transfers have a strictly smaller M+ (TicTac, Algorithm 2, as released).
+/// Returns the priority of each transfer: the number of transfers with a strictly smaller M+ (TicTac, Algorithm 2, as
+/// released).
 ///
-/// M+ of a transfer is the least M of an op that needs it and others, M the time of all that an op needs, and every
-/// transfer takes 1. The least is found at a join right below the transfer: whatever needs more comes later. A
-/// transfer that no join needs has an infinite M+, and shares the last place.
+/// Every transfer takes time 1 here. M of an op is the total time of the transfers that it needs, and M+ of a transfer
+/// is the smallest M of the ops that need it and at least one other. A join right below the transfer attains this
+/// minimum, since joins further down need more. A transfer that no join needs has an infinite M+, and is last.
 pub fn tic(needs: &Needs) -> Vec<u32> {
     let recv_count = needs.recv_count();
     let mut m_plus = vec![u32::MAX; recv_count];

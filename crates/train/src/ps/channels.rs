@@ -5,7 +5,8 @@ use crate::order::makespan::Scorer;
 use crate::order::needs::{Needs, Recv};
 use gradtide_net::{Bytes, Time};
 
-/// Budget of the local search, in scoring steps. Steps, not a clock, so one job gives one order on every machine.
+/// Budget of the local search, in scoring steps. A step budget instead of a time limit gives the same order on every
+/// machine.
 const SEARCH_STEPS: u64 = 20_000_000;
 
 /// The channels from all servers to one worker, while the other workers pull in the same order.
@@ -14,19 +15,19 @@ pub struct Channels<'a> {
     pub server_of: &'a [u32],
     /// Size of each parameter.
     pub sizes: &'a [Bytes],
-    /// The worker's share of each server's link, bits per second.
+    /// The worker's share of each server's link, in bit/s.
     pub shares_bps: Vec<f64>,
-    /// By server: index of the worker's inbound link that its pulls arrive on.
+    /// Index of the worker's inbound link on which the pulls of each server arrive.
     pub entries: Vec<usize>,
-    /// The worker's share of each inbound link, bits per second.
+    /// The worker's share of each inbound link, in bit/s.
     pub entry_bps: Vec<f64>,
     /// Propagation delay from each server.
     pub delays: Vec<Time>,
 }
 
 impl Channels<'_> {
-    /// Arrival time in picoseconds and index in `order` of each parameter, by arrival. Each server sends its parameters
-    /// one after another, at the max-min fair rates of the channels that are sending.
+    /// Returns the arrival time in picoseconds and the index in `order` of each parameter, sorted by arrival. Each
+    /// server sends its parameters one after another, at the max-min fair rates of the channels that are sending.
     fn arrivals(&self, order: &[u32]) -> Vec<(u64, usize)> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.shares_bps.len()];
         let server = |place: usize| self.server_of[order[place] as usize] as usize;
@@ -54,7 +55,7 @@ impl Channels<'_> {
             for &server in &active {
                 let Some((place, left)) = sending[server] else { continue };
                 let rest = left - step * rates[server];
-                // Rounding error is below a thousandth of a bit.
+                // The rounding error is below a thousandth of a bit.
                 if server == first || rest < 1e-3 {
                     arrived.push(((now * 1e12) as u64 + self.delays[server].ps(), place));
                     sending[server] = next(&mut waiting[server]);
@@ -67,7 +68,8 @@ impl Channels<'_> {
     }
 }
 
-/// The best of `orders`, improved by local search: moves one transfer at a time as long as that shortens the iteration.
+/// Returns the best of `orders`, improved by local search: moves one transfer at a time as long as the iteration
+/// becomes shorter.
 pub fn best(
     needs: &Needs,
     channels: &Channels<'_>,

@@ -10,22 +10,22 @@ use std::collections::VecDeque;
 pub struct Clocks {
     worker_count: u32,
     bound: Option<u32>,
-    /// Iterations that every worker has completed.
+    /// Number of iterations that every worker has completed.
     floor: u32,
     /// Number of workers that have completed each iteration, from iteration `floor` on.
     counts: VecDeque<u32>,
-    /// By iteration: latest end of a worker's own part (see [`super::WorkerRecord::own`]) so far.
+    /// Latest end of a worker's own part (see [`super::WorkerRecord::own`]) so far, by iteration.
     own_ends: Vec<Time>,
 }
 
 impl Clocks {
-    /// Clocks before the first iteration.
+    /// Creates the clocks before the first iteration.
     pub fn new(worker_count: usize, bound: Option<u32>) -> Self {
         let (counts, own_ends) = (VecDeque::new(), Vec::new());
         Self { worker_count: worker_count as u32, bound, floor: 0, counts, own_ends }
     }
 
-    /// Records that a worker has completed `iteration`, the successor of its last; its own part ended at `own_end`.
+    /// Records that a worker has completed `iteration`, its next one, and that its own part ended at `own_end`.
     pub fn complete(&mut self, iteration: u32, own_end: Time) {
         let ahead = (iteration - self.floor) as usize;
         self.counts.resize(self.counts.len().max(ahead + 1), 0);
@@ -39,17 +39,18 @@ impl Clocks {
         self.own_ends[index] = self.own_ends[index].max(own_end);
     }
 
-    /// Whether a worker may begin an iteration.
+    /// Returns whether a worker may begin an iteration.
     pub fn may_begin(&self, iteration: u32) -> bool {
         self.bound.is_none_or(|bound| iteration <= self.floor.saturating_add(bound))
     }
 
-    /// Lead over the slowest worker, in iterations, of a worker that begins `iteration`.
+    /// Returns the lead over the slowest worker, in iterations, of a worker that begins `iteration`.
     pub fn lead(&self, iteration: u32) -> u32 {
         iteration - self.floor
     }
 
-    /// Time from the end of a worker's own part of `iteration` to the latest own part that the bound makes it wait for.
+    /// Returns the time from the end of a worker's own part of `iteration` to the latest own part for which the bound
+    /// makes the worker wait.
     pub fn waited(&self, iteration: u32, own_end: Time) -> Time {
         let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
         let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));

@@ -1,30 +1,30 @@
-//! Connections between workers and parameter servers. Nothing is queued here: a connection carries its transfers in the
-//! order in which they start.
+//! Connections between workers and parameter servers. They have no queue here: a connection carries its transfers in
+//! the order in which they start.
 
 use super::PsJob;
 use gradtide_net::{Completion, FlowId, Network, Time};
 use std::collections::BTreeMap;
 
-/// A pull or push of a worker's present iteration.
+/// A pull or push of a worker's current iteration.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// The worker.
+    /// Index of the worker.
     pub worker: u32,
-    /// The transfer.
+    /// Index of the transfer.
     pub transfer: u32,
 }
 
 /// All connections of a job.
 pub struct Connections {
-    /// Transfers that are ready and not started.
+    /// Transfers that are ready and have not started.
     ready: Vec<Sent>,
     under_way: BTreeMap<FlowId, Sent>,
-    /// By worker and server: when the last transfer to the worker, and from it, ended.
+    /// End of the last transfer to each worker, and from each worker, by worker and server.
     free_at: Vec<Vec<[Time; 2]>>,
 }
 
 impl Connections {
-    /// Idle connections of a job.
+    /// Creates the idle connections of a job.
     pub fn new(job: &PsJob) -> Self {
         let free_at = vec![vec![[Time::ZERO; 2]; job.servers.len()]; job.workers.len()];
         Self { ready: Vec::new(), under_way: BTreeMap::new(), free_at }
@@ -46,7 +46,7 @@ impl Connections {
         }
     }
 
-    /// Handles the end of a transfer: which one, and when the connection began to carry it.
+    /// Handles the end of a transfer; returns the transfer, and the time at which the connection began to carry it.
     pub fn on_completion(&mut self, now: Time, completion: Completion, job: &PsJob) -> (Sent, Time) {
         let sent = self.under_way.remove(&completion.flow).expect("the transfer is under way");
         let (parameter, is_push) = job.carried(sent.transfer);

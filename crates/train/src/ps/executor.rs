@@ -1,5 +1,5 @@
-//! The execution of a parameter-server job. Each worker runs iterations of its own; a worker begins the next one when
-//! the servers have applied its gradients and the bound on its lead allows it (see [`clocks`](super::clocks)).
+//! The execution of a parameter-server job. Each worker runs its own iterations; it begins the next one when the
+//! servers have applied its gradients and the bound on its lead allows it (see [`clocks`](super::clocks)).
 
 use super::clocks::Clocks;
 use super::connections::{Connections, Sent};
@@ -16,7 +16,7 @@ use std::collections::BinaryHeap;
 /// A parameter-server job in execution.
 pub struct PsExecutor<'a> {
     job: &'a mut PsJob,
-    /// Stream of its flows.
+    /// Stream of the job's flows.
     stream: u32,
     context: RunContext,
     workers: Vec<Worker>,
@@ -27,24 +27,26 @@ pub struct PsExecutor<'a> {
     connections: Connections,
     servers: Servers,
     clocks: Clocks,
-    /// Workers whose iteration is complete but for the servers, with the time at which all its gradients are applied.
+    /// Workers whose iteration is complete except for updates on the servers, with the time at which all its gradients
+    /// are applied.
     applied: BinaryHeap<Reverse<(Time, u32)>>,
-    /// With synchronous workers: those whose ops and transfers of the iteration have ended.
+    /// Number of synchronous workers whose ops and transfers of the iteration have ended.
     arrived_count: usize,
     /// Workers that have completed an iteration and may not begin the next one yet.
     held: Vec<u32>,
-    /// Workers that have not ended their last iteration.
+    /// Number of workers that have not ended their last iteration.
     active_count: usize,
-    /// Measured iterations that all workers together have completed.
+    /// Number of measured iterations that all workers together have completed.
     measured_count: u64,
-    /// Once enough is measured: for each worker, the number of iterations that count, with the present one.
+    /// Number of iterations of each worker that count, including the current one; `None` until enough iterations are
+    /// measured.
     enough: Option<Vec<u32>>,
     operations: Vec<OperationRecord>,
     event_count: u64,
 }
 
 impl<'a> PsExecutor<'a> {
-    /// A job that has not begun; its flows carry `stream`.
+    /// Creates the executor of a job that has not begun; its flows use `stream`.
     pub fn new(job: &'a mut PsJob, stream: u32, context: RunContext) -> Self {
         let worker_count = job.workers.len();
         let jitters = Jitter::of_workers(job.paces.take(), worker_count);
@@ -69,18 +71,19 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Iterations that all workers together are to complete; `None` if only the duration limits the run.
+    /// Returns the number of iterations that all workers together are to complete; `None` if only the duration limits
+    /// the run.
     fn wanted_count(&self) -> Option<u64> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.workers.len() as u64)
     }
 
-    /// Whether workers have iterations left that are needed.
+    /// Returns whether workers still have to complete iterations.
     fn is_active(&self) -> bool {
         let has_left = |enough: &Vec<u32>| self.workers.iter().zip(enough).any(|(worker, &all)| worker.iteration < all);
         self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)
     }
 
-    /// Whether the timeline shows the present iteration of a worker.
+    /// Returns whether the timeline shows the current iteration of a worker.
     fn is_in_timeline(&self, index: u32) -> bool {
         let worker = &self.workers[index as usize];
         let is_extra = self.enough.as_ref().is_some_and(|enough| worker.iteration >= enough[index as usize]);
@@ -94,7 +97,7 @@ impl<'a> PsExecutor<'a> {
         self.operations.push(OperationRecord { iteration, kind, worker, chunk: 0, start, end });
     }
 
-    /// Begins a worker's next iteration: its pulls are ready.
+    /// Begins a worker's next iteration, whose pulls are ready.
     fn begin_iteration(&mut self, index: u32, now: Time) {
         let worker = &mut self.workers[index as usize];
         if now < self.context.last_start {
@@ -119,13 +122,13 @@ impl<'a> PsExecutor<'a> {
         let worker = &mut self.workers[index as usize];
         let waited = match self.clocks.may_begin(worker.iteration + 1) {
             true => self.clocks.waited(worker.iteration, worker.own_end()),
-            // The job is over while the worker would still have to wait.
+            // The job ends while the worker would still have to wait.
             false => now - worker.own_end(),
         };
         worker.end(now, waited);
     }
 
-    /// Handles the end of a worker's running op: the gradients that it completes are ready to be pushed.
+    /// Handles the end of a worker's running op: the gradients that the op completes are ready to be pushed.
     fn on_op_ended(&mut self, index: u32, now: Time) {
         let worker = &mut self.workers[index as usize];
         let Running { op, started, .. } = worker.end_op(now, &self.job.graph);
@@ -163,7 +166,7 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Runs all ops that end or begin now. No worker begins an op before all ops that end now have ended.
+    /// Starts and ends all ops that are due. No worker starts an op before all ops that end now have ended.
     fn run_ops(&mut self, now: Time) {
         loop {
             if let Some(&Reverse((end, worker))) = self.ends.peek()
@@ -180,8 +183,8 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Ends the iterations whose gradients are applied by now and begins the next ones of workers within the bound,
-    /// unless the job is over: then all workers only end theirs. Returns whether an iteration has ended.
+    /// Ends the iterations whose gradients are applied by now, and begins the next ones of workers within the bound,
+    /// unless the job is over: then workers only end their iterations. Returns whether an iteration has ended.
     fn end_iterations(&mut self, now: Time) -> bool {
         let before = self.held.len();
         while let Some(&Reverse((at, index))) = self.applied.peek()
@@ -280,7 +283,7 @@ impl<'a> Executor<'a> for PsExecutor<'a> {
         ends.into_iter().flatten().map(|&Reverse((at, _))| at).min()
     }
 
-    /// The maximum over workers.
+    /// Returns the maximum over workers.
     fn extra_count(&self) -> u32 {
         let extra = |(worker, &all): (&Worker, &u32)| (worker.iteration + 1).saturating_sub(all);
         self.enough.as_ref().and_then(|enough| self.workers.iter().zip(enough).map(extra).max()).unwrap_or(0)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub type WorkerNode = u32;
 
 /// One iteration of a worker. Ops are in topological order, parameters in model order; nodes that the iteration does
-/// not need are left out.
+/// not need are omitted.
 #[derive(Clone, Debug)]
 pub struct WorkerGraph {
     /// Parameters, which the worker pulls.
@@ -34,15 +34,15 @@ pub struct WorkerGraph {
 /// A parameter of the model.
 #[derive(Clone, Debug)]
 pub struct PsParameter {
-    /// Name shown to users.
+    /// Name of the parameter shown to users.
     pub name: Arc<str>,
     /// Size of one pull or push.
     pub bytes: Bytes,
-    /// Time its server takes to apply the summed gradient.
+    /// Time that the parameter's server takes to apply the summed gradient.
     pub update: Time,
-    /// Whether its gradient is computed and pushed.
+    /// Whether the gradient is computed and pushed.
     pub is_trained: bool,
-    /// Index of its layer; its index among all parameters of the graph if there are no layers.
+    /// Index of the parameter's layer; its index among all parameters of the graph if there are no layers.
     pub layer: u32,
 }
 
@@ -53,22 +53,22 @@ pub struct WorkerOp {
     pub name: Arc<str>,
     /// Compute time.
     pub cost: Time,
-    /// Whether it belongs to the forward pass.
+    /// Whether the op belongs to the forward pass.
     pub is_forward: bool,
-    /// Whether it depends on parameters alone.
+    /// Whether the op depends on parameters alone.
     pub is_param_only: bool,
-    /// Parameters whose gradients are complete when it ends.
+    /// Parameters whose gradients are complete when the op ends.
     pub updates: Vec<u32>,
-    /// Index of its first push among all pushes of the iteration.
+    /// Index of the op's first push among all pushes of the iteration.
     pub first_push: u32,
-    /// Index of its layer; its index in the graph if there are no layers.
+    /// Index of the op's layer; its index in the graph if there are no layers.
     pub index: u32,
-    /// Whether it runs on the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
+    /// Whether the op runs on the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub is_host: bool,
 }
 
 impl WorkerGraph {
-    /// The iteration that a graph describes.
+    /// Creates the iteration of an op graph.
     ///
     /// # Errors
     /// [`PsError`] if the graph is invalid.
@@ -76,8 +76,8 @@ impl WorkerGraph {
         Self::of(spec, task, None)
     }
 
-    /// The chain of a layered model: each layer is pulled, runs forward after the previous layer, then backward after
-    /// the next layer, which completes its gradient.
+    /// Creates the chain of a layered model: each layer is pulled, runs forward after the previous layer, then backward
+    /// after the next layer; its backward pass completes its gradient.
     ///
     /// # Errors
     /// [`PsError`] if there are no layers, or nothing is received.
@@ -125,7 +125,8 @@ impl WorkerGraph {
         Self::of(&graph, task, Some((layers, &layer_of)))
     }
 
-    /// For a layered model, `chain` holds the layers and the layer of every op.
+    /// Creates the iteration of an op graph. For a layered model, `chain` contains the layers and the layer of every
+    /// op.
     fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, PsError> {
         let layer_of = chain.map(|(_, layer_of)| layer_of);
         check(spec)?;
@@ -204,30 +205,30 @@ impl WorkerGraph {
         Ok(Self { parameters, ops: worker_ops, readers, uses, dag, recvs })
     }
 
-    /// Parameters whose gradients are pushed, in the order of the ops that complete them.
+    /// Returns the parameters whose gradients are pushed, in the order of the ops that complete them.
     pub fn pushes(&self) -> Vec<u32> {
         self.ops.iter().flat_map(|op| &op.updates).copied().collect()
     }
 
-    /// Compute time of an iteration.
+    /// Returns the compute time of an iteration.
     pub fn compute_time(&self) -> Time {
         self.ops.iter().map(|op| op.cost).sum()
     }
 
-    /// The iteration as an op DAG whose pulls take `times`, by parameter.
+    /// Returns the iteration as an op DAG whose pulls take `times`, by parameter.
     pub fn timed(&self, times: &[Time]) -> OpDag {
         let mut dag = self.dag.clone();
         self.recvs.iter().zip(times).for_each(|(&op, time)| dag.ops[op as usize].time_ticks = time.ps());
         dag
     }
 
-    /// Index of the parameter that receive op `op` of the DAG pulls.
+    /// Returns the index of the parameter that receive op `op` of the DAG pulls.
     pub fn parameter_of(&self, op: u32) -> u32 {
         self.recvs.binary_search(&op).expect("it is received") as u32
     }
 }
 
-/// Edges from every op to the parameters it reads: see [`WorkerGraph::uses`].
+/// Returns the edges from every op to the parameters it reads: see [`WorkerGraph::uses`].
 fn uses(ops: &[WorkerOp], inputs: &[Vec<WorkerNode>], parameter_count: usize) -> Edges {
     let mut uses: Vec<Edge> = Vec::new();
     let mut via_params: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
@@ -282,7 +283,7 @@ fn updating(spec: &GraphSpec) -> impl Iterator<Item = u32> + '_ {
     (0..).zip(&spec.ops).filter(|(_, op)| !op.updates.is_empty()).map(|(index, _)| index)
 }
 
-/// The graph in the form of [`crate::order`]. Several roots get one common successor, an op that takes no time.
+/// Returns the graph in the form of [`crate::order`]. Several roots get one common successor, an op that takes no time.
 fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
     let of = |op: &GraphOpSpec| Op {
         id: op.id,
@@ -301,7 +302,7 @@ fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
     OpDag { ops, target }
 }
 
-/// `needed` in topological order; ties follow the order of the file.
+/// Sorts `needed` topologically; ties follow the order of the file.
 fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
     let mut missing = vec![0_u32; spec.ops.len()];
     let mut edges: Vec<Edge> = Vec::new();
@@ -325,7 +326,7 @@ fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
     order
 }
 
-/// For each op, whether `target` depends on it.
+/// Returns for each op whether `target` depends on it.
 fn ancestors(spec: &GraphSpec, target: u32) -> Vec<bool> {
     let mut is_needed = vec![false; spec.ops.len()];
     let mut stack = vec![target];

@@ -9,12 +9,12 @@
 //! inference, with the last forward pass. Otherwise a worker begins when the servers have applied its own gradients,
 //! each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A worker has one compute
 //! resource, which is work-conserving and runs the ready op that is first in topological order. Between a worker and a
-//! server there is one channel in each direction, the network's connection, which carries one transfer at a time. Pulls
-//! go out in the worker's order: a server holds a pull back until its counter of pulls sent to this worker has reached
-//! the pull's rank (TicTac section 5.1). Pushes go out when they are ready.
+//! server there is one channel in each direction, a connection of the network, which carries one transfer at a time.
+//! Pulls are sent in the worker's order: a server delays a pull until its counter of pulls sent to this worker has
+//! reached the rank of the pull (TicTac section 5.1). Pushes are sent when they are ready.
 //!
 //! A job is planned by `plan` (with `graph`, `shard`, `wires` and `channels`), executed by `executor` (with `worker`,
-//! `server`, `connections` and `clocks`) and shown by `result`. Neither the network nor collectives are here
+//! `server`, `connections` and `clocks`) and evaluated by `result`. Out of scope: the network and collectives
 //! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
@@ -58,20 +58,20 @@ pub enum PsError {
     /// No servers, or no workers.
     #[error("{servers} servers of {hosts} hosts")]
     Count {
-        /// Servers.
+        /// Number of servers.
         servers: u32,
-        /// Servers and workers.
+        /// Number of servers and workers.
         hosts: usize,
     },
-    /// A setting that has no meaning here or is not supported.
+    /// A setting that has no meaning for parameter servers, or is not supported.
     #[error("with servers op by op, {0}")]
     NoMeaning(&'static str),
     /// The order does not cover every parameter.
     #[error("the order ranks {ranks} of {parameters} parameters")]
     Ranks {
-        /// Ranks given.
+        /// Number of ranks given.
         ranks: usize,
-        /// Parameters of the model.
+        /// Number of parameters of the model.
         parameters: usize,
     },
     /// A share above 1,000,000 millionths.
@@ -83,7 +83,7 @@ pub enum PsError {
     /// More than 2^64 bytes.
     #[error("the parameters are larger than 2^64 bytes")]
     TooManyBytes,
-    /// Nothing takes any time, so iterations would repeat for ever at one instant.
+    /// The iteration takes no time, and would be repeated for ever at one instant.
     #[error("nothing takes any time")]
     NoTime,
 }

@@ -17,7 +17,7 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Rate, Seed, T
 pub struct PsJob {
     /// Key of the job in the scenario.
     pub name: String,
-    /// When the first iteration begins.
+    /// Start of the first iteration.
     pub start: Time,
     /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
@@ -33,10 +33,10 @@ pub struct PsJob {
     pub server_of: Vec<u32>,
     /// Whether gradients are pushed.
     pub is_training: bool,
-    /// Staleness bound: iterations by which a worker may be ahead of the slowest; `None` if unbounded. 0 makes workers
-    /// synchronous.
+    /// Staleness bound: number of iterations by which a worker may be ahead of the slowest; `None` if unbounded. 0
+    /// makes workers synchronous.
     pub bound: Option<u32>,
-    /// Time that a transfer occupies its channel before its first byte.
+    /// Time for which a transfer occupies its channel before its first byte.
     pub hold: Time,
     /// Band of all flows.
     pub band: Band,
@@ -48,13 +48,13 @@ pub struct PsJob {
     pub pushes: Vec<u32>,
     /// Pull order of each worker.
     pub pulls: Pulls,
-    /// By parameter: the pull time that schedulers assume.
+    /// Pull time of each parameter that schedulers assume.
     expected: Vec<Time>,
     /// Lower bounds of transfer times.
     wires: Wires,
 }
 
-/// Order in which the workers pull, and how closely channels keep to it.
+/// Order in which the workers pull, and the disorder of the channels.
 pub struct Pulls {
     order: PullOrder,
     orders: Vec<Stream>,
@@ -66,16 +66,16 @@ pub struct Pulls {
 enum PullOrder {
     /// One order on all workers and in all iterations.
     Fixed(Vec<u32>),
-    /// A uniformly random order, drawn anew.
+    /// A uniformly random order, drawn anew for each iteration.
     Random,
-    /// The order of the model with a share of random swaps, drawn anew.
+    /// The order of the model with a share of random swaps, drawn anew for each iteration.
     Arbitrary { disorder_ppm: u64 },
 }
 
 impl Pulls {
-    /// The next iteration of a worker: the parameters in ranked order, and in the order in which they are sent.
+    /// Draws the next iteration of a worker: the parameters in ranked order, and in the order in which they are sent.
     ///
-    /// Swaps happen within a channel: a pull changes places with a later one of the same server.
+    /// Swaps happen within a channel: a pull swaps places with a later one of the same server.
     pub fn next(&mut self, worker: usize, server_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let stream = &mut self.orders[worker];
         let listed = || (0..server_of.len() as u32).collect::<Vec<u32>>();
@@ -93,7 +93,7 @@ impl Pulls {
     }
 }
 
-/// `order` with random swaps within each server's channel.
+/// Returns `order` with random swaps within each server's channel.
 fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream: &mut Stream) -> Vec<u32> {
     if disorder_ppm == 0 {
         return order;
@@ -180,8 +180,8 @@ impl PsJob {
         })
     }
 
-    /// Pull times that schedulers assume, by layer, or by parameter if the graph has no layers; 0 for layers without a
-    /// parameter.
+    /// Returns the pull times that schedulers assume, by layer, or by parameter if the graph has no layers; 0 for
+    /// layers without a parameter.
     pub fn expected_times(&self) -> Vec<Time> {
         let most = self.graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
         let mut times = vec![Time::ZERO; most];
@@ -191,10 +191,10 @@ impl PsJob {
         times
     }
 
-    /// Lower bound of the iteration time over all orders, in ps, if the ops of each worker take `factors` times as long
-    /// as in the model: the larger of the load of the busiest link of a worker or a server, and a worker's iteration on
-    /// an idle network; delays in switches are left out. Synchronous workers are as slow as the slowest. If they are
-    /// asynchronous, one iteration of the job is n iterations of any of its n workers.
+    /// Returns a lower bound of the iteration time over all orders, in ps, if the ops of each worker take `factors`
+    /// times as long as in the model: the larger of the load of the busiest link of a worker or a server, and a
+    /// worker's iteration on an idle network; delays in switches are ignored. Synchronous workers are limited by the
+    /// slowest. If they are asynchronous, one iteration of the job is n iterations of any of its n workers.
     pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
         let own = |(worker, &factor): (usize, &f64)| {
             self.isolated_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
@@ -207,7 +207,8 @@ impl PsJob {
         workers.max(self.wires.together(self.is_synchronous()).ps() as f64)
     }
 
-    /// Lower bound of one worker's iteration on an idle network, in ps: the critical path, or all compute.
+    /// Returns a lower bound of one worker's iteration on an idle network, in ps: the larger of the critical path and
+    /// the total compute time.
     fn isolated_ps(&self, worker: usize, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;
@@ -237,12 +238,13 @@ impl PsJob {
         path.max(compute)
     }
 
-    /// Whether workers are synchronous: one update per parameter and iteration, with the sum of all workers' gradients.
+    /// Returns whether workers are synchronous: one update per parameter and iteration, with the sum of all workers'
+    /// gradients.
     pub fn is_synchronous(&self) -> bool {
         self.bound == Some(0)
     }
 
-    /// Time in which a server adds one gradient of a parameter.
+    /// Returns the time in which a server adds one gradient of a parameter.
     pub fn adding_time(&self, parameter: u32) -> Time {
         let bits = u128::from(self.graph.parameters[parameter as usize].bytes.0) * 8 * 1_000_000_000_000;
         self.adding.map_or(Time::ZERO, |rate| {
@@ -250,7 +252,8 @@ impl PsJob {
         })
     }
 
-    /// Bytes that the busiest sender sends per iteration: a server to all workers, or a worker to all servers.
+    /// Returns the bytes that the busiest sender sends per iteration: a server to all workers, or a worker to all
+    /// servers.
     pub fn sent_by_busiest(&self) -> u128 {
         let mut loads = vec![0_u128; self.servers.len()];
         let mut pushed = 0;
@@ -261,12 +264,12 @@ impl PsJob {
         loads.into_iter().max().unwrap_or(0).max(pushed)
     }
 
-    /// Number of transfers of a worker's iteration: pulls, then pushes.
+    /// Returns the number of transfers of a worker's iteration: pulls, then pushes.
     pub fn transfer_count(&self) -> usize {
         self.graph.parameters.len() + self.pushes.len()
     }
 
-    /// The parameter of a transfer of a worker's iteration, and whether the transfer is a push.
+    /// Returns the parameter of a transfer of a worker's iteration, and whether the transfer is a push.
     pub fn carried(&self, transfer: u32) -> (u32, bool) {
         match (transfer as usize).checked_sub(self.graph.parameters.len()) {
             None => (transfer, false),
@@ -274,7 +277,7 @@ impl PsJob {
         }
     }
 
-    /// A flow between a worker and a server.
+    /// Returns a flow between a worker and a server.
     pub fn flow(&self, worker: usize, server: usize, is_push: bool, bytes: Bytes, stream: u32) -> Flow {
         let (worker, server) = (HostId(self.workers[worker]), HostId(self.servers[server]));
         let (src, dst) = if is_push { (worker, server) } else { (server, worker) };
@@ -282,7 +285,8 @@ impl PsJob {
         Flow { hold: self.hold, band: self.band, stream, connection: Connection::Stream, ..flow }
     }
 
-    /// Opens a connection from each server to each worker, and back if gradients are pushed. Returns their number.
+    /// Opens a connection from each server to each worker, and back if gradients are pushed. Returns the number of
+    /// connections.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         let mut count = 0;
         for (worker, server) in
@@ -299,7 +303,7 @@ impl PsJob {
     }
 }
 
-/// The source of the pull order.
+/// Returns the source of the pull order.
 fn pull_order(
     spec: &JobSpec,
     graph: &WorkerGraph,

@@ -1,4 +1,4 @@
-//! Tables and figures of jobs with parameter servers, in the columns of all other jobs. A bucket stands for a parameter
+//! Tables and figures of jobs with parameter servers, in the columns of all other jobs. A bucket represents a parameter
 //! here.
 
 use super::{PsJob, PsRecord, Staleness, WorkerRecord};
@@ -30,7 +30,7 @@ struct Carried<'a> {
 }
 
 impl<'a> PsResult<'a> {
-    /// A job of a scenario, and its record.
+    /// Combines a job of a scenario and its record.
     pub fn new(spec: &'a JobSpec, plan: &'a PsJob, record: &'a PsRecord) -> Self {
         Self { spec, plan, record, name: spec.name.as_str().into() }
     }
@@ -39,7 +39,8 @@ impl<'a> PsResult<'a> {
         self.record.iterations()
     }
 
-    /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
+    /// Returns the transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes in the
+    /// order of readiness.
     fn carried(&self) -> impl Iterator<Item = Carried<'a>> {
         let (plan, record) = (self.plan, self.record);
         let (workers, first) = (&record.workers, &record.first);
@@ -66,8 +67,8 @@ impl<'a> PsResult<'a> {
         })
     }
 
-    /// Lower bound on the iteration time for any order of transfers. If workers are not in step, one may be in an
-    /// iteration shorter than its mean when the job ends, so the bound is limited to the measured time.
+    /// Returns a lower bound on the iteration time for any order of transfers. If workers are not in step, the job may
+    /// end during an iteration that is shorter than the mean, so the bound is limited to the measured time.
     fn lower_bound_ps(&self, time_ps: f64) -> f64 {
         let in_model = self.plan.graph.compute_time().ps() as f64;
         let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
@@ -76,7 +77,7 @@ impl<'a> PsResult<'a> {
         if self.plan.is_synchronous() { bound } else { bound.min(time_ps) }
     }
 
-    /// Figures of workers that are not in step.
+    /// Returns the figures of workers that are not in step.
     fn asynchrony(&self) -> Option<Asynchrony> {
         self.record.shared.as_ref()?;
         let pushed = self.plan.pushes.len();
@@ -101,8 +102,8 @@ impl<'a> PsResult<'a> {
         Some(Asynchrony { bound: self.plan.bound, workers: self.record.workers.iter().map(of_worker).collect() })
     }
 
-    /// Figures of the job: those of its slowest worker, or of all workers if they are not in step. Slack and margin
-    /// cover the pulls of all workers.
+    /// Returns the figures of the job: those of its slowest worker, or of all workers if they are not in step. Slack
+    /// and margin cover the pulls of all workers.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of| mean_ps(records, of);
@@ -136,12 +137,12 @@ impl<'a> PsResult<'a> {
     }
 }
 
-/// Stall of compute for parameters.
+/// Returns the stall of compute for parameters.
 fn exposed(record: &WorkerRecord) -> Time {
     record.computed - record.compute
 }
 
-/// Time from the end of compute to the end of the iteration: gradients in transit, updates, other workers.
+/// Returns the time from the end of compute to the end of the iteration: gradients in flight, updates, other workers.
 fn barrier(record: &WorkerRecord) -> Time {
     record.time - record.computed
 }
@@ -150,7 +151,7 @@ fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
     records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// The iteration of a worker in the form of other jobs.
+/// Converts the iteration of a worker to the form of other jobs.
 fn record(record: &WorkerRecord) -> IterationRecord {
     IterationRecord {
         start: record.start,
@@ -164,7 +165,7 @@ fn record(record: &WorkerRecord) -> IterationRecord {
     }
 }
 
-/// One row per iteration of the job.
+/// Returns one row per iteration of the job.
 pub fn iterations<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let rows = job.iterations().iter().enumerate();
@@ -172,7 +173,7 @@ pub fn iterations<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = Iteratio
     })
 }
 
-/// One row per iteration and worker.
+/// Returns one row per iteration and worker.
 pub fn workers<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     jobs.iter().flat_map(|job| {
         let most = job.record.workers.iter().map(Vec::len).max().unwrap_or(0);
@@ -190,7 +191,7 @@ pub fn workers<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = WorkerRow> 
     })
 }
 
-/// One row per pull and push.
+/// Creates the table with one row per pull and push.
 pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
     let all: Vec<(&PsResult<'_>, Carried<'_>)> =
         jobs.iter().flat_map(|job| job.carried().map(move |transfer| (job, transfer))).collect();
@@ -240,7 +241,7 @@ pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
     ])
 }
 
-/// One row per op and transfer of the first iterations.
+/// Creates the table with one row per op and transfer of the first iterations.
 pub fn operations(jobs: &[PsResult<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);

@@ -1,4 +1,4 @@
-//! The servers during a run: when they add and apply the gradients that workers push.
+//! State of the servers during a run: the times at which they add and apply the gradients that workers push.
 //!
 //! A server handles gradients in order of arrival. With synchronous workers it applies the sum of all workers'
 //! gradients of a parameter, otherwise each gradient alone.
@@ -9,33 +9,33 @@ use std::collections::VecDeque;
 
 /// The servers of a job.
 pub struct Servers {
-    /// When each server has added and applied all gradients received so far.
+    /// Time at which each server has added and applied all gradients received so far.
     free_at: Vec<Time>,
     parameters: Vec<Parameter>,
 }
 
 /// Gradients of one parameter.
 struct Parameter {
-    /// With synchronous workers: gradients of the iteration that have not arrived.
+    /// Number of gradients of the iteration that have not arrived, for synchronous workers.
     missing_count: u32,
-    /// Otherwise: gradients that have arrived, and those of them that are applied.
+    /// Number of gradients that have arrived, for asynchronous workers.
     arrived_count: u64,
     applied_count: u64,
-    /// When the others will be applied.
+    /// Times at which the gradients that have arrived and are not applied will be applied.
     pending: VecDeque<Time>,
 }
 
-/// A gradient that its server applies alone.
+/// A gradient that its server applies individually.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied {
-    /// When it is applied.
+    /// Time at which the gradient is applied.
     pub at: Time,
-    /// Gradients of its parameter that were pushed before it.
+    /// Number of gradients of the same parameter that were pushed before it.
     pub before: u64,
 }
 
 impl Servers {
-    /// Idle servers.
+    /// Creates idle servers.
     pub fn new(job: &PsJob) -> Self {
         let missing_count = job.workers.len() as u32;
         let parameter = |_| Parameter { missing_count, arrived_count: 0, applied_count: 0, pending: VecDeque::new() };
@@ -45,7 +45,8 @@ impl Servers {
         }
     }
 
-    /// Adds a gradient that has arrived; returns when it is applied, unless it waits for those of other workers.
+    /// Adds a gradient that has arrived; returns the time at which it is applied, unless it waits for gradients of
+    /// other workers.
     pub fn on_pushed(&mut self, parameter: u32, now: Time, job: &PsJob) -> Option<Applied> {
         let free_at = &mut self.free_at[job.server_of[parameter as usize] as usize];
         *free_at = (*free_at).max(now) + job.adding_time(parameter);
@@ -65,12 +66,12 @@ impl Servers {
         Some(Applied { at: *free_at, before: gradients.arrived_count - 1 })
     }
 
-    /// When all gradients that have arrived are applied.
+    /// Returns the time at which all gradients that have arrived are applied.
     pub fn idle_at(&self) -> Time {
         self.free_at.iter().copied().max().unwrap_or(Time::ZERO)
     }
 
-    /// By parameter, the number of gradients applied by `now`, for asynchronous workers.
+    /// Returns the number of gradients applied by `now` to each parameter, for asynchronous workers.
     pub fn applied_counts(&mut self, now: Time) -> impl Iterator<Item = u64> {
         self.parameters.iter_mut().map(move |gradients| {
             while gradients.pending.front().is_some_and(|&at| at <= now) {

@@ -4,11 +4,11 @@ use crate::spec::ShardSpec;
 use gradtide_net::Bytes;
 use std::cmp::Reverse;
 
-/// The server of each parameter.
+/// Returns the server of each parameter.
 ///
-/// [`ShardSpec::Bytes`] takes the largest parameter first and puts it on the server with the fewest bytes, the lowest
+/// [`ShardSpec::Bytes`] assigns parameters by descending size, each to the server with the fewest bytes, the lowest
 /// index on ties (TensorFlow's `GreedyLoadBalancingStrategy` keeps model order; sorted by size it is Graham's LPT rule,
-/// at most a third above the optimum). [`ShardSpec::RoundRobin`] puts parameter i on server i mod `servers`.
+/// at most a third above the optimum). [`ShardSpec::RoundRobin`] assigns parameter i to server i mod `servers`.
 pub fn shards(sizes: &[Bytes], servers: u32, spec: ShardSpec) -> Vec<u32> {
     match spec {
         ShardSpec::RoundRobin => (0..sizes.len() as u32).map(|parameter| parameter % servers).collect(),

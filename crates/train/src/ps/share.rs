@@ -6,9 +6,9 @@
 //! job        |─────|─────|─────|─────|         its time: 6 + 2 worker iterations are 4 job iterations.
 //! ```
 //!
-//! So a job iteration has the samples and, on average, the bytes of a synchronous one. Job iterations follow one
+//! A job iteration thus has the samples and, on average, the bytes of a synchronous one. Job iterations follow one
 //! another without a gap, and n divided by their mean time is the sum of the workers' rates. A figure of a job
-//! iteration is the mean over the workers of their figures in that time, again by shares.
+//! iteration is the mean over the workers of their figures in its time, again by shares.
 
 use super::{Staleness, WorkerRecord};
 use gradtide_net::Time;
@@ -31,7 +31,7 @@ impl Rates {
         records.fold(Self::default(), |rates, record| rates.with(record, 1.0))
     }
 
-    /// Adds a worker's iteration, or with `sign` -1 subtracts it.
+    /// Adds a worker's iteration, or subtracts it if `sign` is -1.
     fn with(mut self, record: &WorkerRecord, sign: f64) -> Self {
         let per_ps = sign / record.time.ps() as f64;
         self.iterations += per_ps;
@@ -41,7 +41,7 @@ impl Rates {
     }
 }
 
-/// At most `limit` iterations of the job, from `since` or the start of the workers on, whichever is later, until the
+/// Returns at most `limit` iterations of the job, from the later of `since` and the start of the workers, until the
 /// first worker runs out of records.
 pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>) -> Vec<WorkerRecord> {
     if workers.iter().any(Vec::is_empty) {
@@ -89,7 +89,7 @@ pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>
         if *place == records.len() {
             break;
         }
-        // Recompute the sum now and then: incremental updates accumulate rounding errors.
+        // Recompute the sum periodically: incremental updates accumulate rounding errors.
         rates = match (index + 1) % workers.len() {
             0 => present(&places),
             _ => rates.with(&records[*place - 1], -1.0).with(&records[*place], 1.0),

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 /// The links between the workers and the servers of a job, with their loads.
 pub struct Wires {
-    /// By worker and server: the bottleneck rate of the path, equal both ways, and the sum of its delays.
+    /// Bottleneck rate, equal in both directions, and total delay of the path of each worker and server.
     routes: Vec<Vec<Link>>,
-    /// By worker: lower bound of its transfer time per iteration, all its bytes over its busiest link.
+    /// Lower bound of each worker's transfer time per iteration: all its bytes over its busiest link.
     busiest: Vec<Time>,
     loads: BTreeMap<Passage, Load>,
 }
@@ -22,10 +22,10 @@ struct Load {
     rate: Rate,
     pulled: u128,
     sent: u128,
-    /// Bytes of the worker that sends and receives least over the link.
+    /// Smallest number of bytes that a worker sends and receives over the link.
     least: u128,
     workers: u32,
-    /// Workers that pull over the link, and their pairs with servers.
+    /// Number of workers that pull over the link, and of their pairs with servers.
     pullers: u32,
     pairs: u32,
 }
@@ -39,7 +39,7 @@ struct WorkerLoad {
 }
 
 impl Wires {
-    /// `workers` and `servers` are hosts; `server_of` is the server of each parameter.
+    /// Computes the loads of all links. `workers` and `servers` are hosts; `server_of` is the server of each parameter.
     pub fn new(graph: &WorkerGraph, workers: &[u32], servers: &[u32], server_of: &[u32], paths: &Paths) -> Self {
         let mut bytes = vec![[0_u128; 2]; servers.len()];
         for (parameter, &server) in graph.parameters.iter().zip(server_of) {
@@ -90,19 +90,19 @@ impl Wires {
         load.pairs += own.pairs;
     }
 
-    /// Time of a message between a worker and a server on an idle network, to its last byte.
+    /// Returns the time of a message between a worker and a server on an idle network, to its last byte.
     pub fn alone(&self, worker: usize, server: u32, bytes: Bytes) -> Time {
         let route = self.routes[worker][server as usize];
         sending(bytes.0.into(), route.rate) + route.delay
     }
 
-    /// Lower bound of one worker's transfer time per iteration.
+    /// Returns a lower bound of one worker's transfer time per iteration.
     pub fn of_worker(&self, worker: usize) -> Time {
         self.busiest[worker]
     }
 
-    /// Lower bound of the transfer time of one iteration of every worker; if they are asynchronous, of any n iterations
-    /// of the n workers.
+    /// Returns a lower bound of the transfer time of one iteration of every worker; if they are asynchronous, of any n
+    /// iterations of the n workers.
     pub fn together(&self, are_in_step: bool) -> Time {
         let count = self.routes.len() as u32;
         let bytes = |load: &Load| match are_in_step {
@@ -113,12 +113,12 @@ impl Wires {
         self.loads.values().map(|load| sending(bytes(load), load.rate)).max().unwrap_or_default()
     }
 
-    /// Lower bound of the time of one iteration's pulls by all workers, started at once.
+    /// Returns a lower bound of the time of one iteration's pulls by all workers, started simultaneously.
     pub fn pulls(&self) -> Time {
         self.loads.values().map(|load| sending(load.pulled, load.rate)).max().unwrap_or_default()
     }
 
-    /// The channels to the worker with the longest transfer time, the lowest index if several tie.
+    /// Returns the channels to the worker with the longest transfer time; ties go to the lowest index.
     pub fn channels<'a>(
         &self,
         workers: &[u32],
@@ -167,7 +167,7 @@ impl WorkerLoad {
     }
 }
 
-/// Serialization time, rounded up and capped at [`Time::MAX`].
+/// Returns the serialization time, rounded up and capped at [`Time::MAX`].
 fn sending(bytes: u128, rate: Rate) -> Time {
     let ps = (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(rate.bps()));
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))

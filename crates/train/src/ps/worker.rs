@@ -1,5 +1,5 @@
-//! A worker during a run: its compute resource, which runs the ready op that is first in topological order, and the
-//! record of its present iteration.
+//! State of a worker during a run: its compute resource, which runs the ready op that is first in topological order,
+//! and the record of its current iteration.
 
 use super::server::Applied;
 use super::{PsJob, WorkerGraph, WorkerRecord};
@@ -10,31 +10,31 @@ use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A worker and its present iteration.
+/// A worker and its current iteration.
 pub struct Worker {
     jitter: Jitter,
     /// Number of open inputs of each op.
     open_inputs: Vec<u32>,
-    /// Ops that can run; the first in topological order is on top.
+    /// Ready ops; the first in topological order is on top.
     ready: BinaryHeap<Reverse<OpId>>,
     running: Option<Running>,
-    /// Present iteration.
+    /// Index of the current iteration.
     pub iteration: u32,
-    /// First measured iteration. It moves on while other jobs have not started.
+    /// Index of the first measured iteration, which increases while other jobs have not started.
     pub first: u32,
-    /// Whether its ops are recorded for the timeline.
+    /// Whether the worker's ops are recorded for the timeline.
     pub is_timeline_open: bool,
     /// Start of the iteration.
     began: Time,
-    /// Ops and transfers of the iteration that have not ended.
+    /// Number of ops and transfers of the iteration that have not ended.
     pub left_count: usize,
-    /// With asynchronous workers: when the last gradient pushed so far in this iteration will be applied.
+    /// Time at which the last gradient pushed so far in this iteration will be applied, for asynchronous workers.
     pub applied_at: Time,
-    /// With asynchronous workers: updates that each parameter had when it was pulled, at the start of the iteration.
+    /// Number of updates of each parameter when it was pulled, at the start of the iteration, for asynchronous workers.
     pulled: Vec<u64>,
-    /// For each op, when its last input was computed, inputs that depend on parameters alone excepted.
+    /// Time at which the last input of each op was computed, without inputs that depend on parameters alone.
     computed_at: Vec<Time>,
-    /// Pulls and pushes in progress, and since when there are any.
+    /// Number of pulls and pushes in progress, and the time since which there are any.
     transfer_count: u32,
     busy_since: Time,
     push_count: u32,
@@ -48,16 +48,16 @@ pub struct Worker {
 /// A running op.
 #[derive(Clone, Copy)]
 pub struct Running {
-    /// The op.
+    /// Index of the op.
     pub op: OpId,
-    /// When it began.
+    /// Start of the op.
     pub started: Time,
-    /// Its duration.
+    /// Duration of the op.
     pub cost: Time,
 }
 
 impl Worker {
-    /// A worker before its first iteration.
+    /// Creates a worker before its first iteration.
     pub fn new(job: &PsJob, jitter: Jitter) -> Self {
         Self {
             jitter,
@@ -81,8 +81,9 @@ impl Worker {
         }
     }
 
-    /// Begins an iteration; returns whether ops without inputs are ready. `lead` and `pulled` are for asynchronous
-    /// workers: the iterations by which it is ahead of the slowest one, and the updates of each parameter so far.
+    /// Begins an iteration; returns whether ops without inputs are ready. For asynchronous workers, `lead` is the
+    /// number of iterations by which the worker is ahead of the slowest one, and `pulled` the number of updates of each
+    /// parameter so far.
     pub fn begin(&mut self, now: Time, job: &PsJob, lead: u32, pulled: impl Iterator<Item = u64>) -> bool {
         let op_count = job.graph.ops.len();
         (self.began, self.applied_at, self.push_count) = (now, Time::ZERO, 0);
@@ -103,7 +104,7 @@ impl Worker {
         !self.ready.is_empty()
     }
 
-    /// Ends the iteration and records it. `waited` is the time that it has waited for other workers.
+    /// Ends the iteration and records it. `waited` is the time for which the worker has waited for other workers.
     pub fn end(&mut self, now: Time, waited: Time) {
         (self.record.time, self.record.waited) = (now - self.began, waited);
         self.complete.push(self.record);
@@ -114,7 +115,7 @@ impl Worker {
         self.jitter.begin_iteration();
     }
 
-    /// Begins the first ready op if the worker is idle; returns when it ends.
+    /// Begins the first ready op if the worker is idle; returns the end of the op.
     pub fn begin_op(&mut self, now: Time, graph: &WorkerGraph) -> Option<Time> {
         if self.running.is_some() {
             return None;
@@ -194,7 +195,7 @@ impl Worker {
         self.on_input(parameter, graph)
     }
 
-    /// Records that a gradient has arrived on its server; `applied` is for asynchronous workers.
+    /// Records that a gradient has arrived on its server; only asynchronous workers use `applied`.
     pub fn on_pushed(&mut self, (transfer, parameter): (u32, u32), began: Time, now: Time, applied: Option<Applied>) {
         self.on_transfer_ended(transfer, began, now);
         self.record.own = now - self.began;
@@ -207,7 +208,7 @@ impl Worker {
         }
     }
 
-    /// End of the worker's own part of the iteration, as far as it has ended.
+    /// Returns the end of the worker's own part of the iteration, as far as the part has ended.
     pub fn own_end(&self) -> Time {
         self.began + self.record.own
     }

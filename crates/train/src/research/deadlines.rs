@@ -1,4 +1,5 @@
-//! The deadline policy: sends chunks with slack low and late ones high, by the deadlines that workers compute.
+//! The deadline policy: sends chunks with slack in the low band and late chunks in the high band, by deadlines that the
+//! workers compute.
 
 use super::chunk::Chunk;
 use super::forecast::Group;
@@ -7,17 +8,17 @@ use crate::bands::{Arrival, BandPolicy, Begin, NextMessage, Pick, StartChunk, Vi
 use gradtide_net::Time;
 use std::collections::BTreeMap;
 
-/// The policy of a job.
+/// Deadline policy of a job.
 pub struct Deadlines {
     rule: Rule,
     workers: Workers,
     group: Group,
-    /// By number: chunks in flight, and some that have ended.
+    /// Chunks in flight, and some that have ended, by number.
     chunks: BTreeMap<u64, Chunk>,
 }
 
 impl Deadlines {
-    /// Workers without measurements.
+    /// Creates a policy whose workers have no measurements yet.
     pub fn new(rule: Rule, group: Group) -> Self {
         Self { rule, workers: Workers::new(rule, group.count), group, chunks: BTreeMap::new() }
     }
@@ -26,7 +27,7 @@ impl Deadlines {
 impl BandPolicy for Deadlines {
     fn on_ready(&mut self, transfer: u32, now: Time, last_output_at: &mut dyn Iterator<Item = Time>) {
         if self.group.last_bucket == Some(transfer) {
-            // A single worker that represents all waits for none.
+            // A single worker that represents all waits for no other worker.
             self.workers.on_computed(last_output_at.map(|last_output_at| now - last_output_at));
         }
     }

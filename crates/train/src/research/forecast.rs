@@ -1,7 +1,7 @@
-//! The forecast of the rest of an iteration, from one worker's point of view, and the deadlines that follow from it.
+//! The forecast of the rest of an iteration from the state of one worker, and the deadlines derived from it.
 //!
-//! A *pace* is the time per KiB of a chunk in one band; a [`WindowEvent`] is an event in the rest of the iteration: a
-//! bucket becomes ready, or compute needs it.
+//! A *pace* is the time per KiB of a chunk in one band. A [`WindowEvent`] is an event in the rest of the iteration: a
+//! bucket becomes ready, or compute needs the bucket.
 
 use crate::bands::View;
 use crate::caramel::Boundaries;
@@ -9,7 +9,7 @@ use gradtide_net::{Bytes, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Picoseconds for 1024 bytes of a chunk.
+/// Pace: picoseconds per 1024 bytes of a chunk.
 pub type PsPerKib = u64;
 
 pub fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
@@ -17,7 +17,7 @@ pub fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
 }
 
-/// The sum, saturated at the end of the clock.
+/// Returns the sum of two times, saturated at the end of the clock.
 pub fn after(at: Time, time: Time) -> Time {
     at.checked_add(time).unwrap_or(Time::MAX)
 }
@@ -39,22 +39,22 @@ pub fn share(time: Time, ppm: u64) -> Time {
 pub struct Group {
     boundaries: Boundaries,
     events: Vec<WindowEvent>,
-    /// Number of messages that each worker receives of a chunk.
+    /// Number of messages of a chunk that each worker receives.
     pub rounds: u32,
     /// Number of workers.
     pub count: usize,
-    /// The last bucket to become ready in an iteration.
+    /// Bucket that becomes ready last in an iteration.
     pub last_bucket: Option<u32>,
 }
 
 impl Group {
-    /// `count` workers, each of which receives a chunk in `rounds` messages; `last_bucket` is the last one of an
-    /// iteration to become ready.
+    /// Creates a group of `count` workers, each of which receives a chunk in `rounds` messages; `last_bucket` is the
+    /// bucket that becomes ready last in an iteration.
     pub fn new(boundaries: Boundaries, rounds: u32, count: usize, last_bucket: Option<u32>) -> Self {
         Self { events: WindowEvent::all(&boundaries), boundaries, rounds, count, last_bucket }
     }
 
-    /// The forecast of a worker for a chunk with `ahead` bytes in flight before it.
+    /// Returns the forecast of a worker for a chunk with `ahead` bytes in flight before it.
     pub fn forecast<'a>(&'a self, view: &'a View, rank: usize, ahead: Bytes) -> Forecast<'a> {
         Forecast {
             boundaries: &self.boundaries,
@@ -69,28 +69,28 @@ impl Group {
     }
 }
 
-/// The forecast of the rest of an iteration, from one worker's point of view when a chunk begins.
+/// Forecast of the rest of an iteration from the state of one worker when a chunk begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Forecast<'a> {
-    /// Window of each bucket: the offsets of compute between which it can be sent without a delay.
+    /// Window of each bucket: the offsets of compute time between which it can be sent without a delay.
     pub boundaries: &'a Boundaries,
     /// Starts and ends of the windows, in order.
     pub events: &'a [WindowEvent],
     /// Send priority of each bucket: the lowest goes first.
     pub priorities: &'a [u32],
-    /// Present time, and progress of compute since the start of the iteration.
+    /// Current time.
     pub now: Time,
-    /// See `now`.
+    /// Progress of compute since the start of the iteration.
     pub position: Time,
-    /// Bytes of every bucket that have not arrived, except those of this chunk and of others in flight.
+    /// Bytes of each bucket that have not arrived, without this chunk and the other chunks in flight.
     pub left: &'a [Bytes],
-    /// Buckets of the chunk that begins and of those in flight.
+    /// Buckets of the chunk that begins and of the chunks in flight.
     pub buckets: &'a [u32],
     /// Bytes in flight that have not arrived.
     pub ahead: Bytes,
 }
 
-/// The event that a bucket becomes ready, or that it is needed; at equal offsets needs come last.
+/// Event that a bucket becomes ready or is needed; at equal offsets, needs come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WindowEvent {
     /// Offset of compute time.
@@ -102,7 +102,7 @@ pub struct WindowEvent {
 }
 
 impl WindowEvent {
-    /// Events of all buckets in the order in which compute passes them; needs belong to the next iteration.
+    /// Returns the events of all buckets in the order in which compute passes them; needs belong to the next iteration.
     pub fn all(boundaries: &Boundaries) -> Vec<Self> {
         let of_bucket = |(bucket, window): (u32, &crate::caramel::Boundary)| {
             let need = Self { at: boundaries.compute + window.read, is_need: true, bucket };
@@ -115,9 +115,9 @@ impl WindowEvent {
 }
 
 impl Forecast<'_> {
-    /// The latest end of the chunk, and of those in flight, for which compute passes its last need by `goal`, if the
-    /// rest is sent at `pace`; the present time if this is impossible. Found by bisection over forward simulations
-    /// instead of a backward pass, because the order of later buckets depends on when the chunk ends.
+    /// Returns the latest end of the chunk and of those in flight for which compute passes its last need by `goal`, if
+    /// the rest is sent at `pace`; the current time if there is none. Found by bisection over forward simulations
+    /// instead of a backward pass, because the order of later buckets depends on the end of the chunk.
     pub fn deadline(&self, goal: Time, pace: PsPerKib) -> Time {
         let (mut from, mut to) = (self.now.ps(), goal.ps().max(self.now.ps()));
         if self.passes_at(self.now, pace) > goal {
@@ -131,9 +131,9 @@ impl Forecast<'_> {
         Time::from_ps(from)
     }
 
-    /// Mean time at which compute passes its last need, if chunks in flight end around `ends`: half of the time earlier
-    /// and half later, by `spread_ppm` millionths of the time until then. A chunk with slack on average may still be
-    /// late half of the time.
+    /// Returns the mean time at which compute passes its last need, if chunks in flight end around `ends`: with equal
+    /// probability earlier or later, by `spread_ppm` millionths of the time until `ends`. A chunk with slack on average
+    /// may still be late in half of the cases.
     pub fn passes_about(&self, ends: Time, spread_ppm: u64, pace: PsPerKib) -> Time {
         if spread_ppm == 0 {
             return self.passes_at(ends, pace);
@@ -145,12 +145,12 @@ impl Forecast<'_> {
         Time::from_ps(u64::midpoint(early, late))
     }
 
-    /// When compute passes its last need, if the chunk and those in flight end at `ends`.
+    /// Returns the time at which compute passes its last need, if the chunk and those in flight end at `ends`.
     pub fn passes_at(&self, ends: Time, pace: PsPerKib) -> Time {
         let Self { left, buckets, .. } = *self;
         let mut free_at = ends;
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
-        // When each bucket arrives; MAX if it is not sent yet.
+        // Arrival time of each bucket; MAX for a bucket that is not sent yet.
         let mut arrives: Vec<Time> = left.iter().map(|left| if left.0 > 0 { Time::MAX } else { Time::ZERO }).collect();
         for &bucket in buckets.iter().filter(|&&bucket| left[bucket as usize].0 == 0) {
             arrives[bucket as usize] = ends;
@@ -222,7 +222,7 @@ mod tests {
         assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
     }
 
-    /// The rest of a random iteration at a random time; priorities are a permutation.
+    /// Returns the rest of a random iteration at a random time; priorities are a permutation.
     fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
         let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
         (proptest::collection::vec(window, 1..6), 1_u64..40).prop_flat_map(|(windows, at)| {

@@ -1,5 +1,5 @@
-//! What a worker measures: the pace of each band, the spread of chunk ends, its waits, and the budget that the low band
-//! may cost.
+//! Measurements of a worker: the pace of each band, the spread of chunk ends, its waits, and the budget of time that
+//! the low band may cost.
 
 use super::chunk::Expected;
 use super::forecast::{PsPerKib, after, pace_from};
@@ -15,11 +15,11 @@ const SPREAD_MEMORY: u64 = 16;
 /// Limit on the saved budget, in iterations.
 const SAVED_ITERATIONS: u64 = 8;
 
-/// Number of iterations in which a worker must have waited for slower ones before the next one counts on it. Not
+/// Number of iterations in which a worker must have waited for slower workers before it counts on this wait. Not
 /// calibrated.
 pub const WAIT_ITERATIONS: usize = 8;
 
-/// An exponential moving average; the plain mean of the first samples.
+/// An exponential moving average; the plain mean while there are few samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Average {
     /// The average.
@@ -39,13 +39,13 @@ impl Average {
         (self.count >= memory / 2).then_some(self.mean)
     }
 }
-/// How long a worker waits in an iteration, after its last gradient, for those of slower workers. It may be late by
-/// this time without delaying the job. The slowest worker never waits.
+/// Time for which a worker waits in an iteration, after its last gradient, for the last gradients of slower workers. It
+/// may be late by this time without delaying the job. The slowest worker never waits.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
-    /// Waits of recent iterations, the latest last.
+    /// Waits of recent iterations, in order.
     last: VecDeque<Time>,
-    /// Unused rest of their minimum in the present iteration.
+    /// Unused rest of the minimum wait in the current iteration.
     pub left: Time,
 }
 
@@ -57,31 +57,35 @@ impl Waits {
         }
     }
 
-    /// The wait that a worker can count on: the minimum, once there are enough samples.
+    /// Returns the wait that a worker can count on: the minimum of the samples, once there are enough.
     pub fn least(&self) -> Time {
         let least = self.last.iter().min().filter(|_| self.last.len() == WAIT_ITERATIONS);
         least.copied().unwrap_or(Time::ZERO)
     }
 }
 
-/// Measurements and budget of one worker, or of all together.
+/// Measurements and budget of one worker, or of all workers together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
-    /// Number of messages observed per round, and length of the averages' window in messages.
+    /// Number of messages observed per round.
     pub share: u64,
+    /// Length of the averages' window, in messages.
     pub memory: u64,
-    /// Average pace while all chunks in flight are high, and while all are low.
+    /// Average pace while all chunks in flight are in the high band.
     pub high: Average,
+    /// Average pace while all chunks in flight are in the low band.
     pub low: Average,
-    /// For chunks that begin low, and for those that begin high: the difference between their actual and their expected
-    /// end, as a share of the expected duration, in millionths. Only chunks that are sent one at a time count: with
-    /// several in flight, the end of one says little about the others.
+    /// Relative deviation of a chunk's actual end from its expected end, as a share of the expected duration, in
+    /// millionths; for chunks that start in the low band and in the high band. Only chunks that are sent one at a time
+    /// count: with several in flight, the end of one says little about the others.
     pub spreads: [Average; 2],
-    /// When the last message arrived, and whether all chunks were high then (`Some(true)`) or low (`Some(false)`).
+    /// Arrival time of the last message.
     pub since: Time,
+    /// Whether all chunks in flight were high (`Some(true)`) or low (`Some(false)`) at that arrival.
     pub were_high: Option<bool>,
-    /// Remaining time that the low band may cost, and the cost beyond it.
+    /// Remaining time that the low band may cost.
     pub budget: Time,
+    /// Cost of the low band in excess of the budget.
     pub debt: Time,
     /// Bytes sent low before the pace of the low band was known.
     pub tried: Bytes,
@@ -94,7 +98,8 @@ impl History {
         Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
-    /// Pace of the high and of the low band, where known. The high one is at most the low one.
+    /// Returns the paces of the high and of the low band, if known. The pace of the high band is at most that of the
+    /// low band.
     pub fn paces(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
         (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)

@@ -1,8 +1,8 @@
-//! Band policies, which are research: none of the product's answers needs one. Only [`crate::job`] names them, where a job
-//! is planned, and the root of the crate, where an oracle is given its network.
+//! Band policies, which are experimental: no result of the product depends on them. Only [`crate::job`], which plans
+//! jobs, and the root of the crate, which gives an oracle its network, name them.
 //!
-//! [`deadlines`] uses what workers measure themselves; [`oracle`] knows the future, for comparison. Send queues know
-//! [`BandPolicy`] alone.
+//! `deadlines` uses measurements of the workers; `oracle` uses full knowledge of future flows, for comparison. Send
+//! queues use only the trait [`BandPolicy`].
 
 mod chunk;
 mod deadlines;
@@ -27,19 +27,19 @@ use thiserror::Error;
 pub use workers::Rule;
 pub use world::World;
 
-/// How the workers of a job change their bands.
+/// Policy by which the workers of a job change their bands.
 #[derive(Clone, Debug)]
 pub enum Adaptive {
-    /// By deadlines that they compute.
+    /// Policy by deadlines that the workers compute.
     Deadlines(Rule),
-    /// As an oracle chooses.
+    /// Policy with full knowledge of future flows.
     Oracle(Tradeoff),
 }
 
-/// A policy that cannot be.
+/// An invalid policy.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PolicyError {
-    /// A band is outside the network's.
+    /// A band is not one of the network's.
     #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
     Band(u8),
     /// A link rate of 0.
@@ -48,7 +48,7 @@ pub enum PolicyError {
 }
 
 impl Adaptive {
-    /// The policy that a scenario asks for.
+    /// Creates the policy of a scenario.
     ///
     /// # Errors
     /// See [`PolicyError`].
@@ -86,7 +86,7 @@ impl Adaptive {
         })
     }
 
-    /// In-flight limit, if it differs from the schedule's.
+    /// Returns the in-flight limit, if it differs from the schedule's.
     pub fn in_flight_limit(&self) -> Option<usize> {
         match self {
             Self::Deadlines(rule) => Some(rule.in_flight_limit),
@@ -94,7 +94,7 @@ impl Adaptive {
         }
     }
 
-    /// Bands of the connections that `ranks` ranks open, if they differ from the job's.
+    /// Returns the bands of the connections that `ranks` ranks open, if they differ from the job's.
     pub fn opening_bands(&self, ranks: usize) -> Option<Vec<Bands>> {
         match self {
             Self::Deadlines(rule) => Some([rule.high, rule.low].map(|band| rule.bands_of(ranks, |_| band)).into()),
@@ -102,8 +102,8 @@ impl Adaptive {
         }
     }
 
-    /// The policy of a job that aggregates `gradients`; `last_bucket` is the last one of an iteration to become ready.
-    /// An oracle looks ahead in `world`.
+    /// Creates the policy of a job that aggregates `gradients`; `last_bucket` is the bucket that becomes ready last in
+    /// an iteration. An oracle simulates the future in `world`.
     ///
     /// # Panics
     /// If an oracle has no world.

@@ -17,21 +17,21 @@ pub struct Tradeoff {
     price_ppm: u64,
     /// Candidate bands: low, then high.
     pub bands: [Band; 2],
-    /// Largest flow whose time counts.
+    /// Size of the largest flow whose time counts.
     pub small: Bytes,
-    /// Average pace of chunks that all workers send high.
+    /// Average pace of chunks that all workers send in the high band.
     high: Average,
 }
 
 impl Tradeoff {
-    /// Values a second of flow time at `price_ppm` millionths of a second of iteration time.
+    /// Creates a tradeoff that values a second of flow time at `price_ppm` millionths of a second of iteration time.
     pub fn new(price_ppm: u64, bands: [Band; 2], small: Bytes) -> Self {
         Self { price_ppm, bands, small, high: Average::default() }
     }
 
-    /// Index of the candidate with the smallest loss: the time at which the last worker's compute passes its last need,
-    /// plus the time of flows at their price. Ties go to the first. Later chunks are assumed to be sent at the pace of
-    /// chunks that all workers send high, the last candidate.
+    /// Returns the index of the candidate with the smallest loss: the time at which the last worker's compute passes
+    /// its last need, plus the time of flows at their price. Ties go to the first. Later chunks are assumed to be sent
+    /// at the pace of chunks that all workers send in the high band, the last candidate.
     ///
     /// # Panics
     /// If `outcomes` is empty.
@@ -53,12 +53,12 @@ pub struct Oracle<'n, 's> {
     tradeoff: Tradeoff,
     group: Group,
     world: World<'n, 's>,
-    /// Whether the present chunk is high.
+    /// Whether the current chunk is in the high band.
     is_high: bool,
 }
 
 impl<'n, 's> Oracle<'n, 's> {
-    /// An oracle for these workers.
+    /// Creates an oracle for these workers.
     pub fn new(tradeoff: Tradeoff, group: Group, world: World<'n, 's>) -> Self {
         Self { tradeoff, group, world, is_high: false }
     }

@@ -1,4 +1,4 @@
-//! Iterations and forecasts for the tests of this folder.
+//! Iterations and forecasts for the tests of this module.
 
 use super::forecast::{Forecast, PsPerKib, WindowEvent};
 use crate::caramel::{Boundaries, Boundary};
@@ -10,14 +10,14 @@ pub fn ms(count: u64) -> Time {
     Time::from_ps(count * MS)
 }
 
-/// Windows of (bytes, update, read) in ms, of an iteration that computes for `compute` ms.
+/// Returns the windows (bytes, update, read), in ms, of an iteration that computes for `compute` ms.
 pub fn boundaries(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
     let window =
         |&(bytes, update, read): &(u64, u64, u64)| Boundary { bytes: Bytes(bytes), update: ms(update), read: ms(read) };
     Boundaries { compute: ms(compute), windows: windows.iter().map(window).collect() }
 }
 
-/// A pace at which 1024 bytes take a millisecond.
+/// A pace of one millisecond per 1024 bytes.
 pub const SLOW: PsPerKib = MS;
 
 pub fn forecast<'a>(

@@ -5,10 +5,10 @@
 //! own messages, as they arrive ─► pace of each band, bytes left     ─┴─► low, unless low is predicted to be late
 //! ```
 //!
-//! A worker chooses a band when a chunk begins, and when a message has arrived and it sends the next one. It uses only
-//! local knowledge: the progress of its compute, the duration of its rounds, the order of the buckets, and which
-//! buckets have ended, as the job's syncer announces to all workers. Neither the network nor background flows are
-//! visible here. `docs/models/adaptive.md` has the rules.
+//! A worker chooses a band when a chunk begins, and when a message has arrived and the next one is sent. It uses only
+//! local information: the progress of its compute, the duration of its rounds, the order of the buckets, and the
+//! buckets that have ended, which the job's syncer announces to all workers. Neither the network nor background flows
+//! are visible here. `docs/models/adaptive.md` has the rules.
 
 use super::chunk::{Chunk, Expected, Receiving};
 use super::forecast::{Forecast, PsPerKib, after, longer, pace_from, share, takes};
@@ -16,8 +16,8 @@ use super::measurements::{History, Waits};
 use crate::collective::messages::Bands;
 use gradtide_net::{Band, Bytes, Rate, Time};
 
-/// The low band is tried only if a round in the high band takes at most this many times its duration on an idle
-/// network: where the job's share of its links is smaller, almost nothing is left for the low band. Calibration.
+/// Largest ratio of a round's duration in the high band to its duration on an idle network at which the low band is
+/// tried: if the job's share of its links is smaller, almost nothing remains for the low band. Calibration.
 const BUSY_FACTOR: u64 = 6;
 
 /// Parameters of the workers' decisions.
@@ -33,22 +33,22 @@ pub struct Rule {
     pub in_flight_limit: usize,
     /// Window of a connection in the low band.
     pub window: Bytes,
-    /// Rate of the slowest link, and a round trip without queues.
+    /// Rate of the slowest link.
     pub link: Rate,
-    /// See `link`.
+    /// Round-trip time without queueing.
     pub round_trip: Time,
-    /// Tolerated increase of the iteration time over the high band, in millionths.
+    /// Tolerated increase of the iteration time over sending in the high band only, in millionths.
     pub tolerance_ppm: u64,
     /// Safety margin on the measured duration of the remaining transfers, in millionths.
     pub margin_ppm: u64,
     /// Whether the band of a new chunk follows from the smallest slack of all workers.
     pub exchange: bool,
-    /// Whether a worker may be late by as long as it waits for slower workers anyway.
+    /// Whether a worker's slack includes the time for which it waits for slower workers.
     pub counts_waits: bool,
 }
 
 impl Rule {
-    /// Bands of ranks that each choose their own.
+    /// Returns the bands of ranks that each choose their own.
     pub fn bands_of(&self, ranks: usize, band: impl Fn(usize) -> Band) -> Bands {
         Bands::OfRank { bands: (0..ranks).map(band).collect(), low: self.low, window: self.window }
     }
@@ -58,37 +58,37 @@ impl Rule {
 #[derive(Clone, Debug)]
 pub struct Workers {
     rule: Rule,
-    /// One per worker, or a single one if workers exchange their measurements.
+    /// History of each worker, or a single one if workers exchange their measurements.
     history: Vec<History>,
-    /// One per worker.
+    /// Waits of each worker.
     waits: Vec<Waits>,
     count: usize,
     iteration: Option<u32>,
 }
 
-/// What a worker chooses for a chunk.
+/// A worker's choice for a chunk.
 struct Choice {
-    /// By how much later compute passes its last need if the chunk is sent low.
+    /// Delay of the time at which compute passes its last need if the chunk is sent in the low band.
     late: Time,
-    /// The part of it that delays the job.
+    /// Part of `late` that delays the job.
     cost: Time,
     receiving: Receiving,
 }
 
 impl Workers {
-    /// `count` workers without measurements.
+    /// Creates `count` workers without measurements.
     pub fn new(rule: Rule, count: usize) -> Self {
         let history = if rule.exchange { vec![History::new(count as u64)] } else { vec![History::new(1); count] };
         Self { rule, history, waits: vec![Waits::default(); count], count, iteration: None }
     }
 
-    /// The high or the low band.
+    /// Returns the high or the low band.
     pub fn band(&self, is_high: bool) -> Band {
         if is_high { self.rule.high } else { self.rule.low }
     }
 
     /// Begins a chunk of an iteration, of which each worker receives `rounds` messages. `forecast` returns the forecast
-    /// of a worker. `None` if the chunk is late but may not be high now.
+    /// of a worker. `None` if the chunk is late but the high band is not available now.
     pub fn begin<'a>(
         &mut self,
         now: Time,
@@ -102,7 +102,7 @@ impl Workers {
         }
         let is_first = self.iteration.replace(iteration) != Some(iteration);
         let Rule { exchange, link, round_trip, .. } = self.rule;
-        // Ring: in every round each worker sends 1/N of the chunk, and the next worker waits for it.
+        // In a ring each worker sends 1/N of the chunk in every round, and the next worker waits for it.
         let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
         let idle = pace_from(after(message, round_trip), chunk.round);
         let mut costs = vec![Time::ZERO; self.history.len()];
@@ -145,8 +145,8 @@ impl Workers {
         Some(chunk)
     }
 
-    /// The choice of one worker for a chunk whose rounds take `idle` per KiB on an idle network; `None` if it has to send
-    /// high, because the network is busy or nothing is measured yet.
+    /// Returns the choice of one worker for a chunk whose rounds take `idle` per KiB on an idle network; `None` if the
+    /// high band is required, because the network is busy or there are no measurements yet.
     fn choose(
         &mut self,
         rank: usize,
@@ -192,16 +192,16 @@ impl Workers {
         Some(Choice { late, cost, receiving })
     }
 
-    /// Records, once all workers have computed the last gradient of an iteration, how long each has waited for it since
-    /// its own.
+    /// Records, once all workers have computed the last gradient of an iteration, the time for which each has waited
+    /// since its own last gradient.
     pub fn on_computed(&mut self, waits: impl Iterator<Item = Time>) {
         if self.rule.counts_waits {
             self.waits.iter_mut().zip(waits).for_each(|(history, wait)| history.add(wait));
         }
     }
 
-    /// Handles the arrival of a message of a chunk; the worker then sends the next one. `beside` is the number of
-    /// chunks in flight in its band, this one included; `are_high` is `Some` if all chunks in flight are in one band.
+    /// Handles the arrival of a message of a chunk; the worker then sends the next message. `beside` is the number of
+    /// chunks in flight in its band, including this one; `are_high` is `Some` if all chunks in flight are in one band.
     pub fn on_received(&mut self, chunk: &mut Chunk, rank: usize, now: Time, (beside, are_high): (u32, Option<bool>)) {
         let history = &mut self.history[if self.rule.exchange { 0 } else { rank }];
         let receiving = &mut chunk.ranks[rank];
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Workers with known paces, in milliseconds per KiB, in either band.
+    /// Creates workers with known paces, in milliseconds per KiB, in either band.
     fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
         let mut workers = Workers::new(rule, count);
         for history in &mut workers.history {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A job with one chunk in flight uses the network only for this chunk, and the background flows do not depend on the
-//! job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands, to the
+//! job. Until the chunk ends, a copy therefore behaves exactly like the network itself with the same bands, to the
 //! picosecond. After that the job of the copy is idle, because its next chunk has not been chosen.
 //! [`Oracle`](super::oracle::Oracle) makes the choice.
 
@@ -17,7 +17,7 @@ use gradtide_watch::look;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The network of a run and its background flows. Clones share both: one is the network of the run, one the oracle's.
+/// The network of a run and its background flows. Clones share both: the main loop and the oracle each own a clone.
 #[derive(Clone)]
 pub struct World<'n, 's> {
     network: Rc<RefCell<Box<dyn ForkNetwork + 'n>>>,
@@ -27,14 +27,14 @@ pub struct World<'n, 's> {
 /// The predicted outcome of a chunk in one band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it has ended on all workers.
+    /// Time at which the chunk has ended on all workers.
     pub ends: Time,
     /// Total time of the flows in the network until the latest end over all candidate bands.
     pub flow_time_ps: u128,
 }
 
 impl<'n, 's> World<'n, 's> {
-    /// A network, and the background flows on it.
+    /// Combines a network and the background flows on it.
     pub fn new(network: Box<dyn ForkNetwork + 'n>, background: Background<'s>) -> Self {
         Self { network: Rc::new(RefCell::new(network)), background }
     }
@@ -50,7 +50,7 @@ impl<'n, 's> World<'n, 's> {
         copies.iter_mut().zip(ends).map(outcome).collect()
     }
 
-    /// Copies the present state, and starts the chunk there.
+    /// Forks the current state, and starts the chunk in the fork.
     fn copy(&self, band: Band, start: &StartChunk<'_>) -> Copied<'s> {
         let mut network = self.network.borrow().fork();
         let chunk = start(band, &mut network);
@@ -85,14 +85,14 @@ impl Network for World<'_, '_> {
 struct Copied<'s> {
     network: Box<dyn ForkNetwork>,
     background: Background<'s>,
-    /// `None` once it has ended.
+    /// The chunk; `None` once it has ended.
     chunk: Option<Aggregation>,
     began: Time,
     done: Vec<Completion>,
 }
 
 impl Copied<'_> {
-    /// When the chunk has ended on all workers; [`Time::MAX`] if it never does.
+    /// Returns the time at which the chunk has ended on all workers; [`Time::MAX`] if it never ends.
     fn end(&mut self) -> Time {
         while self.chunk.is_some() {
             if !self.step(Time::MAX) {
@@ -102,15 +102,15 @@ impl Copied<'_> {
         self.network.now()
     }
 
-    /// The sum of the times, in picoseconds, that background flows of at most `largest` bytes spend in the network from
-    /// the start of the chunk to `horizon`. The job sends nothing once its chunk has ended.
+    /// Returns the total time, in picoseconds, that background flows of at most `largest` bytes spend in the network
+    /// from the start of the chunk to `horizon`. The job sends nothing once its chunk has ended.
     fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
         while self.network.now() < horizon && self.step(horizon) {}
         self.background.flow_time_ps(self.began, horizon, largest)
     }
 
-    /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](mod@crate::run); `false` if no
-    /// event is left.
+    /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](mod@crate::run); returns
+    /// whether events are left.
     fn step(&mut self, limit: Time) -> bool {
         look();
         let Self { network, background, chunk, done, .. } = self;
@@ -135,7 +135,7 @@ impl Copied<'_> {
                         *chunk = None;
                     }
                 }
-                // Messages of the job that are not of this chunk change nothing.
+                // Messages of the job that do not belong to this chunk have no effect.
                 _ => _ = background.on_completion(network.now(), &completion),
             }
         }

@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 /// Start and end of an op in one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// For a transfer, the start of its first chunk.
+    /// Start of the op; for a transfer, the start of its first chunk.
     pub start: Time,
-    /// For a transfer, the end of its last chunk.
+    /// End of the op; for a transfer, the end of its last chunk.
     pub end: Time,
 }
 
@@ -23,7 +23,7 @@ pub struct Causes<'a> {
 }
 
 impl<'a> Causes<'a> {
-    /// `spans` has one entry per op of `dag`.
+    /// Creates the causes; `spans` has one entry per op of `dag`.
     pub fn new(dag: &'a Dag, spans: &'a [Span]) -> Self {
         let mut pairs: Vec<(OpId, OpId)> = Vec::new();
         for source in 0..dag.ops.len() as OpId {
@@ -50,9 +50,9 @@ impl<'a> Causes<'a> {
         Self { dag, spans, starts, sources: pairs.into_iter().map(|(_, source)| source).collect() }
     }
 
-    /// The ops that lead to the end of the iteration, in order of time: each is preceded by the op that ended last
-    /// among its possible causes. Ties go to compute ops, so a transfer is on the path only if no compute op would have
-    /// taken as long.
+    /// Returns the ops that lead to the end of the iteration, in order of time: each is preceded by the op that ended
+    /// last among its possible causes. Ties go to compute ops, so a transfer is on the path only if no compute op would
+    /// have taken as long.
     pub fn critical_path(&self) -> Vec<OpId> {
         let mut path: Vec<OpId> = (0..self.dag.ops.len() as OpId).max_by_key(|&op| self.ends(op)).into_iter().collect();
         while let Some(before) = path.last().and_then(|&op| self.last_before(op, |_| true)) {
@@ -62,10 +62,10 @@ impl<'a> Causes<'a> {
         path
     }
 
-    /// The gaps in the compute of each program since `began`, with their causes: the transfer that ended last among the
-    /// next op's dependencies, then this transfer's own last cause, and so on while these are transfers of the same
-    /// ranks. The rest has the cause `None`: other ranks were not ready. `is_own` returns whether the ranks of a
-    /// program take part in a transfer.
+    /// Returns the gaps in the compute of each program since `began`, with their causes: the transfer that ended last
+    /// among the next op's dependencies, then this transfer's own last cause, and so on while these are transfers of
+    /// the same ranks. The rest of a gap has the cause `None`: other ranks were not ready. `is_own` returns whether the
+    /// ranks of a program take part in a transfer.
     pub fn waits(&self, began: Time, is_own: impl Fn(usize, OpId) -> bool) -> Vec<(Time, Option<OpId>)> {
         let mut waits = Vec::new();
         for (index, program) in self.dag.programs.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// The last possible cause of an op's start to end.
+    /// Returns the possible cause of an op's start that ended last.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;
@@ -117,7 +117,8 @@ mod tests {
     use crate::dag::{DagOp, Edges, OpKind, Program, Transfer};
     use gradtide_net::Bytes;
 
-    /// Compute ops 0 and 1 of one class, 2 and 3 of another, then transfers of the communicators given.
+    /// Returns a DAG with compute ops 0 and 1 of one class, 2 and 3 of another, then transfers of the given
+    /// communicators.
     fn dag(communicators: &[u32], within: &[(OpId, OpId)]) -> Dag {
         let op_count = 4 + communicators.len();
         let program = |ops: std::ops::Range<OpId>| Program { forward: ops.start, backward: ops.start, ops };

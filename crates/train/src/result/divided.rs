@@ -1,5 +1,5 @@
 //! Tables and figures of parallel jobs (the model is divided over ranks), in the columns of all other jobs. A bucket
-//! stands for a transfer here, and a worker for a rank class.
+//! represents a transfer here, and a worker a rank class.
 
 use super::critical::{Causes, Span};
 use super::rows::{IterationRow, signed, spread, spread_of};
@@ -25,14 +25,14 @@ pub struct Divided<'a> {
     spans: Vec<Span>,
     critical: Vec<bool>,
     critical_path: Vec<OpId>,
-    /// For each transfer, the stall of compute that it caused in the first iteration.
+    /// Stall of compute that each transfer caused in the first iteration.
     exposed: Vec<Time>,
     /// Total stall of compute, over all classes, because other ranks were not ready.
     for_others: Time,
 }
 
 impl<'a> Divided<'a> {
-    /// `None` if the job is not a parallel job.
+    /// Combines a job and its record; `None` if the job is not a parallel job.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
         let mut spans = vec![Span::default(); step.dag.ops.len()];
@@ -85,14 +85,14 @@ impl<'a> Divided<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
-    /// Number of process groups that the transfer's group represents.
+    /// Returns the number of process groups that the transfer's group represents.
     fn group_count(&self, transfer: &GroupTransfer) -> u64 {
         let group = self.group(transfer);
         let members: u64 = group.classes.iter().map(|&class| u64::from(self.step.classes[class as usize].ranks)).sum();
         (members / u64::from(group.span.ranks())).max(1)
     }
 
-    /// Figures of the job. The waterfall is that of the class with the longest compute time.
+    /// Returns the figures of the job. The waterfall is that of the class with the longest compute time.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);
@@ -207,7 +207,7 @@ impl<'a> Divided<'a> {
         parts
     }
 
-    /// The part of the step that an op belongs to, or the axis of a transfer.
+    /// Returns the part of the step that an op belongs to, or the axis of a transfer.
     fn part(&self, op: OpId) -> &str {
         match op.checked_sub(self.step.dag.compute_count) {
             None => self.step.part_of(self.step.labels[op as usize]),
@@ -216,8 +216,8 @@ impl<'a> Divided<'a> {
     }
 }
 
-/// When compute needed a transfer. A transfer that is queued behind another one that compute waits for is needed once
-/// it can be sent, and not before: it has no slack.
+/// Returns the time at which compute needed a transfer. A transfer that is queued behind another one that compute waits
+/// for is needed only once it can be sent: it has no slack.
 fn needed(record: &TransferRecord) -> Time {
     record.needed.max(record.ready)
 }
@@ -234,7 +234,7 @@ fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64
     records.iter().map(|record| u128::from(of(record).ps())).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// One row per iteration of the job.
+/// Returns one row per iteration of the job.
 pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let busy = |block: &[TransferRecord]| block.iter().map(|record| record.busy).sum();
@@ -243,7 +243,7 @@ pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = Iteration
     })
 }
 
-/// One row per transfer and iteration.
+/// Creates the table with one row per transfer and iteration.
 pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {
@@ -289,8 +289,8 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     ])
 }
 
-/// The classes of a group: `2`, `2-3` for a link, `0..7` for three or more consecutive classes, `0..56:8` with a stride
-/// of 8.
+/// Returns the classes of a group: `2`, `2-3` for a link, `0..7` for three or more consecutive classes, `0..56:8` with
+/// a stride of 8.
 fn classes(group: &Group) -> String {
     if let [first, second, .., last] = group.classes[..] {
         let apart = second - first;
@@ -302,7 +302,8 @@ fn classes(group: &Group) -> String {
     numbers.join("-")
 }
 
-/// One row per op of each class, and per transfer of each participating class, in the first iterations.
+/// Creates the table with one row per op of each class, and per transfer of each participating class, in the first
+/// iterations.
 pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {

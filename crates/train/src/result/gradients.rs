@@ -30,12 +30,12 @@ pub struct DataParallelResult<'a> {
 }
 
 impl<'a> DataParallelResult<'a> {
-    /// Whether the ops of a layer are host work. In op graphs, whose ops have other indices, none is.
+    /// Returns whether the ops of a layer are host work. Op graphs, whose ops have other indices, have no host work.
     fn is_host(&self, layer: u32) -> bool {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
 
-    /// Kind of an op, as the table shows it.
+    /// Returns the kind of an op as shown in the table.
     fn kind(&self, kind: OpKind) -> &'static str {
         match kind {
             OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) if self.is_host(layer) => "host",
@@ -48,7 +48,7 @@ impl<'a> DataParallelResult<'a> {
         }
     }
 
-    /// Name of the layer or op; of a bucket, that of its first layer.
+    /// Returns the name of the layer or op; for a bucket, the name of its first layer.
     fn op_name(&self, kind: OpKind) -> String {
         match kind {
             OpKind::Barrier => String::new(),
@@ -61,7 +61,7 @@ impl<'a> DataParallelResult<'a> {
         }
     }
 
-    /// `None` if the job is parallel.
+    /// Combines a job and its record; `None` if the job is parallel.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let gradients = job.gradients()?;
         Some(Self {
@@ -77,24 +77,24 @@ impl<'a> DataParallelResult<'a> {
         })
     }
 
-    /// Transfers of the measured iterations, one slice per iteration.
+    /// Returns the transfers of the measured iterations, one slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         self.trace.blocks()
     }
 
-    /// Whether its workers differ in compute times or in the order of ops.
+    /// Returns whether the workers differ in compute times or in the order of ops.
     fn differs(&self) -> bool {
         let has_own_order = self.spec.ops.as_ref().is_some_and(|ops| ops.order == ComputeOrderSpec::Random);
         self.spec.compute.noise_ppm > 0 || self.spec.compute.straggler.is_some() || has_own_order
     }
 
-    /// N: the time for which the transfers of one iteration occupy the network.
+    /// Returns N: the time for which the transfers of one iteration occupy the network.
     fn comm(block: &[TransferRecord]) -> Time {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker, or the
-    /// mean of the iterations if that is smaller: a short run may end before its stalls reach their full length.
+    /// Returns the bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker,
+    /// or the mean of the iterations if it is smaller: a short run may end before its stalls reach their full length.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
@@ -109,7 +109,7 @@ impl<'a> DataParallelResult<'a> {
         };
         let transfers: Vec<PlannedTransfer> =
             (0..).zip(busy.into_iter().zip(&self.gradients.buckets)).map(transfer).collect();
-        // Each worker is bound by its own windows. A window from one worker's update to another's read may be longer.
+        // Each worker is bounded by its own windows. A window from one worker's update to another's read may be longer.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
         let bound = self.gradients.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
         let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
@@ -122,8 +122,8 @@ impl<'a> DataParallelResult<'a> {
         bound.min(mean)
     }
 
-    /// Upper limit of a correct bound for these iterations, for an assertion: their mean, and a share of the time after
-    /// them.
+    /// Returns an upper limit of a correct bound for these iterations, for an assertion: their mean, and a share of the
+    /// time after them.
     ///
     /// The time from an update to a read in the next iteration is one iteration plus the increase of the read's stall
     /// over the previous iteration. Summed over all iterations, the increases are at most the stall of the last read. A
@@ -144,7 +144,7 @@ impl<'a> DataParallelResult<'a> {
         (mean + (waits + late).ps() as f64 / self.iterations.len() as f64) * (1.0 + 1e-12) + 2.0
     }
 
-    /// Figures of the job.
+    /// Returns the figures of the job.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations;
         let mean = |of: fn(&IterationRecord) -> Time| {
@@ -182,7 +182,7 @@ impl<'a> DataParallelResult<'a> {
     }
 }
 
-/// One row per measured iteration, from the slowest worker.
+/// Returns one row per measured iteration, from the slowest worker.
 pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     parts.iter().flat_map(|part| {
         let comm = part.blocks().map(DataParallelResult::comm);
@@ -191,7 +191,7 @@ pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item
     })
 }
 
-/// One row per worker and measured iteration of jobs whose workers differ.
+/// Returns one row per worker and measured iteration of jobs whose workers differ.
 pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {
@@ -205,7 +205,7 @@ pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = 
     })
 }
 
-/// One row per bucket of each measured iteration.
+/// Creates the table with one row per bucket of each measured iteration.
 pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
     let count = parts.iter().map(|part| part.iterations.len() * part.gradients.buckets.len()).sum();
     // Built column by column without an intermediate row: there may be millions of rows.
@@ -260,7 +260,7 @@ fn resource(kind: OpKind) -> &'static str {
     if matches!(kind, OpKind::Transfer(_)) { "network" } else { "compute" }
 }
 
-/// Index of the layer, op or bucket of an op.
+/// Returns the index of the layer, op or bucket of an op.
 fn index(kind: OpKind) -> u32 {
     match kind {
         OpKind::Barrier => 0,
@@ -272,7 +272,7 @@ fn index(kind: OpKind) -> u32 {
     }
 }
 
-/// One row per op of the first measured iterations.
+/// Creates the table with one row per op of the first measured iterations.
 pub fn operations(parts: &[DataParallelResult<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {

@@ -1,4 +1,4 @@
-//! Tables of background flows and of what a probe sampled.
+//! Tables of background flows and of the samples of a probe.
 
 use super::rows::signed;
 use crate::probe::{Carried, Samples};
@@ -9,13 +9,14 @@ use gradtide_net::trace::{PortState, Window};
 use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
 
-/// Mean rate of a flow's payload from its start until the receiver has the last byte, or until the run ends.
+/// Returns the mean rate of a flow's payload from its start until the receiver has the last byte, or until the run
+/// ends.
 fn mean_rate_bps(outcome: &Outcome, end: Time) -> Option<f64> {
     let lasts = outcome.received.unwrap_or_else(|| end.saturating_since(outcome.start.unwrap_or(end)));
     (lasts > Time::ZERO).then(|| outcome.delivered.0 as f64 * 8.0 * 1e12 / lasts.ps() as f64)
 }
 
-/// One row per background flow that started.
+/// Creates the table with one row per background flow that started.
 pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
     let outcomes = background.into_outcomes();
     let rows = || {
@@ -47,7 +48,8 @@ pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
     ])
 }
 
-/// Queue lengths at each sampled instant; busy share, drops and marks since the previous one.
+/// Creates the table of queues: queue lengths at each sampling time; busy share, drops and marks since the previous
+/// one.
 pub fn queues(samples: &Samples) -> Table {
     let width = samples.links.len();
     let rows = || {
@@ -75,7 +77,7 @@ pub fn queues(samples: &Samples) -> Table {
     ])
 }
 
-/// Congestion windows of the sampled connections.
+/// Creates the table of the congestion windows of the sampled connections.
 pub fn cwnd(samples: &Samples) -> Table {
     let rows = &samples.windows;
     let counts = |of: fn(&Carried, &Window) -> u64| {

@@ -6,27 +6,27 @@ use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
 use std::sync::Arc;
 
-/// needed - ready, in ps.
+/// Returns the slack of a transfer, needed - ready, in ps.
 pub fn slack(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.ready)
 }
 
-/// needed - end, in ps.
+/// Returns the margin of a transfer, needed - end, in ps.
 pub fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
-/// Times of results are signed; [`crate::run`] refuses runs that come near 2^63 ps.
+/// Converts a time to a signed number, as all times of results are; [`crate::run()`] refuses runs that approach 2^63 ps.
 pub fn signed(time: Time) -> i64 {
     i64::try_from(time.ps()).expect("a run ends before 2^63 ps")
 }
 
-/// Minimum, median (mean of the two in the middle) and maximum.
+/// Returns minimum, median (mean of the two in the middle) and maximum.
 pub fn spread(values: Vec<i64>) -> Option<[f64; 3]> {
     spread_of(values.into_iter().map(|value| (value, 1)).collect())
 }
 
-/// The same for pairs of a value and its multiplicity.
+/// Returns minimum, median and maximum of pairs of a value and its multiplicity.
 pub fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     values.sort_unstable();
     let (&(first, _), &(last, _)) = (values.first()?, values.last()?);
@@ -42,14 +42,14 @@ pub fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     Some([first as f64, (at((count - 1) / 2) + at(count / 2)) / 2.0, last as f64])
 }
 
-/// Job, iteration, its record on the slowest worker, and N.
+/// A row of the table of iterations: job, iteration, its record on the slowest worker, and N.
 pub type IterationRow = (Arc<str>, u64, IterationRecord, Time);
 
-/// Job; iteration, worker and host; record of the iteration on the worker; and, if workers are not in step, the
-/// staleness of its parameters, in iterations and in updates.
+/// A row of the table of iterations by worker: job; iteration, worker and host; record of the iteration on the worker;
+/// and, if workers are not in step, the staleness of its parameters, in iterations and in updates.
 pub type WorkerRow = (Arc<str>, [u64; 3], IterationRecord, Option<(u32, Option<f64>)>);
 
-/// The table of iterations of all jobs.
+/// Creates the table of iterations of all jobs.
 pub fn iteration_table(rows: &[IterationRow]) -> Table {
     let times = |of: fn(&IterationRow) -> Time| Column::Time(rows.iter().map(|row| signed(of(row))).collect());
     let share = |record: &IterationRecord| record.computing().ps() as f64 / record.time.ps() as f64;
@@ -76,7 +76,7 @@ pub fn iteration_table(rows: &[IterationRow]) -> Table {
 /// Column of the time for which the device is idle for the host; only for recorded steps.
 const HOST_US: &str = "host_us";
 
-/// The table of iterations by worker.
+/// Creates the table of iterations by worker.
 pub fn worker_table(rows: &[WorkerRow]) -> Table {
     let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, ..)| numbers[index]).collect());
     let times = |of: fn(&IterationRecord) -> Time| {
@@ -109,7 +109,7 @@ pub fn worker_table(rows: &[WorkerRow]) -> Table {
     table
 }
 
-/// Overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; `None` if N or C is zero.
+/// Returns the overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; `None` if N or C is zero.
 fn overlap(compute: Time, comm: Time, time: Time) -> Option<f64> {
     let shorter = compute.min(comm);
     (shorter > Time::ZERO).then(|| (signed(compute) + signed(comm) - signed(time)) as f64 / shorter.ps() as f64)

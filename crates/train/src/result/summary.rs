@@ -10,17 +10,17 @@ pub struct JobSummary {
     pub name: String,
     /// Measured iterations.
     pub iteration_count: u64,
-    /// Iterations that are not measured because not all jobs ran.
+    /// Number of iterations that are not measured because not all jobs ran.
     pub unmeasured: Unmeasured,
-    /// Number of workers that compute: parameter servers do not count, wherever they are.
+    /// Number of workers that compute; parameter servers are not counted, wherever they are placed.
     pub worker_count: u64,
-    /// Buckets.
+    /// Number of buckets.
     pub bucket_count: u64,
     /// T: duration of every iteration.
     pub iteration_time_ps: Vec<u64>,
     /// C: compute time of one iteration of the slowest worker, without stalls.
     pub compute_ps: f64,
-    /// Time for which the device is idle for the host, in a recorded step.
+    /// Time for which the device idles during host work, in a recorded step.
     pub host_ps: f64,
     /// N: time for which the transfers of one iteration occupy the network.
     pub comm_ps: f64,
@@ -33,29 +33,32 @@ pub struct JobSummary {
     /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac section
     /// 6).
     pub straggler_percent: f64,
-    /// The worker with the longest total compute time, to which the waterfall belongs; absent if all are alike.
+    /// Index of the worker with the longest total compute time, to which the waterfall belongs; absent if all are
+    /// identical.
     pub slowest_worker: Option<u64>,
-    /// needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is sent.
+    /// Slack, needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is
+    /// sent.
     pub slack_ps: Option<[f64; 3]>,
-    /// needed - end, likewise.
+    /// Margin, needed - end: minimum, median, maximum over all buckets of all measured iterations; absent if none is
+    /// sent.
     pub margin_ps: Option<[f64; 3]>,
     /// Lower bound on the iteration time for any order of these messages, each with its mean duration, with or without
-    /// a barrier: the largest of compute, all messages, and the time between an update and a read of it.
+    /// a barrier: the largest of compute, all messages, and the time between an update and its read.
     pub lower_bound_ps: f64,
-    /// Bytes of the model.
+    /// Size of the model's parameters, in bytes.
     pub parameter_bytes: u64,
     /// Bytes that the busiest sender sends in one iteration.
     pub bytes_per_worker: f64,
-    /// Present only for parameter servers whose workers are not in step.
+    /// Figures of workers that are not in step; present only for parameter servers.
     pub asynchrony: Option<Asynchrony>,
-    /// Present only for parallel jobs.
+    /// Figures of the step; present only for parallel jobs.
     pub step: Option<StepSummary>,
 }
 
 /// Figures of workers that are not in step (asynchronous, or stale synchronous with a bound).
 #[derive(Debug, Serialize)]
 pub struct Asynchrony {
-    /// Iterations by which a worker may be ahead of the slowest; absent without a bound.
+    /// Number of iterations by which a worker may be ahead of the slowest; absent without a bound.
     pub bound: Option<u32>,
     /// One entry per worker.
     pub workers: Vec<WorkerAsynchrony>,
@@ -64,16 +67,16 @@ pub struct Asynchrony {
 /// Means over all complete iterations of one worker; times in picoseconds.
 #[derive(Debug, Serialize)]
 pub struct WorkerAsynchrony {
-    /// Number of these iterations.
+    /// Number of complete iterations of the worker.
     pub iteration_count: u64,
-    /// From the start of an iteration to the start of the next.
+    /// Time from the start of an iteration to the start of the next.
     pub time_ps: f64,
     /// Part of `time_ps` spent in waiting for slower workers.
     pub bound_wait_ps: f64,
-    /// Iterations by which the slowest worker was behind when this one began to pull: mean and maximum.
+    /// Number of iterations by which the slowest worker was behind when this one began to pull: mean and maximum.
     pub staleness_iterations: (f64, u64),
-    /// Gradients of other workers applied to a parameter between this worker's pull and its own gradient: mean and
-    /// maximum; absent if the job pushes none.
+    /// Number of gradients of other workers applied to a parameter between this worker's pull and its own gradient:
+    /// mean and maximum; absent if the job pushes none.
     pub staleness_updates: Option<(f64, u64)>,
 }
 
@@ -95,11 +98,11 @@ pub struct StepSummary {
 /// Means over the iterations of one rank of a class.
 #[derive(Debug, Serialize)]
 pub struct ClassSummary {
-    /// Ranks of the class.
+    /// Number of ranks of the class.
     pub ranks: u32,
     /// Compute time.
     pub compute_ps: f64,
-    /// Time for which the device is idle for the host.
+    /// Time for which the device idles during host work.
     pub host_ps: f64,
     /// Time for which compute stalls.
     pub exposed_ps: f64,
@@ -110,18 +113,18 @@ pub struct ClassSummary {
 pub struct GroupSummary {
     /// Name of the axis.
     pub name: String,
-    /// Ranks of one group.
+    /// Number of ranks of one group.
     pub ranks: u32,
-    /// Ranks of one group on the same node.
+    /// Number of ranks of one group on the same node.
     pub per_node: u32,
-    /// Transfers per rank, summed over the stages.
+    /// Number of transfers per rank, summed over the stages.
     pub transfer_count: u64,
-    /// Bytes that a rank sends.
+    /// Bytes sent by a rank.
     pub bytes_per_rank: f64,
     /// Time during which transfers are in progress.
     pub busy_ps: f64,
     /// Time for which compute stalls, with one of these transfers as the last cause.
     pub exposed_ps: f64,
-    /// needed - ready: minimum, median, maximum, over transfers with a compute op that needs them.
+    /// Slack, needed - ready: minimum, median, maximum, over transfers with a compute op that needs them.
     pub slack_ps: Option<[f64; 3]>,
 }

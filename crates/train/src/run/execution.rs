@@ -5,7 +5,7 @@ use crate::job::CollectiveJob;
 use crate::ps::{PsJob, PsRecord};
 use gradtide_net::{Completion, Network, Time};
 
-/// When the run stops, and how much of it is recorded.
+/// Time at which the run stops, and number of recorded iterations.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Simulated time at which the run ends, even with ops and transfers in progress.
@@ -14,47 +14,47 @@ pub struct Limits {
     pub timeline_iterations: u32,
 }
 
-/// What an executor knows of the run around its job.
+/// Properties of the run that an executor depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RunContext {
-    /// When the run stops.
+    /// Limits of the run.
     pub limits: Limits,
     /// Start of the last job: iterations that begin earlier are not measured.
     pub last_start: Time,
-    /// Whether the run has other jobs, for which this one continues after its own iterations.
+    /// Whether the run has other jobs, as whose load this one continues after its own iterations.
     pub is_shared: bool,
 }
 
 impl RunContext {
-    /// Of the only job of a run.
+    /// Creates the context of the only job of a run.
     pub fn alone(limits: Limits) -> Self {
         Self { limits, last_start: Time::ZERO, is_shared: false }
     }
 
-    /// Whether the duration of the run has passed.
+    /// Returns whether the duration of the run has passed.
     pub fn is_over(&self, now: Time) -> bool {
         self.limits.duration.is_some_and(|duration| now >= duration)
     }
 }
 
-/// The duration of the run ended before the first measured iteration.
+/// Error: the duration of the run ended before the first measured iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooShort;
 
-/// Executes one job. The loop calls [`open`](Self::open) once the job's start has come, [`begin`](Self::begin) when all
-/// its connections are open, and then, at every instant, [`on_completion`](Self::on_completion) for each flow of the job
-/// and [`settle`](Self::settle).
+/// Executes one job. The loop calls [`open`](Self::open) at the start time of the job, [`begin`](Self::begin) when all
+/// its connections are open, and then, at every event time, [`on_completion`](Self::on_completion) for each flow of the
+/// job and [`settle`](Self::settle).
 pub trait Executor<'a> {
-    /// Key of the job in the scenario.
+    /// Returns the key of the job in the scenario.
     fn name(&self) -> &str;
 
-    /// When the job starts.
+    /// Returns the start time of the job.
     fn start(&self) -> Time;
 
-    /// Number of streams of its flows.
+    /// Returns the number of streams of the job's flows.
     fn stream_count(&self) -> usize;
 
-    /// Opens the persistent connections of the job; returns their number.
+    /// Opens the persistent connections of the job; returns the number of connections.
     fn open(&mut self, network: &mut dyn Network) -> usize;
 
     /// Begins the first iteration.
@@ -66,25 +66,26 @@ pub trait Executor<'a> {
     /// Handles the end of a flow of the job.
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network);
 
-    /// Handles all events at `now` outside the network, then sends; returns whether needed iterations remain.
+    /// Handles all events at `now` outside the network, then sends; returns whether the job still has to complete
+    /// iterations.
     ///
     /// # Errors
     /// [`TooShort`].
     fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<bool, TooShort>;
 
-    /// Time of the next event outside the network.
+    /// Returns the time of the next event outside the network.
     fn wakes_at(&self) -> Option<Time>;
 
-    /// Iterations run beyond its own, while other jobs need it as load.
+    /// Returns the number of iterations beyond the job's own, run as load for other jobs.
     fn extra_count(&self) -> u32;
 
-    /// Number of ops and transfers that wait.
+    /// Returns the number of ops and transfers that wait.
     fn waiting_ops(&self) -> usize;
 
-    /// Completed share of the iterations, if their number is limited.
+    /// Returns the completed share of the iterations, if their number is limited.
     fn progress(&self) -> Option<f64>;
 
-    /// The job and its record.
+    /// Returns the job and its record.
     fn into_done(self: Box<Self>) -> Done<'a>;
 }
 
@@ -97,7 +98,7 @@ pub enum Done<'a> {
 }
 
 impl Done<'_> {
-    /// Number of complete measured iterations.
+    /// Returns the number of complete measured iterations.
     pub fn iteration_count(&self) -> usize {
         match self {
             Self::Collective(_, record) => record.iterations().len(),
@@ -105,7 +106,7 @@ impl Done<'_> {
         }
     }
 
-    /// Number of ops and chunks that ended.
+    /// Returns the number of ops and chunks that ended.
     pub fn event_count(&self) -> u64 {
         match self {
             Self::Collective(_, record) => record.event_count,

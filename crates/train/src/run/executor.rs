@@ -15,31 +15,32 @@ use gradtide_net::{Completion, Network, Time};
 /// A job in execution.
 pub struct CollectiveExecutor<'a, 'p> {
     job: &'a mut CollectiveJob,
-    /// Stream of the first communicator; those of the other communicators follow.
+    /// Stream of the first communicator; the streams of the other communicators follow.
     stream: u32,
     context: RunContext,
     /// Open dependencies of ops.
     waits: Waits,
     streams: Streams,
-    /// One per communicator.
+    /// Send queue of each communicator.
     queues: Vec<SendQueue<'p>>,
     /// Send priority of each transfer: the lowest goes first.
     priorities: Vec<u32>,
     /// Whether a scheduler draws a new order in every iteration.
     changes_priorities: bool,
-    /// For each program, the transfers that it would need at its start without the barrier.
+    /// Transfers that each program would need at its start without the barrier.
     read_at_start: Vec<Vec<u32>>,
-    /// Iterations that at least one worker has begun.
+    /// Number of iterations that at least one worker has begun.
     begun_count: u32,
-    /// The iteration whose first pass ends the measurement. The first worker to reach it decides for all.
+    /// Iteration whose first pass ends the measurement. The first worker that reaches the limit sets it for all
+    /// workers.
     last_iteration: Option<u32>,
     unfinished_count: usize,
     trace: JobRecord,
 }
 
 impl<'a, 'p> CollectiveExecutor<'a, 'p> {
-    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`. `policy` chooses the bands of
-    /// the first communicator.
+    /// Creates the executor of a job that has not begun; flows of its communicator i use the stream `stream + i`.
+    /// `policy` chooses the bands of the first communicator.
     pub fn new(
         job: &'a mut CollectiveJob,
         stream: u32,
@@ -73,7 +74,8 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         }
     }
 
-    /// Starts a worker's next op if its dependencies are complete; `false` if it must wait or the worker is finished.
+    /// Starts a worker's next op if its dependencies are complete; returns `false` if it must wait or the worker is
+    /// finished.
     fn start_op(&mut self, index: u32, now: Time) -> Result<bool, TooShort> {
         let worker = &self.streams.workers[index as usize];
         let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
@@ -109,7 +111,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         Ok(true)
     }
 
-    /// Accounts for a worker's stall, from when it reached its next op until now.
+    /// Accounts for a worker's stall, from the time at which it reached its next op until now.
     fn on_waited(&mut self, index: u32, kind: OpKind, now: Time) {
         let worker = &self.streams.workers[index as usize];
         let wait = now - worker.reached_at;
@@ -121,9 +123,9 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         current.straggler += straggler;
     }
 
-    /// The part of a worker's stall that is due to the compute of other workers: until the last transfer that its next
-    /// op is the first to use was ready. If none of these transfers ends now, the op waited for an op of another
-    /// worker, and the whole stall counts.
+    /// Returns the part of a worker's stall that is due to the compute of other workers: until the last transfer of
+    /// which its next op is the first user was ready. If none of these transfers ends now, the op waited for an op of
+    /// another worker, and the whole stall counts.
     fn straggler_wait(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
         let (mut ready, mut has_ended) = (Time::ZERO, false);
@@ -137,7 +139,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         if has_ended { ready } else { now }.saturating_since(worker.reached_at)
     }
 
-    /// Handles the start of the pass that iterations are measured from, on one worker.
+    /// Handles the start of the measured pass on one worker.
     fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), TooShort> {
         let worker = &mut self.streams.workers[index as usize];
         let is_first = worker.iteration >= self.begun_count;
@@ -171,7 +173,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         Ok(())
     }
 
-    /// How long the first op would have had to wait for the transfers that it reads.
+    /// Returns the time for which the first op would have had to wait for the transfers that it reads.
     fn wait_without_barrier(&self, index: u32) -> Time {
         let worker = &self.streams.workers[index as usize];
         let Some(before) = worker.iteration.checked_sub(1) else { return Time::ZERO };
@@ -182,7 +184,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         first.iter().map(wait).max().unwrap_or(Time::ZERO)
     }
 
-    /// Ends a worker's op if it ends now; `false` if it continues.
+    /// Ends a worker's op if it ends now; returns `false` if it continues.
     fn finish_op(&mut self, index: u32, now: Time) -> bool {
         let (started, cost) = match self.streams.end(index, now) {
             OpEnd::Idle => return true,
@@ -205,7 +207,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
             self.record(index, kind, started, now);
         }
         if self.waits.waiting_count(op) > 0 {
-            // A band policy reads it when a transfer becomes ready.
+            // A band policy reads this time when a transfer becomes ready.
             self.streams.workers[index as usize].last_output_at = now;
             self.release((op, slot), iteration, now);
         }
@@ -295,7 +297,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         }
     }
 
-    /// Records a compute op for the timeline, unless it is invisible there: an update that takes no time.
+    /// Records a compute op for the timeline, unless it is an update that takes no time.
     fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
         let worker = &self.streams.workers[index as usize];
         let is_visible = start < end || !matches!(kind, OpKind::Update(_));
@@ -325,7 +327,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
         (self.stream..).zip(&self.job.communicators).map(open).sum()
     }
 
-    /// Transfers without dependencies are ready.
+    /// Queues the transfers without dependencies, which are ready.
     fn begin(&mut self, now: Time) -> Result<(), TooShort> {
         for transfer in 0..self.job.dag.transfers.len() as u32 {
             if self.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
@@ -372,7 +374,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
         self.last_iteration.map_or(0, |last| self.begun_count - 1 - last)
     }
 
-    /// In the iteration of the first worker.
+    /// Counts the waiting ops in the iteration of the first worker.
     fn waiting_ops(&self) -> usize {
         self.waits.missing_count(self.streams.workers[0].slot)
     }
@@ -384,8 +386,8 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
         self.job.iteration_limit.map(|limit| iteration / f64::from(limit + self.trace.warmup_count))
     }
 
-    /// An iteration counts when all workers have completed it. If the run was cut off, all transfers of the iteration
-    /// must have arrived too: without a barrier they may arrive later.
+    /// Collects the record. An iteration counts when all workers have completed it. If the run was cut off, all
+    /// transfers of the iteration must have arrived too: without a barrier they may arrive later.
     fn into_done(self: Box<Self>) -> Done<'a> {
         let (after, is_cut_off) = (self.extra_count(), self.unfinished_count > 0);
         let Self { job, streams, mut trace, .. } = *self;
@@ -408,7 +410,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
 }
 
 impl CollectiveExecutor<'_, '_> {
-    /// Lets every queue send, and adapts the speed of compute beside transfers.
+    /// Lets every queue send, and adapts the speed of compute that overlaps with transfers.
     fn send(&mut self, now: Time, network: &mut dyn Network) {
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
@@ -428,12 +430,13 @@ impl CollectiveExecutor<'_, '_> {
     }
 }
 
-/// Warm-up iterations that a job runs regardless of other jobs: see the header of [`run`](super).
+/// Returns the number of warm-up iterations that a job runs regardless of other jobs: see the header of [`run`](super).
 fn own_warmup_count(job: &CollectiveJob) -> u32 {
     u32::from(job.manner.measured_from == Pass::Forward)
 }
 
-/// The state that the queue of communicator `index` reads; `first` is the stream of the job's first communicator.
+/// Returns the state that the queue of communicator `index` reads; `first` is the stream of the job's first
+/// communicator.
 #[inline]
 fn queue_context<'b>(
     job: &'b CollectiveJob,

@@ -1,30 +1,30 @@
 //! The event loop that joins compute with a network.
 //!
 //! A job is an [`Executor`]: [`CollectiveExecutor`], or [`ps`](crate::ps) with parameter servers. The rest of this page
-//! is about the first.
+//! describes [`CollectiveExecutor`].
 //!
 //! Every worker has one compute stream, which executes its ops in program order. If all workers of a job are identical,
 //! a single one is simulated; the workers of an op graph may have different programs.
 //!
-//! Every communicator of a job has one send queue, with a limit on the chunks in flight (default: one). Whenever a chunk
-//! has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all workers have
-//! computed it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
+//! Every communicator of a job has one send queue, with a limit on the chunks in flight (default: one). Whenever a
+//! chunk has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all workers
+//! have computed it, and it arrives on all workers simultaneously: the global syncer of the thesis, section 5.2.
 //!
 //! A schedule may give a bucket a release time, as an offset of compute time: a ready bucket is sent once every worker
 //! has passed this offset. The offset does not advance while compute stalls, so a stall delays all later releases.
 //!
-//! At one instant the loop first handles everything that ends and every op of zero length. Only then does a queue pick,
-//! so that its choice at time t sees every bucket that became ready at or before t.
+//! At each event time the loop first handles all ends of ops and flows, and every op of zero length. Only then does a
+//! queue pick, so that its choice at time t sees every bucket that became ready at or before t.
 //!
 //! An iteration is measured from the start of one pass to the start of the same pass of the next iteration, and a job
-//! begins with this pass. From forward to forward, the first iteration starts with all parameters present and can be
-//! shorter than the network allows: it is run but not measured, and one more forward pass runs after the last measured
-//! iteration, because it needs that iteration's transfers. From backward to backward, every iteration starts with an
-//! idle network and all parameters present: all of them are measured.
+//! begins with this pass. If measured from the forward pass, the first iteration starts with all parameters present and
+//! can be shorter than the network allows: it is run but not measured, and one more forward pass runs after the last
+//! measured iteration, because it needs that iteration's transfers. If measured from the backward pass, every iteration
+//! starts with an idle network and all parameters present, and all iterations are measured.
 //!
-//! With several jobs, only iterations during which all jobs run are measured, so that a mean covers equal conditions:
-//! those that begin after the last job has started. A job that has completed its iterations continues until all others
-//! have theirs. The iterations before and after are run and counted, but not measured.
+//! With several jobs, the measured iterations are those during which all jobs run, so that a mean covers equal
+//! conditions: iterations that begin after the last job has started. A job that has completed its iterations continues
+//! until all other jobs have completed theirs. The iterations before and after are run and counted, but not measured.
 
 mod execution;
 mod executor;
@@ -42,12 +42,13 @@ pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferR
 pub use runner::IterationError;
 use runner::JobRunner;
 
-/// Rounds of the loop between two calls of the observer if the engine does not pause by itself: about 5 ms.
+/// Number of loop rounds between two calls of the observer if the engine does not pause by itself: about 5 ms of wall
+/// time.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job
-/// ([`stream`](crate::traffic::stream) numbers those of background flows). `observe` is called periodically with the completed share of
-/// the run, and stops the run by returning `false`.
+/// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job;
+/// [`stream`](crate::traffic::stream) returns those of background flows. Calls `observe` periodically with the
+/// completed share of the run; the run stops if it returns `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
@@ -113,7 +114,7 @@ pub fn run<'a, 'p>(
     }
 }
 
-/// Stops the run if a job waits for the network alone and receives nothing while the others continue for it.
+/// Stops the run if a job only waits for the network and gets no bandwidth while the others continue as its load.
 fn check_starved(runners: &mut [JobRunner<'_, '_>]) -> Result<(), IterationError> {
     let extra = runners.iter().map(JobRunner::extra_count).max().unwrap_or(0);
     if extra == 0 {
@@ -125,7 +126,8 @@ fn check_starved(runners: &mut [JobRunner<'_, '_>]) -> Result<(), IterationError
     Err(IterationError::Starved { job: named(starved), beside: named(beside) })
 }
 
-/// Completed share of the run: the minimum over its jobs; without a job, that of the flows or of the duration.
+/// Returns the completed share of the run: the minimum over its jobs; without a job, that of the flows or of the
+/// duration.
 fn progress(runners: &[JobRunner<'_, '_>], background: &Background<'_>, now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);

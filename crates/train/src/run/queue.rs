@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 /// A transfer in the queue, ordered by when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ready {
-    /// Transfers of an iteration precede all of the next one.
+    /// Iteration of the transfer; transfers of an iteration precede all transfers of the next one.
     pub iteration: u32,
     /// Send priority: the lowest goes first.
     priority: u32,
@@ -42,14 +42,14 @@ struct Held {
 /// A chunk that the queue has picked.
 #[derive(Debug)]
 struct Sending {
-    /// Its number among all picked chunks.
+    /// Number of the chunk among all picked chunks.
     number: u64,
     ready: Ready,
-    /// When its first flow starts.
+    /// Time at which its first flow starts.
     begins_at: Time,
-    /// Its flows, once started.
+    /// The chunk's flows, once started.
     aggregation: Option<Aggregation>,
-    /// End that the band policy has predicted, if it does so. It must be exact.
+    /// End of the chunk predicted by the band policy, if there is a prediction. It must be exact.
     predicted_end: Option<Time>,
 }
 
@@ -58,11 +58,11 @@ struct Sending {
 pub struct Ended {
     /// Index of the transfer.
     pub transfer: u32,
-    /// Its iteration.
+    /// Iteration of the transfer.
     pub iteration: u32,
     /// Index of the chunk in the transfer.
     pub chunk: u64,
-    /// When its first flow started.
+    /// Time at which the chunk's first flow started.
     pub began: Time,
 }
 
@@ -71,7 +71,7 @@ pub struct Ended {
 pub struct QueueContext<'a> {
     /// Communicator of the queue.
     pub communicator: &'a Communicator,
-    /// Stream of its flows.
+    /// Stream of the communicator's flows.
     pub stream: u32,
     /// Graph of one iteration.
     pub dag: &'a Dag,
@@ -79,7 +79,7 @@ pub struct QueueContext<'a> {
     pub streams: &'a Streams,
     /// Send priority of all transfers: the lowest goes first.
     pub priorities: &'a [u32],
-    /// Present time.
+    /// Current time.
     pub now: Time,
 }
 
@@ -87,31 +87,31 @@ pub struct QueueContext<'a> {
 pub struct SendQueue<'p> {
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
-    /// Release time of each transfer: iterations after its own, and offset of compute time. Empty if the schedule has
-    /// none.
+    /// Release time of each transfer: number of iterations after its own, and offset of compute time. Empty if the
+    /// schedule has no release times.
     release_times: Vec<(u32, Time)>,
     /// Ready transfers before their release time.
     held: BinaryHeap<Reverse<Held>>,
-    /// Picked chunks, in this order.
+    /// Picked chunks, in the order in which they were picked.
     sending: Vec<Sending>,
     /// Number of chunks picked so far.
     picked_count: u64,
-    /// Picked chunks of which no flow has started.
+    /// Number of picked chunks of which no flow has started.
     unbegun_count: usize,
     in_flight_limit: usize,
     /// Whether the band policy has refused the next chunk until another one ends.
     is_refused: bool,
     /// Time up to which `TransferRecord::busy` has been counted.
     counted_to: Time,
-    /// When the global syncer admits the next chunk; it takes `sync` after each.
+    /// Time at which the global syncer admits the next chunk; it takes `sync` after each chunk.
     free_at: Time,
     sync: Time,
-    /// Chooses bands, if they vary.
+    /// Policy that chooses bands; `None` if bands are fixed.
     policy: Option<Box<dyn BandPolicy + 'p>>,
 }
 
 impl<'p> SendQueue<'p> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(communicator: &Communicator, policy: Option<Box<dyn BandPolicy + 'p>>) -> Self {
         Self {
             queue: BinaryHeap::new(),
@@ -130,19 +130,19 @@ impl<'p> SendQueue<'p> {
         }
     }
 
-    /// Whether a chunk is in progress.
+    /// Returns whether a chunk is in progress.
     #[inline]
     pub fn is_sending(&self) -> bool {
         !self.sending.is_empty()
     }
 
-    /// Whether a call of [`send`](Self::send) could have an effect, now or later.
+    /// Returns whether a call of [`send`](Self::send) could have an effect, now or later.
     #[inline]
     pub fn may_send(&self) -> bool {
         self.unbegun_count > 0 || (!self.queue.is_empty() && self.can_pick()) || !self.held.is_empty()
     }
 
-    /// Time of the next event outside the network.
+    /// Returns the time of the next event outside the network.
     #[inline]
     pub fn wakes_at(&self, dag: &Dag, streams: &Streams) -> Time {
         let mut at = Time::MAX;
@@ -178,15 +178,15 @@ impl<'p> SendQueue<'p> {
         self.ready_count += 1;
     }
 
-    /// Earliest release time of a held transfer, if predictable.
+    /// Returns the earliest release time of a held transfer, if it is predictable.
     #[inline]
     fn next_release(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
         let &Reverse(Held { release, .. }) = self.held.peek()?;
         streams.passes_at(release, dag)
     }
 
-    /// Handles reductions that have ended by now (the network reports arrivals only); returns a chunk that has ended
-    /// with one.
+    /// Handles reductions that have ended by now (the network reports arrivals only); returns the chunk that ended with
+    /// its last reduction, if there is one.
     #[inline]
     pub fn settle(&mut self, now: Time, network: &mut dyn Network, records: &mut Records) -> Option<Ended> {
         let has_ended = |sending: &mut Sending| match &mut sending.aggregation {
@@ -197,7 +197,7 @@ impl<'p> SendQueue<'p> {
         Some(self.on_aggregated(index, now, records))
     }
 
-    /// Handles the end of a flow; returns the chunk if this was its last one.
+    /// Handles the end of a flow; returns the chunk if this was its last flow.
     pub fn on_completion(
         &mut self,
         now: Time,
@@ -232,7 +232,7 @@ impl<'p> SendQueue<'p> {
         record.high += u32::from(is_high);
     }
 
-    /// Numbers of the chunks in flight.
+    /// Returns the numbers of the chunks in flight.
     fn in_flight(&self) -> Vec<u64> {
         self.sending.iter().map(|sending| sending.number).collect()
     }
@@ -284,7 +284,7 @@ impl<'p> SendQueue<'p> {
         }
     }
 
-    /// Whether the band policy lets the next chunk be picked.
+    /// Returns whether the band policy lets the next chunk be picked.
     fn may_pick(&mut self, ready: Ready, context: &QueueContext<'_>, records: &Records) -> bool {
         let Some(policy) = &mut self.policy else { return true };
         let view = view(ready, &self.sending, context, records);
@@ -299,7 +299,7 @@ impl<'p> SendQueue<'p> {
         !self.is_refused
     }
 
-    /// Bands in which a chunk begins; `None` for the job's.
+    /// Returns the bands in which a chunk begins; `None` for the job's bands.
     fn bands(
         &mut self,
         index: usize,
@@ -322,7 +322,7 @@ impl<'p> SendQueue<'p> {
         Some(bands)
     }
 
-    /// Whether the in-flight limit and the band policy admit another chunk.
+    /// Returns whether the in-flight limit and the band policy admit another chunk.
     #[inline]
     fn can_pick(&self) -> bool {
         self.sending.len() < self.in_flight_limit && !self.is_refused
@@ -337,8 +337,8 @@ impl<'p> SendQueue<'p> {
     }
 }
 
-/// The policy's view of an iteration before a chunk is sent: bytes left of every bucket when this chunk and those in
-/// flight are counted as sent.
+/// Returns the state of an iteration that the policy reads before a chunk is sent: bytes left of every bucket when this
+/// chunk and those in flight are counted as sent.
 fn view(ready: Ready, in_flight: &[Sending], context: &QueueContext<'_>, records: &Records) -> View {
     let Ready { iteration, transfer, chunk, .. } = ready;
     let gradients = context.communicator.gradients().expect("bands change where gradients are aggregated");

@@ -4,23 +4,23 @@ use crate::dag::OpKind;
 use gradtide_net::Time;
 use serde::Serialize;
 
-/// Iterations that are not measured because of other jobs.
+/// Numbers of iterations that are not measured because of other jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unmeasured {
-    /// Number begun before the last job started.
+    /// Number of iterations begun before the last job started.
     pub before: u32,
-    /// Number begun only as load for other jobs, which had not completed their iterations.
+    /// Number of iterations begun only as load for other jobs, which had not completed their iterations.
     pub after: u32,
 }
 
 /// The record of a job.
 #[derive(Debug, Default)]
 pub struct JobRecord {
-    /// Measured iterations of every worker or rank class, equally many for each; one entry if all are alike.
+    /// Measured iterations of each worker or rank class, the same number for each; one entry if all are identical.
     pub workers: Vec<Vec<IterationRecord>>,
-    /// For each worker, the pass after its last measured iteration, as far as it ran; its `time` is not set.
+    /// The pass after the last measured iteration of each worker, as far as it ran; its `time` is not set.
     pub last_passes: Vec<IterationRecord>,
-    /// Iterations run before the first measured one: the job's warm-up and `unmeasured.before`.
+    /// Number of iterations before the first measured one: the job's warm-up and `unmeasured.before`.
     pub warmup_count: u32,
     /// Iterations that are not measured because of other jobs.
     pub unmeasured: Unmeasured,
@@ -33,24 +33,24 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Transfers of measured iterations, one slice per iteration.
+    /// Returns the transfers of measured iterations, one slice per iteration.
     pub fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         self.transfers.blocks(self.warmup_count, self.iterations().len())
     }
 
-    /// The worker with the longest total compute time, which the others wait for; the first of equals.
+    /// Returns the worker with the longest total compute time, for which the others wait; ties go to the first.
     pub fn slowest(&self) -> usize {
         let compute = |&worker: &usize| self.workers[worker].iter().map(|record| record.compute).sum::<Time>();
         (0..self.workers.len()).rev().max_by_key(compute).unwrap_or(0)
     }
 
-    /// Measured iterations of the slowest worker.
+    /// Returns the measured iterations of the slowest worker.
     pub fn iterations(&self) -> &[IterationRecord] {
         &self.workers[self.slowest()]
     }
 
-    /// Share of an iteration for which a worker waits for the compute of others: the maximum over workers and
-    /// iterations.
+    /// Returns the largest share of an iteration, over workers and iterations, for which a worker waits for the compute
+    /// of others.
     pub fn straggler_share(&self) -> f64 {
         let share = |record: &IterationRecord| record.straggler.ps() as f64 / record.time.ps() as f64;
         self.workers.iter().flatten().map(share).fold(0.0, f64::max)
@@ -60,15 +60,15 @@ impl JobRecord {
 /// One measured iteration of a worker: from the start of a pass to the start of the next one of its kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IterationRecord {
-    /// Start of the pass from which it is measured.
+    /// Start of the pass from which the iteration is measured.
     pub start: Time,
     /// Duration, up to the start of the next iteration.
     pub time: Time,
-    /// Total duration of its ops without the slowdown by transfers.
+    /// Total duration of the worker's ops without the slowdown by transfers.
     pub compute: Time,
     /// Part of `compute` during which the device is idle: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub host: Time,
-    /// Stall for gradients that another worker had not computed yet; a part of the next two.
+    /// Stall for gradients that another worker had not computed yet; contained in `exposed` and `barrier`.
     pub straggler: Time,
     /// Stall for gradients that the next op needs.
     pub exposed: Time,
@@ -79,7 +79,7 @@ pub struct IterationRecord {
 }
 
 impl IterationRecord {
-    /// Time for which the device computes.
+    /// Returns the time for which the device computes.
     pub fn computing(&self) -> Time {
         self.compute - self.host
     }
@@ -88,17 +88,17 @@ impl IterationRecord {
 /// One transfer of one iteration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransferRecord {
-    /// When all its dependencies were met, on all ranks.
+    /// Time at which all dependencies of the transfer were met, on all ranks.
     pub ready: Time,
-    /// When its first chunk began.
+    /// Start of the first chunk.
     pub start: Time,
-    /// When its last chunk arrived.
+    /// Arrival of the last chunk.
     pub end: Time,
-    /// When the last rank's compute reached the first op that needs it.
+    /// Time at which the last rank's compute reached the first op that needs the transfer.
     pub needed: Time,
-    /// Whether a compute op needs it, rather than only other transfers.
+    /// Whether a compute op needs the transfer, rather than only other transfers.
     pub is_needed: bool,
-    /// Time for which it occupied the network.
+    /// Time for which the transfer occupied the network.
     pub busy: Time,
     /// Send priority, or place in the order of pulls or pushes.
     pub priority: u32,
@@ -118,7 +118,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// No iterations yet; each will have `per_iteration` transfers.
+    /// Creates empty records; each iteration will have `per_iteration` transfers.
     pub fn new(per_iteration: usize) -> Self {
         Self { per_iteration, all: Vec::new() }
     }
@@ -131,57 +131,57 @@ impl Records {
         }
     }
 
-    /// The record of a transfer in an iteration.
+    /// Returns the record of a transfer in an iteration.
     #[inline]
     pub fn get(&self, iteration: u32, transfer: u32) -> &TransferRecord {
         &self.all[iteration as usize * self.per_iteration + transfer as usize]
     }
 
-    /// The same record, to be changed.
+    /// Returns the record of a transfer in an iteration, mutably.
     #[inline]
     pub fn of(&mut self, iteration: u32, transfer: u32) -> &mut TransferRecord {
         &mut self.all[iteration as usize * self.per_iteration + transfer as usize]
     }
 
-    /// The records of an iteration, to be changed.
+    /// Returns the records of an iteration, mutably.
     pub fn of_iteration(&mut self, iteration: u32) -> &mut [TransferRecord] {
         let first = iteration as usize * self.per_iteration;
         &mut self.all[first..first + self.per_iteration]
     }
 
-    /// Records of `count` iterations from `first` on, one slice per iteration.
+    /// Returns the records of `count` iterations from `first` on, one slice per iteration.
     pub fn blocks(&self, first: u32, count: usize) -> impl Iterator<Item = &[TransferRecord]> {
         let (all, width) = (&self.all[..], self.per_iteration);
         let first = first as usize;
         (first..first + count).map(move |block| &all[block * width..(block + 1) * width])
     }
 
-    /// Number of iterations from `first` on, of at most `count`, before the first one with a transfer that has not
-    /// ended.
+    /// Returns the number of iterations from `first` on, at most `count`, before the first iteration with a transfer
+    /// that has not ended.
     pub fn ended_count(&self, first: u32, count: usize) -> usize {
         let is_over = |block: &&[TransferRecord]| block.iter().all(|record| record.end > Time::ZERO);
         self.blocks(first, count).take_while(is_over).count()
     }
 
-    /// Transfers that have ended, of all iterations, each with its index.
+    /// Returns the transfers that have ended, of all iterations, each with its index.
     pub fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
         (0..self.per_iteration as u32).cycle().zip(&self.all).filter(|(_, record)| record.end > Time::ZERO)
     }
 }
 
-/// One op or chunk, for timelines.
+/// Record of one op or chunk, for timelines.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationRecord {
-    /// Measured iteration; -1 for the one before the first.
+    /// Index of the measured iteration; -1 for the one before the first.
     pub iteration: i64,
     /// Kind of the op, and index of its layer or transfer.
     pub kind: OpKind,
-    /// Worker or rank class of a compute op; 0 if all are alike.
+    /// Worker or rank class of a compute op; 0 if all are identical.
     pub worker: u32,
     /// Index of the chunk of a transfer.
     pub chunk: u64,
-    /// Start; for a barrier, when compute reached it.
+    /// Start of the op or chunk; for a barrier, the time at which compute reached it.
     pub start: Time,
-    /// End.
+    /// End of the op or chunk.
     pub end: Time,
 }

@@ -1,17 +1,17 @@
-//! The phases of a job: it waits for its start, opens its connections, and is executed; why a run may end without a
-//! result.
+//! The phases of a job: it waits for its start, opens its connections, and is executed; and the errors that end a run
+//! without a result.
 
 use super::execution::{Done, Executor, TooShort};
 use gradtide_net::{Completion, Network, Time};
 use thiserror::Error;
 
-/// Why a run ends without a result.
+/// Errors that end a run without a result.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IterationError {
-    /// No event is left, yet a job is not done.
+    /// No event is left, but a job is not done.
     #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
     Stalled {
-        /// Present time.
+        /// Current time.
         at: Time,
         /// Key of the job in the scenario.
         job: String,
@@ -24,7 +24,7 @@ pub enum IterationError {
         /// Key of the job in the scenario.
         job: String,
     },
-    /// Other jobs continue for a job that makes no progress beside them.
+    /// A job makes no progress while other jobs continue as its load.
     #[error(
         "job `{job}` gets nothing done while job `{beside}` runs {STARVED_AFTER} iterations: what it sends is never served; \
          give it a higher priority, or the run a duration"
@@ -35,23 +35,23 @@ pub enum IterationError {
         /// A job that has completed its iterations and continues for others.
         beside: String,
     },
-    /// The observer asked to stop.
+    /// The observer has cancelled the run.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// A job counts as starved if none of its ops and messages completes while another job, done with its own iterations,
-/// runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand times as
-/// long as an iteration of the other job.
+/// A job counts as starved if none of its ops and messages completes while another job that has completed its own
+/// iterations runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand
+/// times as long as an iteration of the other job.
 const STARVED_AFTER: u32 = 10_000;
 
 /// A job and its phase.
 pub struct JobRunner<'a, 'p> {
     duration: Option<Time>,
     phase: Phase,
-    /// Whether it has completed its iterations. It may continue as load for other jobs.
+    /// Whether the job has completed its iterations. It may continue as load for other jobs.
     has_enough: bool,
-    /// Number of its completed flows.
+    /// Number of completed flows of the job.
     ended_count: u64,
     last_progress: (u64, u32),
     executor: Box<dyn Executor<'a> + 'p>,
@@ -61,7 +61,7 @@ pub struct JobRunner<'a, 'p> {
 enum Phase {
     /// Before the start of the job.
     Waiting,
-    /// The number of connections that are not open yet.
+    /// Opening connections; the field is the number of connections that are not open yet.
     Opening(usize),
     /// Executing ops.
     UnderWay,
@@ -70,46 +70,46 @@ enum Phase {
 }
 
 impl<'a, 'p> JobRunner<'a, 'p> {
-    /// A job that has not begun, in a run that stops after `duration`.
+    /// Creates the runner of a job that has not begun, in a run that stops after `duration`.
     pub fn new(executor: Box<dyn Executor<'a> + 'p>, duration: Option<Time>) -> Self {
         Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
 
-    /// The record of the job.
+    /// Returns the record of the job.
     pub fn into_done(self) -> Done<'a> {
         self.executor.into_done()
     }
 
-    /// Key of the job in the scenario.
+    /// Returns the key of the job in the scenario.
     pub fn name(&self) -> &str {
         self.executor.name()
     }
 
-    /// Whether it is done.
+    /// Returns whether the job is done.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Whether it has completed its iterations.
+    /// Returns whether the job has completed its iterations.
     #[inline]
     pub fn has_enough(&self) -> bool {
         self.has_enough
     }
 
-    /// Ends a job that no other job needs any more.
+    /// Ends a job that is no longer needed as load.
     pub fn stop(&mut self) {
         self.phase = Phase::Finished;
     }
 
-    /// Iterations run only as load for other jobs.
+    /// Returns the number of iterations run only as load for other jobs.
     #[inline]
     pub fn extra_count(&self) -> u32 {
         self.executor.extra_count()
     }
 
-    /// Whether the job has waited for the network alone, without a completed flow, during the last [`STARVED_AFTER`] of
-    /// the `extra` iterations that another job has run for it.
+    /// Returns whether the job has only waited for the network, without a completed flow, during the last
+    /// [`STARVED_AFTER`] of the `extra` iterations that another job has run as its load.
     pub fn is_starved(&mut self, extra: u32) -> bool {
         let waits = !self.has_enough && self.phase != Phase::Waiting && self.wakes_at().is_none();
         if !waits || self.last_progress.0 != self.ended_count {
@@ -118,7 +118,7 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         extra - self.last_progress.1 >= STARVED_AFTER
     }
 
-    /// Time of the next event outside the network.
+    /// Returns the time of the next event outside the network.
     #[inline]
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
@@ -161,12 +161,12 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         }
     }
 
-    /// Number of ops and transfers that wait.
+    /// Returns the number of ops and transfers that wait.
     pub fn waiting_ops(&self) -> usize {
         self.executor.waiting_ops()
     }
 
-    /// Completed share of the run.
+    /// Returns the completed share of the run.
     pub fn progress(&self, now: Time) -> f64 {
         let of_duration = self.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
         self.executor.progress().into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)

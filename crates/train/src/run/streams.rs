@@ -15,31 +15,31 @@ use std::collections::BinaryHeap;
 /// One compute stream.
 pub struct Worker {
     jitter: Jitter,
-    /// Present iteration.
+    /// Index of the current iteration.
     pub iteration: u32,
-    /// `iteration % SLOTS`.
+    /// Slot of the iteration in `Waits`: `iteration % SLOTS`.
     pub slot: usize,
     /// Ops of an iteration, in order.
     pub program: Program,
-    /// The op at which an iteration is measured to begin.
+    /// Op at which the measurement of an iteration begins.
     pub first_op: OpId,
     /// The running op, or the next one.
     pub next_op: OpId,
-    /// When compute reached `next_op`.
+    /// Time at which compute reached `next_op`.
     pub reached_at: Time,
     /// The running op.
     pub running: Option<Running>,
-    /// Number of its communicators with a chunk in progress, if these slow down compute.
+    /// Number of the worker's communicators with a chunk in progress, if chunks slow down compute.
     pub slowed_by: u32,
-    /// When it last ended an op that other ops or transfers depend on.
+    /// Time at which the worker last ended an op that other ops or transfers depend on.
     pub last_output_at: Time,
-    /// The iteration in progress, from one start of the measured pass to the next.
+    /// Record of the iteration in progress, from one start of the measured pass to the next.
     pub current: IterationRecord,
-    /// Completed iterations.
+    /// Records of completed iterations.
     pub measured: Vec<IterationRecord>,
-    /// Whether this is the pass after the last measured iteration.
+    /// Whether the current pass is the one after the last measured iteration.
     pub is_last_pass: bool,
-    /// That pass, once complete.
+    /// Record of the pass after the last measured iteration, once complete.
     pub last_pass: Option<IterationRecord>,
     /// Whether compute ops are recorded: from the first measured pass to the one after the last recorded iteration.
     pub is_timeline_open: bool,
@@ -48,17 +48,17 @@ pub struct Worker {
 /// A running compute op.
 #[derive(Clone, Copy)]
 pub struct Running {
-    /// When it began.
+    /// Start of the op.
     pub started: Time,
-    /// When it ends if its speed does not change.
+    /// End of the op if its speed does not change.
     pub end: Time,
     /// Duration without the slowdown by transfers.
     pub cost: Time,
-    /// Work left at `since`.
+    /// Remaining work at the time `since`.
     left: Time,
     since: Time,
     is_slow: bool,
-    /// Host work, during which the device is idle: transfers do not slow it down.
+    /// Whether the op is host work, during which the device is idle: transfers do not slow it down.
     is_host: bool,
 }
 
@@ -98,23 +98,23 @@ impl Worker {
 
 /// All compute streams of a job.
 pub struct Streams {
-    /// By rank class, or by worker.
+    /// Compute streams, by rank class or by worker.
     pub workers: Vec<Worker>,
     /// Ends of running ops, with the worker; unused with a single worker.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Workers whose next op waits, and those of them that have to check again.
+    /// Workers whose next op waits, and the subset of them that has to check again.
     waiting: Vec<u32>,
     woken: Vec<u32>,
     /// Whether an op or transfer has ended since `waiting` was last checked.
     pub must_recheck: bool,
-    /// Compute offset at which each compute op begins.
+    /// Offset of compute time at which each compute op begins.
     offsets: Vec<Time>,
     /// Time of a unit of compute that overlaps with a transfer, in millionths.
     slowdown_ppm: u64,
 }
 
 impl Streams {
-    /// Streams of a job, before their first op.
+    /// Creates the streams of a job, before their first op.
     pub fn new(job: &mut CollectiveJob) -> Self {
         let dag = &job.dag;
         let jitters = Jitter::of_workers(job.paces.take(), dag.programs.len());
@@ -141,7 +141,7 @@ impl Streams {
         }
     }
 
-    /// Earliest end of a running op, and its worker.
+    /// Returns the earliest end of a running op, and its worker.
     #[inline]
     pub fn next_end(&self) -> Option<(Time, u32)> {
         match &self.workers[..] {
@@ -150,7 +150,7 @@ impl Streams {
         }
     }
 
-    /// A worker that may be able to act now.
+    /// Returns a worker that may be able to act now.
     #[inline]
     pub fn next_worker(&mut self, now: Time) -> Option<u32> {
         if self.woken.is_empty() && self.must_recheck {
@@ -203,13 +203,13 @@ impl Streams {
         }
     }
 
-    /// Whether transfers slow down compute.
+    /// Returns whether transfers slow down compute.
     #[inline]
     pub fn can_be_slowed(&self) -> bool {
         self.slowdown_ppm != ONE_PPM
     }
 
-    /// Counts a communicator of these rank classes (empty: of all) that becomes active (`is_slow`) or idle.
+    /// Counts a communicator of these rank classes (empty for all classes) that becomes active (`is_slow`) or idle.
     pub fn slow(&mut self, classes: &[u32], is_slow: bool) {
         let change = |worker: &mut Worker| {
             worker.slowed_by = if is_slow { worker.slowed_by + 1 } else { worker.slowed_by - 1 };
@@ -248,8 +248,8 @@ impl Streams {
         }
     }
 
-    /// When the last worker passes a release time, if no worker has to wait before; `None` if a worker waits, or has
-    /// not reached the op that contains it.
+    /// Returns the time at which the last worker passes a release time, if no worker has to wait before; `None` if a
+    /// worker waits, or has not reached the op that contains the release time.
     pub fn passes_at(&self, (iteration, release): (u32, Time), dag: &Dag) -> Option<Time> {
         let passes_at = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
@@ -267,7 +267,8 @@ impl Streams {
         self.workers.iter().map(passes_at).try_fold(Time::ZERO, |latest, at| Some(latest.max(at?)))
     }
 
-    /// Compute time that each worker has passed since the start of `iteration`, if an iteration takes `compute`.
+    /// Returns the compute time that each worker has passed since the start of `iteration`, if an iteration takes
+    /// `compute`.
     pub fn positions(&self, iteration: u32, compute: Time, now: Time) -> Vec<Time> {
         let position = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
@@ -288,14 +289,14 @@ pub enum OpEnd {
     GoesOn,
     /// The op has ended.
     Ended {
-        /// When it began.
+        /// Start of the op.
         started: Time,
         /// Duration without the slowdown by transfers.
         cost: Time,
     },
 }
 
-/// Duration of work, with or without overlapping transfers.
+/// Returns the duration of work, with or without overlapping transfers.
 fn beside_transfers(work: Time, is_slow: bool, slowdown_ppm: u64) -> Time {
     if !is_slow || slowdown_ppm == ONE_PPM {
         return work;

@@ -5,12 +5,12 @@
 
 use crate::dag::{Dag, Edge, Edges, OpId};
 
-/// Number of iterations that rank classes can be in at the same time. A class begins iteration k + 2 only after ops of
-/// its own that needed every transfer of iteration k. Hence ranks are at most two iterations apart, and three slots
-/// suffice. Without transfers no rank waits for another, and all slots are alike.
+/// Number of iterations in which rank classes can be at the same time. A class begins iteration k + 2 only after its
+/// own ops that needed every transfer of iteration k. Hence ranks are at most two iterations apart, and three slots
+/// suffice. Without transfers no rank waits for another, and all slots are identical.
 pub const SLOTS: usize = 3;
 
-/// Slot of an iteration's counters.
+/// Returns the slot of an iteration's counters.
 pub fn slot(iteration: u32) -> usize {
     iteration as usize % SLOTS
 }
@@ -18,12 +18,12 @@ pub fn slot(iteration: u32) -> usize {
 /// Flag of an edge: its target is in another iteration than its source.
 const OTHER_ITERATION: u32 = 1 << 31;
 
-/// An op or a transfer that is connected with an op by an edge.
+/// An op or a transfer that an edge connects with a given op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// Index of the op, or of the transfer in [`Waits::first_uses`].
     pub index: u32,
-    /// Whether it is in another iteration: the next one for [`Waits::release`], the previous one for
+    /// Whether the neighbour is in another iteration: the next one for [`Waits::release`], the previous one for
     /// [`Waits::first_uses`].
     pub is_of_other: bool,
 }
@@ -37,7 +37,7 @@ impl Neighbour {
 /// Counters of open dependencies.
 #[derive(Debug)]
 pub struct Waits {
-    /// Successors of each op.
+    /// Edges from each op to its successors.
     after: Edges,
     /// Transfers for which a compute op is the first user in its program.
     first_uses: Edges,
@@ -47,19 +47,19 @@ pub struct Waits {
     /// execute counts once for each of them. The dependencies of a compute op that several workers execute are the same
     /// for all.
     missing: [Vec<u32>; SLOTS],
-    /// Programs and transfers that have not ended, in each slot.
+    /// Number of programs and transfers that have not ended, in each slot.
     left: [u32; SLOTS],
-    /// Programs and transfers of an iteration.
+    /// Number of programs and transfers of an iteration.
     ends_per_iteration: u32,
-    /// Iteration whose counters are in the slot.
+    /// Iteration whose counters are in each slot.
     iteration_of_slot: [u32; SLOTS],
-    /// Programs that have not ended, in each slot.
+    /// Number of programs that have not ended, in each slot.
     programs_left: [u32; SLOTS],
     worker_count: u32,
 }
 
 impl Waits {
-    /// Nothing has ended, and dependencies of the first iteration on an earlier one are met.
+    /// Creates the counters: no op has ended, and dependencies of the first iteration on an earlier one are met.
     pub fn new(dag: &Dag, worker_count: usize) -> Self {
         assert!(dag.ops.len() < OTHER_ITERATION as usize, "ops leave a bit free");
         let shared = (worker_count / dag.programs.len()) as u32;
@@ -93,20 +93,20 @@ impl Waits {
         }
     }
 
-    /// Whether all dependencies of an op are met.
+    /// Returns whether all dependencies of an op are met.
     #[inline]
     pub fn is_ready(&self, slot: usize, op: OpId) -> bool {
         self.missing[slot][op as usize] == 0
     }
 
-    /// Number of successors of an op.
+    /// Returns the number of successors of an op.
     #[inline]
     pub fn waiting_count(&self, op: OpId) -> usize {
         self.after.from(op).len()
     }
 
-    /// Resolves the dependency of a finished op's successor number `place`; returns the successor, and whether it is
-    /// ready now.
+    /// Resolves the dependency of the successor number `place` of a finished op; returns the successor, and whether it
+    /// is ready now.
     #[inline]
     pub fn release(&mut self, op: OpId, slot: usize, place: usize) -> (Neighbour, bool) {
         let neighbour = Neighbour::of(self.after.from(op)[place]);
@@ -127,7 +127,7 @@ impl Waits {
         }
     }
 
-    /// Counts a worker that has ended its program; returns whether it was the last one of the iteration.
+    /// Counts a worker that has ended its program; returns whether this was the last worker of the iteration.
     pub fn on_program_end(&mut self, slot: usize) -> bool {
         self.on_end(slot);
         self.programs_left[slot] -= 1;
@@ -138,26 +138,27 @@ impl Waits {
         is_last
     }
 
-    /// Whether the slot holds the counters of `iteration`, so that its ops may begin: the earlier iteration of the slot
-    /// is over. Without transfers there is nothing to wait for.
+    /// Returns whether the slot holds the counters of `iteration`, so that its ops may begin: the earlier iteration of
+    /// the slot is over. Without transfers no iteration has to wait.
     pub fn can_begin(&self, iteration: u32) -> bool {
         self.iteration_of_slot[slot(iteration)] == iteration || self.ends_per_iteration == self.worker_count
     }
 
-    /// Transfers for which a compute op is the first user in its program, of its iteration or of the previous one.
+    /// Returns the transfers of which a compute op is the first user in its program, in its iteration or the previous
+    /// one.
     #[inline]
     pub fn first_uses(&self, op: OpId) -> impl Iterator<Item = Neighbour> {
         self.first_uses.from(op).iter().map(|&word| Neighbour::of(word))
     }
 
-    /// Number of ops with open dependencies.
+    /// Returns the number of ops with open dependencies.
     pub fn missing_count(&self, slot: usize) -> usize {
         self.missing[slot].iter().filter(|&&count| count > 0).count()
     }
 }
 
-/// Finds the first users of transfers. If a program uses a transfer in the same iteration, its users in the next one
-/// are not first.
+/// Finds the first users of transfers. If a program uses a transfer in the same iteration, its users in the next
+/// iteration are not first.
 fn first_uses(dag: &Dag) -> Vec<Edge> {
     let mut uses = Vec::new();
     for transfer in 0..dag.transfers.len() as u32 {

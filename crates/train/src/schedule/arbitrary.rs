@@ -4,8 +4,8 @@ use super::Scheduler;
 use crate::dag::Dag;
 use gradtide_net::seed::Stream;
 
-/// The order in which buckets become ready, with a share of random swaps, drawn anew for each iteration: models
-/// frameworks that enforce no order (TicTac, section 2.2).
+/// Sends buckets in the order in which they become ready, with a share of random swaps, drawn anew for each iteration:
+/// models frameworks that enforce no order (TicTac, section 2.2).
 #[derive(Debug)]
 pub struct Arbitrary {
     /// Random stream of the swaps.

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// The order in which buckets become ready (thesis section 4.3; the default of frameworks).
+/// Sends buckets in the order in which they become ready (thesis section 4.3; the default of frameworks).
 #[derive(Debug)]
 pub struct Fifo;
 

@@ -3,8 +3,8 @@
 use super::Scheduler;
 use crate::dag::{Dag, OpId};
 
-/// A transfer's rank is the position of the first op that depends on it, directly or through other transfers. Transfers
-/// that no op of the iteration depends on go last.
+/// Orders transfers by first need: a transfer's rank is the position of the first op that depends on it, directly or
+/// through other transfers. Transfers that no op of the iteration depends on are last.
 ///
 /// TIC and TAC of TicTac (2019) reduce to this order if compute is a chain, where an op depends on all transfers of the
 /// ops before it.

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// The same ranks in every iteration, from the user's file or from a plan.
+/// Uses the same ranks in every iteration, from the user's file or from a plan.
 #[derive(Debug)]
 pub struct Given {
     /// Send priority of every bucket.

@@ -3,11 +3,11 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// Sends the bucket with the lowest layer, which the forward pass needs first, first (thesis section 4.4).
+/// Sends the bucket with the lowest layer first, since the forward pass needs it first (thesis section 4.4).
 #[derive(Debug)]
 pub struct LayerPriority {
-    /// Number of priority queues: layer `i` of L belongs to queue `floor(i · queues / L)`, first come first served
-    /// inside a queue. `None` gives every layer its own.
+    /// Number of priority queues: layer `i` of L belongs to queue `floor(i · queues / L)`, first come, first served
+    /// within a queue. `None` gives every layer its own queue.
     pub queue_count: Option<u32>,
 }
 

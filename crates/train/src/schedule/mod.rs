@@ -22,7 +22,7 @@ pub trait Scheduler {
     /// the smallest rank first, and equal ranks in the order in which they became ready.
     fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>);
 
-    /// Whether all iterations have the same ranks.
+    /// Returns whether all iterations have the same ranks.
     fn is_fixed(&self) -> bool {
         true
     }

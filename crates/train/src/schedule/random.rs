@@ -4,7 +4,7 @@ use super::Scheduler;
 use crate::dag::Dag;
 use gradtide_net::seed::Stream;
 
-/// A uniformly random order, drawn anew for each iteration: TicTac's baseline (section 6).
+/// Sends buckets in a uniformly random order, drawn anew for each iteration: TicTac's baseline (section 6).
 #[derive(Debug)]
 pub struct Random {
     /// Random stream of the orders.

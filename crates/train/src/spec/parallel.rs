@@ -1,75 +1,81 @@
-//! A job that is more than data parallel: how its model is laid over its ranks, and what a block of it costs one rank.
+//! A parallel job: the layout of its model over ranks, and the cost of each block on one rank.
 
 use serde::Deserialize;
 
 /// How a model is trained on a mesh of ranks.
 ///
-/// Units are what data parallelism shards, gathers and reduces as a whole: one block, or several in line.
+/// A unit is the set of blocks that data parallelism shards, gathers and reduces together: one or several consecutive
+/// blocks.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParallelSpec {
-    /// Ranks along each axis.
+    /// Number of ranks along each axis.
     pub mesh: MeshSpec,
-    /// Rank r sits on node r / `gpus_per_node`; not 0.
+    /// Number of consecutive ranks on a node: rank r is on node r / `gpus_per_node`; not 0.
     pub gpus_per_node: u32,
-    /// What is spread over the ranks of axes `cp` and `fsdp`; `dp` replicates it.
+    /// State that is sharded over the ranks of axes `cp` and `fsdp`; axis `dp` replicates it.
     pub sharding: ShardingSpec,
-    /// Micro-batches of a data-parallel rank in a step; not 0.
+    /// Number of micro-batches of a data-parallel rank in a step; not 0.
     pub micro_batches: u32,
-    /// Order of the micro-batches on a pipeline stage. Without a pipeline, each goes forward and backward in turn.
+    /// Order of the micro-batches on a pipeline stage. Without a pipeline, each micro-batch goes forward and then
+    /// backward.
     pub pipeline: PipelineSpec,
-    /// Whether what tensor parallelism leaves whole is spread over the sequence: an all-gather and a reduce-scatter in
-    /// place of each all-reduce.
+    /// Whether sequence parallelism shards the activations that tensor parallelism replicates: an all-gather and a
+    /// reduce-scatter replace each all-reduce.
     pub sequence_parallel: bool,
-    /// Whether tensor groups send in parts beside the products of `beside`; needs `sequence_parallel`.
+    /// Whether the collectives of tensor groups are pipelined with the matrix products of `beside`; needs
+    /// `sequence_parallel`.
     pub async_tp: bool,
-    /// Whether a rank sends its `tp`-th of what all ranks of a tensor group have to the next stage, which gathers it.
+    /// Whether a rank sends 1/`tp` of the activations of its tensor group to the next stage, which gathers them.
     pub scatter_gather: bool,
-    /// How ranks of axis `cp` come by the keys and values of others.
+    /// Exchange of keys and values among the ranks of axis `cp`.
     pub context: ContextSpec,
-    /// Units of which parameters are gathered ahead of the forward pass; torch's default is 1.
+    /// Number of units whose parameters are gathered ahead of the forward pass; PyTorch's default is 1.
     pub forward_prefetch: u32,
-    /// The same of the backward pass.
+    /// Number of units whose parameters are gathered ahead of the backward pass; PyTorch's default is 1.
     pub backward_prefetch: u32,
-    /// Whether gradients are reduced unit by unit beside the backward pass, and the parameters of ZeRO-1 gathered unit by
-    /// unit beside the forward pass; otherwise all at once, after the one and before the other.
+    /// Whether gradients are reduced unit by unit during the backward pass, and the parameters of ZeRO-1 gathered unit
+    /// by unit during the forward pass; otherwise both are one collective, after the backward and before the forward
+    /// pass.
     pub overlap_gradients: bool,
-    /// Whether gloo sends: a reduce-scatter is carried out as an all-reduce, and the pass waits for it.
+    /// Whether the backend is gloo, which implements a reduce-scatter as an all-reduce that blocks the pass.
     pub gloo: bool,
     /// Distinct kinds of blocks.
     pub kinds: Vec<BlockKindSpec>,
-    /// The model, from its input on.
+    /// Blocks of the model, from the input side.
     pub blocks: Vec<BlockSpec>,
-    /// Blocks of each unit, from the input on; not 0, together all of them. No unit is on two virtual stages.
+    /// Number of blocks of each unit, from the input side; not 0; the sum is the number of blocks. A unit lies within
+    /// one virtual stage.
     pub units: Vec<u32>,
-    /// Blocks of each virtual stage, from the input on; not 0, together all of them. Virtual stage s is on pipeline
-    /// stage s modulo `mesh.pp`.
+    /// Number of blocks of each virtual stage, from the input side; not 0; the sum is the number of blocks. Virtual
+    /// stage s is on pipeline stage s modulo `mesh.pp`.
     pub stages: Vec<u32>,
-    /// Time of the optimizer step of one rank, by pipeline stage.
+    /// Optimizer time of one rank, in picoseconds, by pipeline stage.
     pub optimizer_ps: Vec<u64>,
-    /// Bytes between blocks of one micro-batch on one rank of axis `cp`, not divided by `mesh.tp`.
+    /// Bytes of activations between blocks for one micro-batch on one rank of axis `cp`, before division by `mesh.tp`.
     pub activation_bytes: u64,
-    /// Bytes of the all-reduce of the gradients' norm over all ranks, before the optimizer step; 0: there is none.
+    /// Bytes of the all-reduce of the gradient norm over all ranks before the optimizer step; 0 without one.
     pub norm_bytes: u64,
-    /// Gradient of the embedding of one rank, which the first and the last stage share; 0: they do not.
+    /// Bytes of the embedding gradient of one rank that the first and the last stage share; 0 if they share none.
     pub tied_embedding_bytes: u64,
 }
 
-/// Ranks along each axis, the innermost first. `ep` does not multiply: it divides `cp * fsdp * dp`.
+/// Number of ranks along each axis, the innermost first. `ep` does not multiply the number of ranks: it divides `cp *
+/// fsdp * dp`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct MeshSpec {
-    /// Tensor parallel.
+    /// Tensor-parallel ranks.
     pub tp: u32,
-    /// Context parallel.
+    /// Context-parallel ranks.
     pub cp: u32,
-    /// Expert parallel.
+    /// Expert-parallel ranks.
     pub ep: u32,
-    /// Data parallel, sharded.
+    /// Ranks of sharded data parallelism.
     pub fsdp: u32,
-    /// Data parallel, replicated.
+    /// Ranks of replicated data parallelism.
     pub dp: u32,
-    /// Pipeline parallel.
+    /// Pipeline stages.
     pub pp: u32,
 }
 
@@ -79,44 +85,45 @@ impl Default for MeshSpec {
     }
 }
 
-/// What is sharded.
+/// State that data parallelism shards.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardingSpec {
-    /// Nothing: gradients are summed everywhere.
+    /// No state: gradients are summed over all ranks.
     #[default]
     None,
-    /// Optimizer states: gradients are reduced once in a step, parameters gathered after the optimizer step.
+    /// Optimizer states: gradients are reduced once in a step, parameters are gathered after the optimizer step.
     Zero1,
-    /// Gradients, too: parameters are gathered before the forward pass and freed after the backward pass.
+    /// Optimizer states and gradients: parameters are gathered before the forward pass and freed after the backward
+    /// pass.
     Zero2,
-    /// Parameters, too: they are freed after the forward pass and gathered again before the backward pass.
+    /// Also parameters: they are freed after the forward pass and gathered again before the backward pass.
     Zero3,
 }
 
-/// How keys and values get to all ranks that share a sequence.
+/// Exchange of keys and values among the ranks that share a sequence.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextSpec {
-    /// Around a ring, beside attention.
+    /// Ring exchange, concurrent with attention.
     #[default]
     Ring,
-    /// Gathered before attention.
+    /// All-gather before attention.
     AllGather,
 }
 
-/// In which order a pipeline stage goes through its micro-batches.
+/// Order of the micro-batches on a pipeline stage.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PipelineSpec {
-    /// All forward, then all backward.
+    /// All forward passes, then all backward passes.
     Gpipe,
-    /// One forward, one backward.
+    /// Alternating forward and backward passes (1F1B).
     #[default]
     OneFOneB,
-    /// One forward, one backward over several virtual stages on each rank.
+    /// 1F1B over several virtual stages of each rank.
     Interleaved {
-        /// Virtual stages of a rank; not 0.
+        /// Number of virtual stages of a rank; not 0.
         chunks: u32,
     },
 }
@@ -127,77 +134,78 @@ pub enum PipelineSpec {
 pub struct BlockSpec {
     /// Name shown to users.
     pub name: String,
-    /// Index of its kind.
+    /// Index of the block's kind.
     pub kind: u32,
 }
 
-/// What blocks of a kind have in common. Bytes are of one rank.
+/// Properties of all blocks of a kind; bytes are those of one rank.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockKindSpec {
-    /// What is gathered of a block but for its experts: after `tp`, before sharding.
+    /// Parameter bytes of a block to gather, without experts: after division by `tp`, before sharding.
     pub parameter_bytes: u64,
-    /// What is reduced of a block but for its experts: after `tp`, before sharding.
+    /// Gradient bytes of a block to reduce, without experts: after division by `tp`, before sharding.
     pub gradient_bytes: u64,
-    /// What is gathered of its experts: after `tp` and `ep`, before sharding.
+    /// Parameter bytes of the block's experts to gather: after division by `tp` and `ep`, before sharding.
     pub expert_parameter_bytes: u64,
-    /// What is reduced of its experts: after `tp` and `ep`, before sharding.
+    /// Gradient bytes of the block's experts to reduce: after division by `tp` and `ep`, before sharding.
     pub expert_gradient_bytes: u64,
-    /// Its ops in the order of the forward pass; at least one.
+    /// Ops of the block in the order of the forward pass; at least one.
     pub ops: Vec<BlockOpSpec>,
 }
 
-/// An op of a block: times of one rank for one micro-batch, and of the slowest where ranks have unequal work.
+/// An op of a block, with the times of one rank for one micro-batch (of the slowest rank if their work is unequal).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockOpSpec {
     /// Name shown to users.
     pub name: String,
-    /// What is sent around it.
+    /// Role of the op, which determines its communication.
     pub role: RoleSpec,
-    /// Forward time.
+    /// Forward time in picoseconds.
     pub forward_ps: u64,
-    /// Backward time.
+    /// Backward time in picoseconds.
     pub backward_ps: u64,
-    /// Time in which it is computed again before its backward pass; 0: its results are kept.
+    /// Recomputation time before the op's backward pass, in picoseconds; 0 if its results are kept.
     pub recompute_ps: u64,
-    /// Whether it is computed again with all that is sent around it, before the first op of the block goes backward.
-    /// Otherwise it is computed again by itself, right before it goes backward.
+    /// Whether recomputation repeats the op's communication and runs before the first op of the block goes backward.
+    /// Otherwise the op is recomputed alone, right before its own backward pass.
     pub recompute_communicates: bool,
-    /// Experts: what one rank has for all ranks, and gets back from them. Attention: keys and values of one rank. 0 for
-    /// all others.
+    /// For experts, the bytes that one rank dispatches to all ranks, and receives back; for attention, the bytes of the
+    /// keys and values of one rank; 0 for all other roles.
     pub exchanged_bytes: u64,
-    /// What asynchronous tensor parallelism sends beside, forward and backward; computing again is as forward.
+    /// Compute that overlaps with the transfers of asynchronous tensor parallelism, forward and backward; recomputation
+    /// is as forward.
     pub beside: [BesideSpec; 2],
 }
 
-/// Parts of an op's time.
+/// Parts of an op's time that overlap with the transfers of asynchronous tensor parallelism, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct BesideSpec {
-    /// Products that read what is gathered; 0: they wait for all of it.
+    /// Matrix products on gathered data; 0 if they wait for the complete all-gather.
     pub join_ps: u64,
-    /// Products that leave what is scattered; 0: it is scattered when all of it is there.
+    /// Matrix products whose results are scattered; 0 if the reduce-scatter waits for the complete result.
     pub sum_ps: u64,
-    /// Adding up the parts that have come, if `sum_ps` is not 0: beyond the op's own time.
+    /// Additions of received parts, beyond the op's own time, if `sum_ps` is not 0.
     pub add_ps: u64,
 }
 
-/// What an op is, and thus what is sent around it.
+/// Role of an op, which determines its communication.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleSpec {
-    /// Lookup of tokens in a table that tensor parallelism divides.
+    /// Lookup of tokens in a table that is sharded by tensor parallelism.
     Embedding,
     /// Attention.
     Attention,
-    /// A network that all tokens go through.
+    /// Feed-forward network of all tokens.
     Mlp,
-    /// Networks each of which some of the tokens go through.
+    /// Feed-forward networks, each of some of the tokens (mixture of experts).
     Experts,
-    /// Logits over a vocabulary that tensor parallelism divides, and the loss.
+    /// Logits over a vocabulary that is sharded by tensor parallelism, and the loss.
     Head,
-    /// Computation alone.
+    /// Computation without communication.
     #[default]
     Other,
 }

@@ -1,6 +1,7 @@
-//! A training step as a document: what each class of ranks computes, what groups transfer, and what waits for what.
+//! A training step as a document: the compute ops of each class of ranks, the transfers of groups, and their
+//! dependencies.
 //!
-//! Ops are numbered: compute ops class by class in the order of their programs, then transfers.
+//! Op indices count the compute ops first, class by class in program order, then the transfers.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,64 +9,65 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedSpec {
-    /// Rank r sits on node r / `gpus_per_node`; not 0.
+    /// Number of consecutive ranks on a node: rank r is on node r / `gpus_per_node`; not 0.
     pub gpus_per_node: u32,
-    /// The step.
+    /// The recorded step.
     pub step: StepSpec,
 }
 
-/// One step.
+/// A training step.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepSpec {
-    /// Ranks that do the same; their numbers follow one another, class by class.
+    /// Classes of identical ranks; ranks are numbered consecutively, class by class.
     pub classes: Vec<StepClassSpec>,
     /// Process groups.
     pub groups: Vec<StepGroupSpec>,
-    /// What they transfer.
+    /// Transfers of the groups.
     pub transfers: Vec<StepTransferSpec>,
-    /// Pairs of ops, of which the second waits for the first. A compute op also waits for the one before it.
+    /// Dependencies as pairs of op indices, of which the second waits for the first. A compute op also waits for its
+    /// predecessor in the class.
     pub edges: Vec<(u32, u32)>,
 }
 
-/// What a class computes.
+/// Ranks with identical computation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepClassSpec {
-    /// Shown to users.
+    /// Name shown to users.
     pub name: String,
-    /// How many ranks.
+    /// Number of ranks of the class.
     pub ranks: u32,
-    /// Its compute ops, one after the other: name and time in picoseconds.
+    /// Compute ops of a rank in order: name and time in picoseconds.
     pub ops: Vec<(String, u64)>,
 }
 
-/// Groups of a kind.
+/// Process groups with the same shape.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepGroupSpec {
-    /// Shown to users.
+    /// Name shown to users.
     pub name: String,
-    /// Classes whose ranks are in it; of a link, the sender, then the receiver.
+    /// Classes of the group's ranks; for a point-to-point link, the sender's class, then the receiver's.
     pub classes: Vec<u32>,
-    /// Ranks of one group.
+    /// Number of ranks of one group.
     pub ranks: u32,
-    /// By how much the ranks of one such group are apart, in the numbers of all ranks of its classes. `None` if it has
-    /// one rank of each of two classes, at the same place in both. Classes of one rank each are the group, whatever is
-    /// said here.
+    /// Distance between the ranks of one group, in the numbering of all ranks of its classes. `None` if the group has
+    /// one rank of each of two classes, at the same index in both. Ignored if each class has a single rank: these ranks
+    /// are the group.
     pub stride: Option<u32>,
 }
 
-/// What the ranks of a group do together.
+/// A transfer of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepTransferSpec {
-    /// Shown to users.
+    /// Name shown to users.
     pub name: String,
     /// Index of the group.
     pub group: u32,
-    /// Name of what it does.
+    /// Name of the collective or point-to-point operation.
     pub kind: String,
-    /// As `collective::levels` counts them.
+    /// Bytes of the transfer, by the convention of `collective::levels`.
     pub bytes: u64,
 }

@@ -51,14 +51,14 @@ pub(super) fn build(spec: &ParallelSpec, groups: Groups) -> Step {
 }
 
 impl Writer<'_> {
-    /// Forward pass of a block.
+    /// Writes the forward pass of a block.
     pub fn forward(&mut self, block: u32, micro_batch: u32) {
         for (index, op) in self.kind(block).ops.iter().enumerate() {
             self.op(block, index, Phase::Forward, micro_batch, op.forward_ps);
         }
     }
 
-    /// Backward pass of a block, with its recomputation.
+    /// Writes the backward pass of a block, with its recomputation.
     pub fn backward(&mut self, block: u32, micro_batch: u32) {
         let ops = &self.kind(block).ops;
         for (index, op) in ops.iter().enumerate().filter(|(_, op)| op.recompute_communicates) {

@@ -21,46 +21,46 @@ pub enum WorkloadError {
     /// A number that must be above 0.
     #[error("{0} is 0, and must be at least 1")]
     Zero(&'static str),
-    /// The mesh has another number of ranks than the job has workers.
+    /// The number of ranks of the mesh differs from the number of workers of the job.
     #[error("the mesh has {mesh} ranks, but the job has {workers} workers")]
     Ranks {
-        /// Product of the axes.
+        /// Product of the axes of the mesh.
         mesh: u64,
-        /// Hosts of the job.
+        /// Number of hosts of the job.
         workers: u64,
     },
-    /// Nodes of another size than those of the cluster.
+    /// The number of GPUs per node differs from that of the cluster.
     #[error("the mesh is laid on nodes of {wanted} GPUs, but those of the cluster have {gpus}")]
     Node {
-        /// GPUs of a node of the cluster.
+        /// Number of GPUs of a node of the cluster.
         gpus: u32,
-        /// GPUs of a node in the mesh.
+        /// Number of GPUs of a node in the mesh.
         wanted: u32,
     },
-    /// Workers that do not fill one node after the other.
+    /// The workers do not fill the nodes one after the other.
     #[error("workers of a model that is divided over ranks must fill one node after the other")]
     Places,
-    /// More ranks than 32 bits count.
+    /// The number of ranks exceeds 32 bits.
     #[error("the mesh has more than 2^32 ranks")]
     TooManyRanks,
-    /// Experts that cannot be spread over the data-parallel ranks.
+    /// The experts cannot be distributed evenly over the data-parallel ranks.
     #[error(
         "ep is {ep}: it must divide cp * fsdp = {sharded}, or be a multiple of it that divides cp * fsdp * dp = {data}"
     )]
     Experts {
-        /// Ranks that share the experts.
+        /// Number of ranks that share the experts.
         ep: u32,
-        /// Ranks that share the other parameters.
+        /// Number of ranks that share the other parameters.
         sharded: u64,
-        /// Data-parallel ranks.
+        /// Number of data-parallel ranks.
         data: u64,
     },
-    /// Ranks of one class that are spread over nodes in different ways.
+    /// The ranks of one class are distributed over nodes in different ways.
     #[error("groups of axis {axis} do not lie evenly on nodes of {gpus} GPUs: write a mesh that fills whole nodes")]
     Uneven {
         /// Name of the axis.
         axis: &'static str,
-        /// GPUs of a node.
+        /// Number of GPUs of a node.
         gpus: u32,
     },
     /// A block of an unknown kind.
@@ -69,28 +69,28 @@ pub enum WorkloadError {
     /// A wrong number of virtual stages.
     #[error("there are {stages} stages, but pp and the schedule ask for {wanted}")]
     StageCount {
-        /// Stages given.
+        /// Number of stages given.
         stages: usize,
-        /// `pp`, times the virtual stages of a rank.
+        /// Required number: `pp`, times the number of virtual stages of a rank.
         wanted: u64,
     },
-    /// Stages whose blocks are not those of the model.
+    /// The blocks of the stages are not those of the model.
     #[error("the stages hold {counted} blocks of {blocks}")]
     Stages {
-        /// Blocks in the stages.
+        /// Number of blocks in the stages.
         counted: u64,
-        /// Blocks of the model.
+        /// Number of blocks of the model.
         blocks: usize,
     },
-    /// Units whose blocks are not those of the model.
+    /// The blocks of the units are not those of the model.
     #[error("the units hold {counted} blocks of {blocks}")]
     Units {
-        /// Blocks in the units.
+        /// Number of blocks in the units.
         counted: u64,
-        /// Blocks of the model.
+        /// Number of blocks of the model.
         blocks: usize,
     },
-    /// Parts of an op that take longer than the op.
+    /// Overlapping parts of an op that take longer than the op.
     #[error("what op {0} sends beside takes longer than the op")]
     Beside(String),
     /// A unit that extends over two virtual stages.
@@ -99,9 +99,9 @@ pub enum WorkloadError {
     /// A number of micro-batches that an interleaved schedule cannot divide into rounds.
     #[error("an interleaved pipeline needs micro-batches in multiples of pp: {micro_batches} is none of {pp}")]
     Rounds {
-        /// Micro-batches of a step.
+        /// Number of micro-batches of a step.
         micro_batches: u32,
-        /// Pipeline stages.
+        /// Number of pipeline stages.
         pp: u32,
     },
     /// An interleaved pipeline of one stage.
@@ -110,12 +110,12 @@ pub enum WorkloadError {
     /// Optimizer times for another number of pipeline stages.
     #[error("there are {given} times of the optimizer step for {pp} pipeline stages")]
     OptimizerTimes {
-        /// Times given.
+        /// Number of times given.
         given: usize,
-        /// Pipeline stages.
+        /// Number of pipeline stages.
         pp: u32,
     },
-    /// A step that takes no time would be repeated for ever at one instant.
+    /// The step takes no time, and would be repeated for ever at one instant.
     #[error("no op takes any time")]
     NoTime,
     /// Simulated time would overflow.
@@ -129,7 +129,7 @@ pub enum WorkloadError {
     TooManyOps,
 }
 
-/// Number of ranks of a mesh; `None` if it overflows.
+/// Returns the number of ranks of a mesh; `None` if it overflows.
 pub(super) fn ranks(mesh: &MeshSpec) -> Option<u32> {
     [mesh.cp, mesh.fsdp, mesh.dp, mesh.pp].iter().try_fold(mesh.tp, |product, &axis| product.checked_mul(axis))
 }
@@ -206,7 +206,7 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     sizes(spec)
 }
 
-/// Checks that times, bytes and ops of a step can be counted.
+/// Checks that times, bytes and ops of a step do not overflow.
 fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     let mut uses = vec![0_u128; spec.kinds.len()];
     spec.blocks.iter().for_each(|block| uses[block.kind as usize] += 1);
@@ -216,7 +216,7 @@ fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
         let sum = |figure: fn(&crate::spec::BlockOpSpec) -> u128| kind.ops.iter().map(figure).sum::<u128>() * uses;
         time += sum(|op| u128::from(op.forward_ps) + u128::from(op.backward_ps) + u128::from(op.recompute_ps));
         time += sum(|op| 2 * u128::from(op.beside[0].add_ps) + u128::from(op.beside[1].add_ps));
-        // Forward, backward and recomputed; before and after the op.
+        // Forward, backward and recomputation; before and after the op.
         bytes += 6 * cp * sum(|op| op.exchanged_bytes.into()) + 6 * sum(|_| 1) * u128::from(spec.activation_bytes);
         let held = [kind.parameter_bytes, kind.gradient_bytes, kind.expert_parameter_bytes, kind.expert_gradient_bytes];
         bytes += 2 * uses * held.into_iter().map(u128::from).sum::<u128>();

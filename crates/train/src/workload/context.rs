@@ -1,4 +1,4 @@
-//! Context parallelism: keys and values circulate in a ring, while each rank computes with those that it has.
+//! Context parallelism: keys and values circulate in a ring, while each rank computes with the ones that have arrived.
 //!
 //! ```text
 //! compute   part 0   part 1   part 2        an op in one part per rank

@@ -73,7 +73,7 @@ impl Writer<'_> {
         }
     }
 
-    /// After a backward pass with reductions, the next one waits for all of them.
+    /// Makes the next backward pass wait for all reductions, if this backward pass has any.
     pub fn end_backward(&mut self, turn: Turn) {
         if self.reduces_with(turn.micro_batch) && turn.micro_batch + 1 < self.spec.micro_batches {
             self.parameters.scattering.clear();
@@ -106,7 +106,7 @@ impl Writer<'_> {
         is_each || micro_batch + 1 == self.spec.micro_batches
     }
 
-    /// Reduces gradients that the last op completes.
+    /// Reduces the gradients that the last op completes.
     fn reduce(&mut self, dense: u64, experts: u64, label: Label) {
         let (own, done) = (self.own(), self.last_op());
         let scatter = if self.spec.gloo { CollectiveKind::AllReduce } else { CollectiveKind::ReduceScatter };

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-/// Limit for one job; streams from 2^16 on belong to background flows.
+/// Limit on the groups of one job; streams from 2^16 on belong to background flows.
 pub(super) const GROUP_LIMIT: u64 = 1 << 15;
 
-/// Consecutive ranges with `counts` blocks each.
+/// Returns consecutive ranges with `counts` blocks each.
 pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
     let mut end = 0;
     let part = |&count: &u32| {

@@ -1,8 +1,8 @@
 //! Expert parallelism: tokens are sent to the ranks of their experts, and back. Both transfers are on the critical
 //! path.
 //!
-//! An all-to-all ends on all ranks when it ends on the slowest. With an unequal load, all experts take as long as the
-//! busiest one, whose bytes and times are given.
+//! An all-to-all ends on all ranks when it ends on the slowest rank. With an unequal load, all experts take as long as
+//! the busiest one, whose bytes and times are given.
 //!
 //! # Source
 //! Lepikhin et al. (2021), GShard, section 3.2; the backward pass of an all-to-all is an all-to-all, too.
@@ -13,7 +13,8 @@ use crate::collective::levels::CollectiveKind;
 use gradtide_net::Time;
 
 impl Writer<'_> {
-    /// Dispatch of `bytes`, compute, and combine; in the backward pass the same for the gradients.
+    /// Writes the dispatch of `bytes`, the compute of the experts, and the combine; in the backward pass the same for
+    /// the gradients.
     pub fn experts(&mut self, bytes: u64, cost: Time, label: Label) {
         let group = self.own().expert;
         self.exchange(group, CollectiveKind::AllToAll, bytes, label);

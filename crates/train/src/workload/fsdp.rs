@@ -41,13 +41,13 @@ impl Add for Held {
 }
 
 impl Writer<'_> {
-    /// Bytes of a unit on one rank: dense, and of experts.
+    /// Returns the bytes of a unit on one rank: dense parameters, and experts.
     pub fn held(&self, unit: u32) -> (Held, Held) {
         let all = self.units[unit as usize].clone().map(|block| self.held_of_block(block));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
-    /// Without expert parallelism, experts count as dense.
+    /// Returns the bytes of a block on one rank; without expert parallelism, experts count as dense.
     fn held_of_block(&self, block: u32) -> (Held, Held) {
         let kind = self.kind(block);
         let dense = Held { parameters: kind.parameter_bytes, gradients: kind.gradient_bytes };
@@ -58,13 +58,13 @@ impl Writer<'_> {
         (dense + experts, Held::default())
     }
 
-    /// Total bytes of a rank of the class that is being written.
+    /// Returns the total bytes of a rank of the class that is being written.
     pub fn held_by_class(&self) -> (Held, Held) {
         let all = self.class_units().into_iter().map(|unit| self.held(unit));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
-    /// With ZeRO-1, gathers at the start of a step the parameters that the last optimizer step left sharded.
+    /// Gathers at the start of a step the parameters that the last optimizer step left sharded (ZeRO-1).
     pub fn gather_at_begin(&mut self) {
         if self.spec.sharding != ShardingSpec::Zero1 {
             return;

@@ -5,7 +5,7 @@ use crate::dag::{Edge, Edges, OpId};
 use crate::spec::{StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
 impl Step {
-    /// The step as a document.
+    /// Returns the step as a document.
     pub fn graph(&self) -> StepSpec {
         let ops = |range: std::ops::Range<OpId>| {
             range.map(|op| (self.shown(self.labels[op as usize]).to_string(), self.dag.ops[op as usize].cost.ps()))

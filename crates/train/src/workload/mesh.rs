@@ -11,11 +11,11 @@ use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec, ShardingSpec};
 /// All groups, and their indices by purpose.
 pub(super) struct Groups {
     pub all: Vec<Group>,
-    /// Groups inside each class.
+    /// Groups within each class.
     pub classes: Vec<ClassGroups>,
     pub embedding: Option<u32>,
     pub norm: Option<u32>,
-    /// Ranks of a class.
+    /// Number of ranks of a class.
     pub class_ranks: u32,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct DataGroups {
 }
 
 impl Groups {
-    /// All groups of a mesh.
+    /// Creates all groups of a mesh.
     pub fn new(spec: &ParallelSpec) -> Result<Self, WorkloadError> {
         let MeshSpec { tp, cp, ep, fsdp, dp, pp } = spec.mesh;
         let ranks = check::ranks(&spec.mesh).ok_or(WorkloadError::TooManyRanks)?;
@@ -95,7 +95,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// The link from one stage to another.
+    /// Returns the link from one stage to another.
     pub fn link(&self, from: u32, to: u32) -> u32 {
         let is_link = |group: &Group| group.axis == Axis::Pipeline && group.classes == [from, to];
         self.all.iter().position(is_link).expect("stages that follow one another are linked") as u32

@@ -1,7 +1,7 @@
 //! The training step of a parallel job as a graph. Each kind of parallelism has a builder, all without side effects.
 //!
-//! [`build`] has the builders write the ops of one pipeline stage after the other into a [`writer`]. The next op waits for the *front*: the op or
-//! transfer that was written last.
+//! `build` calls the builders, which write the ops of one pipeline stage after the other into a `writer`. The next
+//! op waits for the *front*: the op or transfer that was written last.
 //!
 //! | file | what it adds | from |
 //! |---|---|---|
@@ -15,8 +15,7 @@
 //! A builder writes the ops of one rank per class; `ranks` expands them to all ranks. `recorded` reads a step that was
 //! recorded; `graph` writes any step in the same form.
 //!
-//! What does not live here: the duration of transfers, the order in which ready transfers are sent, and the times of
-//! ops.
+//! Out of scope: the duration of transfers, the order in which ready transfers are sent, and the times of ops.
 
 mod build;
 mod check;
@@ -87,7 +86,7 @@ pub struct Group {
     pub stride: Option<u32>,
 }
 
-/// The purpose of a group.
+/// Purpose of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
     /// Tensor parallelism: its ranks split each matrix.
@@ -96,17 +95,17 @@ pub enum Axis {
     Context,
     /// Expert parallelism: its ranks split the experts.
     Expert,
-    /// Its ranks shard the parameters except those of experts.
+    /// Sharded data parallelism: the group's ranks shard the parameters except those of experts.
     Sharded,
-    /// Its ranks replicate the parameters except those of experts.
+    /// Replicated data parallelism: the group's ranks replicate the parameters except those of experts.
     Replicated,
-    /// Its ranks shard the parameters of the same experts.
+    /// Sharded data parallelism of experts: the group's ranks shard the parameters of the same experts.
     ExpertSharded,
-    /// Its ranks replicate the parameters of experts.
+    /// Replicated data parallelism of experts: the group's ranks replicate the parameters of experts.
     ExpertReplicated,
     /// Neighbouring stages of the pipeline.
     Pipeline,
-    /// The first and the last stage, which both have the embedding.
+    /// The first and the last stage, which share the embedding.
     Embedding,
     /// All ranks, for the norm of the gradients.
     Norm,
@@ -117,7 +116,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// Name shown to users; for a recorded group see [`Step::name_of`].
+    /// Returns the name shown to users; for a recorded group see [`Step::name_of`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tensor => "tp",
@@ -135,7 +134,7 @@ impl Axis {
         }
     }
 
-    /// Whether the group is a link: the first of two ranks sends to the second.
+    /// Returns whether the group is a link: the first of two ranks sends to the second.
     pub fn is_link(self) -> bool {
         matches!(self, Self::Pipeline | Self::Message)
     }
@@ -148,9 +147,9 @@ pub struct GroupTransfer {
     pub group: u32,
     /// Kind of collective.
     pub kind: CollectiveKind,
-    /// Its bytes, as [`crate::collective::levels`] counts them.
+    /// Bytes of the transfer, by the convention of [`crate::collective::levels`].
     pub bytes: Bytes,
-    /// Part of the model and of the step that it belongs to.
+    /// Part of the model and of the step that the transfer belongs to.
     pub label: Label,
 }
 
@@ -181,7 +180,7 @@ pub enum Subject {
         /// Index among the ops of its kind.
         op: u32,
     },
-    /// Index of the name in a recorded step; phase and micro-batch are not known.
+    /// Index of the name in a recorded step, whose phase and micro-batch are unknown.
     Recorded(u32),
 }
 
@@ -203,12 +202,12 @@ pub enum Phase {
 }
 
 impl Label {
-    /// A label without a part of the model.
+    /// Creates a label without a part of the model.
     fn of_all(phase: Phase) -> Self {
         Self { subject: Subject::All, phase, micro_batch: 0 }
     }
 
-    /// The block that it belongs to, if any.
+    /// Returns the block that the label belongs to, if any.
     pub fn block(self) -> Option<u32> {
         match self.subject {
             Subject::Block(block) | Subject::Op { block, .. } => Some(block),
@@ -218,7 +217,7 @@ impl Label {
 }
 
 impl Phase {
-    /// Name shown to users.
+    /// Returns the name shown to users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Begin => "begin",
@@ -275,7 +274,7 @@ impl Display for Shown<'_> {
 }
 
 impl Step {
-    /// The step of a job; `None` if the job is not a parallel job.
+    /// Returns the step of a job; `None` if the job is not a parallel job.
     ///
     /// # Errors
     /// See [`WorkloadError`].
@@ -298,18 +297,18 @@ impl Step {
         Ok(build::build(spec, groups))
     }
 
-    /// Whether it is a recorded step.
+    /// Returns whether the step is a recorded one.
     fn is_recorded(&self) -> bool {
         !self.names.recorded.is_empty()
     }
 
-    /// Longest compute time of a class.
+    /// Returns the longest compute time of a class.
     pub fn longest(&self) -> Time {
         let cost = |program: &Program| program.ops.clone().map(|op| self.dag.ops[op as usize].cost).sum();
         self.dag.programs.iter().map(cost).max().unwrap_or_default()
     }
 
-    /// Names of its classes.
+    /// Returns the names of the classes.
     pub fn class_names(&self) -> Vec<String> {
         match self.classes.len() {
             count if self.is_spelled_out => (0..count).map(|rank| format!("rank{rank}")).collect(),
@@ -318,19 +317,19 @@ impl Step {
         }
     }
 
-    /// Whether a group has ranks of a stage.
+    /// Returns whether a group has ranks of a stage.
     pub fn is_of_stage(&self, group: &Group, stage: u32) -> bool {
         group.classes.iter().any(|&class| self.classes[class as usize].stage == stage)
     }
 
-    /// Whether a group represents all identical ones; if each rank is simulated, the first of them does.
+    /// Returns whether a group represents all identical groups; if each rank is simulated, the first of them does.
     pub fn is_first_of_its_kind(&self, group: &Group) -> bool {
         let Some(&class) = group.classes.first() else { return true };
         let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;
         class == 0 || !is_of_it(class - 1)
     }
 
-    /// Name of an axis of this step, for users.
+    /// Returns the name of an axis of this step, for users.
     pub fn name_of(&self, axis: Axis) -> &str {
         match axis {
             Axis::Recorded(name) => &self.names.recorded[name as usize],
@@ -338,7 +337,7 @@ impl Step {
         }
     }
 
-    /// The part of the step that an op belongs to.
+    /// Returns the part of the step that an op belongs to.
     pub fn part_of(&self, label: Label) -> &str {
         match label.subject {
             Subject::Recorded(name) => &self.names.recorded[name as usize],
@@ -346,7 +345,7 @@ impl Step {
         }
     }
 
-    /// Label of this step, for users: `layers.3.attn forward, micro-batch 2`.
+    /// Returns a label of this step, for users: `layers.3.attn forward, micro-batch 2`.
     pub fn shown(&self, label: Label) -> Shown<'_> {
         Shown { names: &self.names, label }
     }

@@ -46,7 +46,7 @@ impl Turn {
     }
 }
 
-/// Turns of a class, in order.
+/// Returns the turns of a class, in order.
 pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     let (pp, micro_batches) = (spec.mesh.pp, spec.micro_batches);
     let chunks = spec.stages.len() as u32 / pp;
@@ -110,14 +110,14 @@ impl Sends {
         Self { first, boundaries, micro_batches: spec.micro_batches }
     }
 
-    /// The transfer of a turn over the boundary after virtual stage `boundary`.
+    /// Returns the transfer of a turn over the boundary after virtual stage `boundary`.
     fn over(&self, boundary: u32, turn: Turn) -> Node {
         let direction = u32::from(turn.direction == Direction::Backward);
         let row = direction * self.boundaries + boundary;
         Node::Transfer(self.first + row * self.micro_batches + turn.micro_batch)
     }
 
-    /// The transfer that a turn waits for.
+    /// Returns the transfer that a turn waits for.
     fn received(&self, turn: Turn) -> Option<Node> {
         let boundary = match turn.direction {
             Direction::Forward => turn.stage.checked_sub(1),
@@ -126,7 +126,7 @@ impl Sends {
         boundary.map(|boundary| self.over(boundary, turn))
     }
 
-    /// The transfer that waits for a turn.
+    /// Returns the transfer that waits for a turn.
     fn sent(&self, turn: Turn) -> Option<Node> {
         let boundary = match turn.direction {
             Direction::Forward => Some(turn.stage).filter(|&stage| stage < self.boundaries),
@@ -179,7 +179,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Units of the class that is being written, from the input on.
+    /// Returns the units of the class that is being written, from the input on.
     pub fn class_units(&self) -> Vec<u32> {
         let stages = (self.class..self.stages.len() as u32).step_by(self.spec.mesh.pp as usize);
         stages.flat_map(|stage| self.units_of(stage)).collect()

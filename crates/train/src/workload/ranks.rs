@@ -7,7 +7,7 @@
 //! transfer ─► transfer         for each rank in both groups: transfer of one group ─► transfer of the other
 //! ```
 //!
-//! What does not live here: the placement of ranks on hosts.
+//! Out of scope: the placement of ranks on hosts.
 
 use super::division::{GROUP_LIMIT, strided};
 use super::{Group, GroupTransfer, RankClass, Step, recorded};
@@ -16,13 +16,13 @@ use gradtide_net::Time;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a step cannot be simulated rank by rank.
+/// Error: a step cannot be simulated rank by rank.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RanksError {
     /// The step would not fit in memory.
     #[error("a step of all ranks has {ops} ops and transfers, more than {limit}")]
     Ops {
-        /// Ops and transfers of all ranks.
+        /// Number of ops and transfers of all ranks.
         ops: u64,
         /// Limit of a run.
         limit: u64,
@@ -30,33 +30,33 @@ pub enum RanksError {
     /// The groups would need more streams than a job may have.
     #[error("its ranks form {groups} process groups, more than {limit}")]
     Groups {
-        /// Process groups.
+        /// Number of process groups.
         groups: u64,
         /// Limit of a run.
         limit: u64,
     },
 }
 
-/// Each takes about 100 bytes.
+/// Limit on the ops and transfers of all ranks, of about 100 bytes each.
 const OP_LIMIT: u64 = 1 << 25;
 /// A group of rank classes, and the process groups that it represents.
 struct Instances<'a> {
     group: &'a Group,
     /// Index of the first of these groups in the new step.
     first: u32,
-    /// By rank: index among these groups, or `None` if the rank is in none.
+    /// Index of each rank's group among these groups; `None` for a rank that is in no group.
     of_rank: Vec<Option<u32>>,
     /// Ranks of each of these groups.
     members: Vec<Vec<u32>>,
 }
 
 impl Step {
-    /// Number of ranks of all classes.
+    /// Returns the number of ranks of all classes.
     pub fn rank_count(&self) -> u32 {
         self.classes.iter().map(|class| class.ranks).sum()
     }
 
-    /// The same step with one class per rank. Ranks are numbered class by class.
+    /// Returns the same step with one class per rank. Ranks are numbered class by class.
     ///
     /// # Errors
     /// [`RanksError`] if the step exceeds the limits.
@@ -126,7 +126,7 @@ impl Step {
         &self.dag.programs[class as usize]
     }
 
-    /// The process groups that each group represents.
+    /// Returns the process groups that each group represents.
     fn instances(&self, ranks: &[u32]) -> Result<Vec<Instances<'_>>, RanksError> {
         let mut first = 0;
         let mut all = Vec::new();
@@ -144,12 +144,12 @@ impl Step {
         if groups > GROUP_LIMIT { Err(RanksError::Groups { groups, limit: GROUP_LIMIT }) } else { Ok(all) }
     }
 
-    /// The ranks of each process group that a group represents.
+    /// Returns the ranks of each process group that a group represents.
     fn members(&self, group: &Group) -> Vec<Vec<u32>> {
         let first_rank = |class: u32| -> u32 { self.classes[..class as usize].iter().map(|class| class.ranks).sum() };
         let (Some(&from), Some(&to)) = (group.classes.first(), group.classes.last()) else { return Vec::new() };
         let Some(stride) = group.stride else {
-            // One rank of each class.
+            // One rank of each class per group.
             let places = 0..self.classes[from as usize].ranks;
             return places.map(|place| vec![first_rank(from) + place, first_rank(to) + place]).collect();
         };
@@ -166,7 +166,8 @@ struct Writer<'a> {
     /// Program of each rank.
     programs: Vec<Program>,
     compute_count: u32,
-    /// For each transfer of rank classes, the index of its first transfer in the new step; at the end their number.
+    /// Index of the first transfer in the new step, for each transfer of rank classes; at the end the number of
+    /// transfers.
     first_transfer: Vec<u32>,
     within: Vec<Edge>,
     across: Vec<Edge>,
@@ -210,7 +211,7 @@ impl<'a> Writer<'a> {
         self.keep_together();
     }
 
-    /// Keeps ranks within one step of each other. A single class needs no edge for this, but its ranks do.
+    /// Keeps ranks within one step of each other. A single class needs no edge for this, but its individual ranks do.
     fn keep_together(&mut self) {
         let Some(norm) = (self.step.transfers.iter()).position(|it| self.group(it).axis == super::Axis::Norm) else {
             return;
@@ -226,7 +227,7 @@ impl<'a> Writer<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
-    /// The edges that an edge of rank classes represents.
+    /// Returns the edges that an edge of rank classes represents.
     fn edge(&self, from: OpId, to: OpId) -> Vec<Edge> {
         let ranks = match (self.class(from), self.class(to)) {
             (Some(class), _) | (_, Some(class)) => self.ranks[class].clone(),
@@ -239,13 +240,13 @@ impl<'a> Writer<'a> {
         edges
     }
 
-    /// The class whose program an op is in; `None` for a transfer.
+    /// Returns the class whose program contains an op; `None` for a transfer.
     fn class(&self, op: OpId) -> Option<usize> {
         let dag = &self.step.dag;
         (op < dag.compute_count).then(|| dag.programs.partition_point(|program| program.ops.end <= op))
     }
 
-    /// The copy of an op for a rank of its class, or of a transfer for a rank of its group.
+    /// Returns the copy of an op for a rank of its class, or of a transfer for a rank of its group.
     fn copy(&self, op: OpId, rank: u32) -> Option<OpId> {
         match (self.class(op), op.checked_sub(self.step.dag.compute_count)) {
             (Some(class), _) => {

@@ -1,7 +1,7 @@
 //! Reads a recorded step from its document: one class per rank, or a single class that represents all ranks.
 //!
-//! A recording does not show what an iteration needs of the previous one, so it waits for the whole iteration, on all
-//! ranks. For this, every program begins and ends with an op of zero length.
+//! A recording does not show the dependencies of an iteration on the previous one, so every iteration waits for the
+//! whole previous iteration, on all ranks. For this, every program begins and ends with an op of zero length.
 
 use super::check::MOST_OPS;
 use super::division::{GROUP_LIMIT, strided};
@@ -19,66 +19,66 @@ use thiserror::Error;
 /// An invalid document of a step.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RecordedError {
-    /// Several classes with several ranks: neither form of a step.
+    /// Several classes with several ranks, which is neither form of a step.
     #[error("has {classes} classes of {ranks} ranks: each rank must be a class, or all ranks one")]
     Classes {
-        /// Classes.
+        /// Number of classes.
         classes: usize,
-        /// Their ranks.
+        /// Total number of ranks of the classes.
         ranks: u64,
     },
-    /// Invalid ranks of a group.
+    /// A group with invalid ranks.
     #[error("has a group {index} ({name}) whose ranks are not among those of the step, each once and at least two")]
     Group {
-        /// Index in the document.
+        /// Index of the group in the document.
         index: usize,
-        /// Its name.
+        /// Name of the group.
         name: String,
     },
-    /// More groups than a job may have streams.
+    /// The number of groups exceeds the number of streams of a job.
     #[error("has {groups} process groups, more than {GROUP_LIMIT}")]
     Groups {
-        /// Process groups.
+        /// Number of process groups.
         groups: usize,
     },
-    /// Ranks that are not spread evenly over nodes.
+    /// The ranks of a group are not distributed evenly over nodes.
     #[error("has a group {name} of {ranks} ranks that do not lie evenly on nodes of {gpus} GPUs")]
     Uneven {
-        /// Its name.
+        /// Name of the group.
         name: String,
-        /// Its ranks.
+        /// Number of ranks of the group.
         ranks: u32,
-        /// GPUs of a node.
+        /// Number of GPUs of a node.
         gpus: u32,
     },
     /// A transfer of an unknown kind or group.
     #[error("has a transfer {index} ({name}) of a kind or group that does not exist: {kind} in group {group}")]
     Transfer {
-        /// Index in the document.
+        /// Index of the transfer in the document.
         index: usize,
-        /// Its name.
+        /// Name of the transfer.
         name: String,
-        /// Its kind.
+        /// Kind of the transfer.
         kind: String,
-        /// Its group.
+        /// Index of the transfer's group.
         group: u32,
     },
     /// A transfer between two ranks that is not a send.
     #[error("has a transfer {index} ({name}) from one rank to another and is no send: {kind}")]
     Message {
-        /// Index in the document.
+        /// Index of the transfer in the document.
         index: usize,
-        /// Its name.
+        /// Name of the transfer.
         name: String,
-        /// Its kind.
+        /// Kind of the transfer.
         kind: String,
     },
     /// An edge to or from an op that does not exist.
     #[error("has an edge from op {from} to op {to}, and {ops} ops and transfers")]
     Edge {
-        /// Source.
+        /// Source of the edge.
         from: OpId,
-        /// Target.
+        /// Target of the edge.
         to: OpId,
         /// Number of ops and transfers.
         ops: u32,
@@ -154,7 +154,7 @@ impl Listed {
     }
 }
 
-/// Checks that times, bytes and ops can be counted.
+/// Checks that times, bytes and ops do not overflow.
 fn sizes(spec: &RecordedSpec) -> Result<(), WorkloadError> {
     let RecordedSpec { gpus_per_node, step } = spec;
     let times = || step.classes.iter().flat_map(|class| class.ops.iter().map(|(_, time)| u128::from(*time)));
@@ -215,7 +215,7 @@ fn group(
     Ok(Group { axis, classes, span, stride })
 }
 
-/// Number of the ranks on each node that has any; `None` if it differs between nodes.
+/// Returns the number of ranks on each node that has any; `None` if it differs between nodes.
 fn on_a_node(ranks: &[u32], gpus: u32) -> Option<u32> {
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
     ranks.iter().for_each(|rank| *counts.entry(rank / gpus).or_default() += 1);
@@ -241,7 +241,7 @@ fn transfer(
     Ok(GroupTransfer { group: *group, kind: known, bytes: Bytes(*bytes), label: names.label(name) })
 }
 
-/// The program of each class, with an op of zero length before and after it.
+/// Returns the program of each class, with an op of zero length before and after it.
 fn computes(step: &StepSpec, names: &mut Listed) -> (Vec<Label>, Vec<Time>, Vec<Program>) {
     let (mut labels, mut costs, mut programs) = (Vec::new(), Vec::new(), Vec::new());
     for class in &step.classes {
@@ -310,9 +310,9 @@ fn dag(
     if dag.is_executable() { Ok(dag) } else { Err(RecordedError::Cycle) }
 }
 
-/// A barrier at the end of an iteration: no rank begins the next one earlier. The last op of the first program waits
-/// for the last recorded op of each program and for transfers that nothing else waits for; the last ops of all other
-/// programs wait for it.
+/// Adds a barrier at the end of an iteration, so that no rank begins the next one earlier. The last op of the first
+/// program waits for the last recorded op of each program and for transfers that no other op waits for; the last ops of
+/// all other programs wait for it.
 pub(super) fn keep_in_step(programs: &[Program], transfer_count: u32, within: &mut Vec<Edge>) {
     let compute_count = programs.last().map_or(0, |program| program.ops.end);
     let mut is_read = vec![false; transfer_count as usize];

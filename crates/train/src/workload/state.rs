@@ -2,7 +2,7 @@
 
 use crate::spec::ParallelSpec;
 
-/// An op, as long as the number of compute ops is unknown.
+/// An op or transfer, while the number of compute ops is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Compute(u32),
@@ -16,7 +16,7 @@ pub(super) struct Parameters {
     pub is_gathered: Vec<bool>,
     /// Issued all-gathers of each unit that no op waits for yet.
     pub arriving: Vec<Vec<Node>>,
-    /// Reductions that nothing waits for yet.
+    /// Reductions that no op waits for yet.
     pub reduced: Vec<Node>,
     /// Reduce-scatters of the unit whose backward pass was last.
     pub scattering: Vec<Node>,

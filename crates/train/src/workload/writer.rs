@@ -33,29 +33,29 @@ pub(super) struct Writer<'a> {
     pub across: Vec<(Node, Node)>,
 }
 
-/// Duration of one of `parts` equal parts; the first one gets the remainder.
+/// Returns the duration of one of `parts` equal parts; the first one gets the remainder.
 pub(super) fn share(cost: Time, part: u32, parts: u32) -> Time {
     let (share, rest) = (cost.ps() / u64::from(parts), cost.ps() % u64::from(parts));
     Time::from_ps(share + if part == 0 { rest } else { 0 })
 }
 
 impl<'a> Writer<'a> {
-    /// Groups of the class that is being written.
+    /// Returns the groups of the class that is being written.
     pub fn own(&self) -> ClassGroups {
         self.groups.classes[self.class as usize]
     }
 
-    /// The kind of a block, which has its ops and bytes.
+    /// Returns the kind of a block, which contains its ops and bytes.
     pub fn kind(&self, block: u32) -> &'a BlockKindSpec {
         &self.spec.kinds[self.spec.blocks[block as usize].kind as usize]
     }
 
-    /// Name of a unit for users: its first block.
+    /// Returns the name of a unit for users: its first block.
     pub fn subject(&self, unit: u32) -> Subject {
         Subject::Block(self.units[unit as usize].start)
     }
 
-    /// The op that was written last.
+    /// Returns the op that was written last.
     pub fn last_op(&self) -> Node {
         Node::Compute(self.costs.len() as u32 - 1)
     }
@@ -69,7 +69,7 @@ impl<'a> Writer<'a> {
     pub fn compute(&mut self, cost: Time, label: Label) -> Node {
         let op = Node::Compute(self.costs.len() as u32);
         for before in self.front.drain(..).chain(self.awaited.drain(..)) {
-            // A compute op at the front is the previous op of the program, so needs no edge.
+            // A compute op at the front is the previous op of the program and needs no edge.
             if let Node::Transfer(_) = before {
                 self.within.push((before, op));
             }
@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         transfer
     }
 
-    /// Writes a transfer that the program waits for, unless there is nothing to send or no other rank.
+    /// Writes a transfer that the program waits for, unless there are no bytes to send or no other rank.
     pub fn exchange(&mut self, group: Option<u32>, kind: CollectiveKind, bytes: u64, label: Label) {
         if let (Some(group), 1..) = (group, bytes) {
             let front = std::mem::take(&mut self.front);
@@ -97,8 +97,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Computes in one part per rank: the first on local data, each other one on `bytes` from the neighbour, whose
-    /// transfer overlaps with the part before.
+    /// Writes compute in one part per rank: the first on local data, each other one on `bytes` from the neighbour,
+    /// whose transfer overlaps with the previous part.
     pub fn in_parts(&mut self, group: u32, ranks: u32, bytes: u64, cost: Time, label: Label) {
         let mut held = self.front.clone();
         for part in 0..ranks {

@@ -1,4 +1,4 @@
-//! Ring all-gather: part i of rank i goes to all ranks; over nodes, one ring for each of their cards.
+//! Ring all-gather: all ranks receive part i of rank i; over nodes, one ring for each network card of a node.
 //!
 //! # Source
 //! Thakur et al. (2005): ring all-gather.
@@ -11,7 +11,7 @@ use crate::collective::plan::{Phase, PlanError};
 use gradtide_net::Bytes;
 use serde::Deserialize;
 
-/// The algorithm.
+/// Ring all-gather.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct AllGather;
 

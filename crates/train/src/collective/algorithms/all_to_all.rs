@@ -1,4 +1,5 @@
-//! Part j of the S bytes of every rank goes to rank j, all concurrently; rank i sends to i+1 first.
+//! Direct all-to-all: rank j receives part j of the S bytes of every rank. All messages are concurrent; rank i sends to
+//! i+1 first.
 //!
 //! # Source
 //! Thakur et al. (2005): MPICH's algorithm for medium messages, which posts all sends at once.
@@ -10,7 +11,7 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send, others};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// Direct all-to-all.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct AllToAll;
 
@@ -28,7 +29,7 @@ const ABOUT: About = About {
     }],
 };
 
-/// Part j of every rank's buffer to rank j.
+/// Sends part j of every rank's buffer to rank j.
 #[derive(Debug)]
 struct Direct;
 

@@ -10,7 +10,7 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// All-reduce along one binary tree.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct BinaryTree;
 
@@ -28,11 +28,11 @@ const ABOUT: About = About {
     }],
 };
 
-/// Whole buffer to the parent (i-1)/2, deepest level first.
+/// Sends the whole buffer to the parent (i-1)/2, the deepest level first.
 #[derive(Debug)]
 pub(super) struct TreeReduce;
 
-/// Whole buffer to the children 2i+1 and 2i+2.
+/// Sends the whole buffer to the children 2i+1 and 2i+2.
 #[derive(Debug)]
 pub(super) struct TreeBroadcast;
 

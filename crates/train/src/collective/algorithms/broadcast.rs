@@ -1,4 +1,4 @@
-//! From rank 0 to all, along a binomial tree; in a process group as flows, along rings.
+//! Broadcast from rank 0 to all ranks, along a binomial tree; in a process group as flows, along rings.
 //!
 //! # Source
 //! Thakur et al. (2005): binomial tree.
@@ -10,7 +10,7 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send, log2_ceil};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// Broadcast.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Broadcast;
 
@@ -28,11 +28,11 @@ const ABOUT: About = About {
     }],
 };
 
-/// Whole buffer from i to i - 2^k, where k is the lowest set bit of i.
+/// Sends the whole buffer from i to i - 2^k, where k is the lowest set bit of i.
 #[derive(Debug)]
 pub(super) struct BinomialReduce;
 
-/// The tree of [`BinomialReduce`] downwards, the largest subtree first.
+/// Sends the whole buffer down the tree of [`BinomialReduce`], to the largest subtree first.
 #[derive(Debug)]
 pub(super) struct BinomialBroadcast;
 

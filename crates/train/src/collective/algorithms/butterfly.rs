@@ -1,9 +1,10 @@
-//! All-reduce of whole buffers with the rank at distance 2^s in step s (recursive doubling). For n > p, the largest power
-//! of two up to n, the first n - p even ranks first send their bytes to the next rank and get the result from it last.
+//! All-reduce of whole buffers by recursive doubling: in step s each rank exchanges with the rank at distance 2^s. If n
+//! exceeds p, the largest power of two up to n, each of the first n - p even ranks first sends its bytes to the next
+//! rank, and receives the result from it last.
 //!
 //! # Source
 //! Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005): recursive doubling. The fold is that of MPICH's
-//! program.
+//! implementation.
 
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
 use crate::collective::counts::Counts;
@@ -12,7 +13,7 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// Butterfly all-reduce.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Butterfly;
 
@@ -30,11 +31,11 @@ const ABOUT: About = About {
     }],
 };
 
-/// The n - 2^k surplus ranks send their data to the next rank and drop out.
+/// Sends the data of the n - 2^k surplus ranks to the next rank; the surplus ranks then are idle.
 #[derive(Debug)]
 pub(super) struct Fold;
 
-/// The receivers of [`Fold`] return the result.
+/// Returns the result to the surplus ranks of [`Fold`].
 #[derive(Debug)]
 pub(super) struct Unfold;
 
@@ -59,7 +60,7 @@ impl CollectiveAlgorithm for Butterfly {
     }
 }
 
-/// The largest power of two up to `n`, how many ranks are left, and its logarithm.
+/// Returns the largest power of two up to `n`, the number of remaining ranks, and the logarithm of the power.
 pub(super) fn powers(n: u32) -> (u64, u64, u64) {
     let power = 1 << n.ilog2();
     (power, u64::from(n) - power, n.ilog2().into())
@@ -113,12 +114,12 @@ impl Pattern for RecursiveDoubling {
     }
 }
 
-/// With `n` = 2^k + r ranks, whether `i` drops out: the even ones among the first 2r ranks do.
+/// Returns whether rank `i` of `n` = 2^k + r ranks is a surplus rank: the even ones among the first 2r ranks are.
 fn is_folded(i: u32, n: u32) -> bool {
     i < 2 * (n - (1 << n.ilog2())) && i.is_multiple_of(2)
 }
 
-/// Index of a rank among the 2^k remaining ranks; `None` if it has dropped out.
+/// Returns the index of a rank among the 2^k remaining ranks; `None` for a surplus rank.
 pub(super) fn place(i: u32, n: u32) -> Option<u32> {
     let surplus = n - (1 << n.ilog2());
     match i {
@@ -128,7 +129,7 @@ pub(super) fn place(i: u32, n: u32) -> Option<u32> {
     }
 }
 
-/// The rank at an index among the 2^k remaining ranks.
+/// Returns the rank at an index among the 2^k remaining ranks.
 pub(super) fn at_place(j: u32, n: u32) -> u32 {
     let surplus = n - (1 << n.ilog2());
     if j < surplus { 2 * j + 1 } else { j + surplus }

@@ -11,11 +11,11 @@ use crate::collective::levels::CollectiveKind;
 use crate::collective::plan::{Phase, PlanError, Subgroups};
 use serde::Deserialize;
 
-/// The algorithm.
+/// Butterfly among groups of ranks.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ButterflyLayered {
-    /// Ranks of a group; the last one may have fewer.
+    /// Number of ranks of a group; the last group may have fewer.
     pub group: u32,
 }
 

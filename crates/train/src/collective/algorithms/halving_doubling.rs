@@ -1,5 +1,5 @@
-//! All-reduce by recursive vector halving with the rank at distance 1, 2 … p/2, and doubling on the way back. More ranks
-//! than p, the largest power of two, are folded as in a [butterfly](super::butterfly).
+//! All-reduce by recursive vector halving with the rank at distance 1, 2 … p/2, and doubling in reverse. If the number
+//! of ranks exceeds p, the largest power of two, surplus ranks are folded as in a [butterfly](super::butterfly).
 //!
 //! # Source
 //! Rabenseifner's algorithm in Thakur, Rabenseifner & Gropp (2005); Caramel section 2: "vector halving and distance
@@ -13,7 +13,7 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// All-reduce by halving and doubling.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct HalvingDoubling;
 
@@ -99,8 +99,8 @@ impl Pattern for Doubling {
     }
 }
 
-/// The part that index j ends up with after halving: j with its bits reversed, as the first halving decides the highest
-/// bit. An involution.
+/// Returns the part that index j holds after halving: j with its bits reversed, since the first halving decides the
+/// highest bit. An involution.
 fn kept_part(j: u32, p: u32) -> u32 {
     if p == 1 { j } else { j.reverse_bits() >> (u32::BITS - p.ilog2()) }
 }

@@ -9,17 +9,17 @@ use crate::collective::pattern::log2_ceil;
 use crate::collective::plan::{Phase, PlanError, Subgroups};
 use serde::Deserialize;
 
-/// The algorithm.
+/// Hierarchical all-reduce.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Hierarchical {
-    /// Ranks of a group; the last one may have fewer, except with [`Inside::Sharded`].
+    /// Number of ranks of a group; the last group may have fewer, except with [`Inside::Sharded`].
     pub group: u32,
     /// Algorithm within a group.
     pub inside: Inside,
 }
 
-/// What happens within a group.
+/// Algorithm within a group.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Inside {
@@ -146,7 +146,7 @@ impl CollectiveAlgorithm for Hierarchical {
 }
 
 impl Hierarchical {
-    /// Ranks of the largest group, and number of groups.
+    /// Returns the number of ranks of the largest group, and the number of groups.
     fn sizes(&self, ranks: u32) -> (u32, u32) {
         let group = ranks.min(self.group);
         (group, ranks.div_ceil(group))

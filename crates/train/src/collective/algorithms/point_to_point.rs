@@ -1,4 +1,4 @@
-//! From rank 0 to rank 1. In a process group that is no link between two ranks, from each rank to the next.
+//! Send from rank 0 to rank 1. In a process group that is not a link between two ranks, every rank sends to the next.
 
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
 use crate::collective::counts::Counts;
@@ -9,7 +9,7 @@ use crate::collective::plan::{Phase, PlanError};
 use gradtide_net::Bytes;
 use serde::Deserialize;
 
-/// The algorithm.
+/// Point-to-point send.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct PointToPoint;
 
@@ -21,7 +21,7 @@ const ABOUT: About = About {
     rows: &[Row { form: "", does: "rank 0's buffer to rank 1", steps: "1", bytes: "S", source: "" }],
 };
 
-/// Whole buffer from rank 0 to rank 1.
+/// Sends the whole buffer from rank 0 to rank 1.
 #[derive(Debug)]
 struct FirstToSecond;
 

@@ -1,4 +1,5 @@
-//! Workers push their gradients to parameter servers, each of which sums one shard, and pull the sums.
+//! Aggregation by parameter servers: workers push their gradients to the servers, each of which sums one shard, and
+//! pull the sums.
 //!
 //! # Source
 //! Li et al. (2014); Zhang et al. (2017), section 2.1.
@@ -10,17 +11,17 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send, others};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm. The servers are some of the ranks, and all others are workers.
+/// Aggregation by parameter servers. Some of the ranks are servers, all others are workers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterServer {
-    /// How many.
+    /// Number of servers.
     pub servers: u32,
-    /// Which.
+    /// Choice of the ranks that are servers.
     pub placement: Placement,
 }
 
-/// Which ranks are parameter servers.
+/// Choice of the ranks that are parameter servers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
@@ -30,13 +31,13 @@ pub enum Placement {
     /// Zhang et al. (2017), fig. 3, left.
     #[default]
     Packed,
-    /// One in each of as many equal intervals of ranks; in interval j at position j modulo its length, so that their
-    /// traffic spreads over the switches above.
+    /// One rank in each of as many equal intervals as there are servers; in interval j at position j modulo the
+    /// interval's length, so that the servers' traffic is spread over the switches above.
     ///
     /// # Source
     /// Zhang et al. (2017), fig. 3, right, and section 2.1.
     Distributed,
-    /// The last ranks, on hosts of their own.
+    /// The last ranks, on hosts without workers.
     Separate,
 }
 
@@ -54,20 +55,20 @@ const ABOUT: About = About {
     }],
 };
 
-/// Part j of every worker to server j. The servers are sorted.
+/// Sends part j of every worker to server j. The servers are sorted.
 #[derive(Debug)]
 struct Push {
     servers: Vec<u32>,
 }
 
-/// Part j from server j to every worker.
+/// Sends part j from server j to every worker.
 #[derive(Debug)]
 struct Pull {
     servers: Vec<u32>,
 }
 
 impl Placement {
-    /// The ranks of `servers` servers, ascending.
+    /// Returns the ranks of `servers` servers, in ascending order.
     ///
     /// # Panics
     /// If there are more servers than ranks.

@@ -1,4 +1,4 @@
-//! Ring reduce-scatter: the sum of part i goes to rank i; over nodes, one ring for each of their cards.
+//! Ring reduce-scatter: rank i receives the sum of part i; over nodes, one ring for each network card of a node.
 //!
 //! # Source
 //! Patarasuk & Yuan (2009), the first half.
@@ -11,7 +11,7 @@ use crate::collective::plan::{Phase, PlanError};
 use gradtide_net::Bytes;
 use serde::Deserialize;
 
-/// The algorithm.
+/// Ring reduce-scatter.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct ReduceScatter;
 

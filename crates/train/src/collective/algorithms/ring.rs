@@ -1,4 +1,4 @@
-//! Ring all-reduce; over nodes of several ranks, one ring for each of their cards.
+//! Ring all-reduce; over nodes of several ranks, one ring for each network card of a node.
 //!
 //! # Source
 //! Patarasuk & Yuan (2009); thesis section 5.2. One ring per card: NCCL's published sources, `src/graph/tuning.cc`.
@@ -11,7 +11,7 @@ use crate::collective::plan::{Phase, PlanError};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Time};
 use serde::Deserialize;
 
-/// The algorithm.
+/// Ring all-reduce.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Ring;
 
@@ -29,7 +29,7 @@ const ABOUT: About = About {
     }],
 };
 
-/// In step k rank i sends part i - `shift` - k to i+1; at the end i has the sum of part i+1 - `shift`.
+/// Reduce-scatter: in step k rank i sends part i - `shift` - k to i+1; at the end i has the sum of part i+1 - `shift`.
 #[derive(Debug)]
 pub(super) struct RingReduceScatter {
     pub shift: u32,
@@ -41,12 +41,13 @@ pub(super) struct RingAllGather {
     pub shift: u32,
 }
 
-/// The phases of a ring all-reduce.
+/// Returns the two phases of a ring all-reduce.
 pub(super) fn both_halves() -> [Phase; 2] {
     [Phase::of_all(RingReduceScatter { shift: 0 }), Phase::of_all(RingAllGather { shift: 0 })]
 }
 
-/// Concurrent rings of a process group: one for each card that all of its nodes have.
+/// Returns the concurrent rings of a process group, one for each card that all of its nodes have, and the chunks of
+/// each.
 pub(super) fn rings(span: Span, depth: u32) -> (u64, u64) {
     (if span.nodes() == 1 { 1 } else { span.per_node().into() }, depth.into())
 }
@@ -115,14 +116,14 @@ impl Pattern for RingAllGather {
     }
 }
 
-/// The part that rank `i` of `n` sends in `step` if rank 0 begins with part `ahead` mod `n`.
+/// Returns the part that rank `i` of `n` sends in `step` if rank 0 begins with part `ahead` mod `n`.
 fn part(ahead: u32, step: u32, i: u32, n: u32) -> u32 {
     (i + ahead - step) % n
 }
 
-/// The ring all-reduce of `bytes` as one flow of the first host: 2(N-1) messages of S/N, each followed by the
-/// propagation delay. All hosts do the same at the same time, so one represents all. `None` for a single host, which
-/// has no peer.
+/// Returns the ring all-reduce of `bytes` as one flow of the first host: 2(N-1) messages of S/N, each followed by the
+/// propagation delay. All hosts behave identically at the same time, so one represents all. `None` for a single host,
+/// which has no peer.
 ///
 /// # Source
 /// Thesis eq. 4.1; Patarasuk & Yuan (2009).

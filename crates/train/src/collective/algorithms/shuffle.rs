@@ -1,4 +1,4 @@
-//! All-reduce in two all-to-all steps: reduce-scatter, all-gather.
+//! All-reduce in two all-to-all steps: a reduce-scatter and an all-gather.
 //!
 //! # Source
 //! Caramel (Hashemi et al. 2020), section 2: "shuffle", after Dean & Ghemawat (2008).
@@ -10,7 +10,7 @@ use crate::collective::pattern::{Action, BufferShare, Pattern, Send, others};
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// All-reduce in two all-to-all steps.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Shuffle;
 
@@ -28,11 +28,11 @@ const ABOUT: About = About {
     }],
 };
 
-/// Part j to rank j.
+/// Sends part j to rank j.
 #[derive(Debug)]
 struct DirectReduceScatter;
 
-/// Each rank's part to every other rank.
+/// Sends each rank's part to every other rank.
 #[derive(Debug)]
 struct DirectAllGather;
 

@@ -1,4 +1,4 @@
-//! One ring all-reduce wherever its ranks are, which leaves each node by one card.
+//! One ring all-reduce irrespective of the placement of ranks; it leaves each node by one network card.
 
 use super::ring::{self, Ring};
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
@@ -7,7 +7,7 @@ use crate::collective::levels::CollectiveKind;
 use crate::collective::plan::{Phase, PlanError};
 use serde::Deserialize;
 
-/// The algorithm.
+/// All-reduce over a single ring.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct SingleRing;
 

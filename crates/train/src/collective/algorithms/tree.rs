@@ -1,8 +1,9 @@
 //! All-reduce along two binary trees, each with half of the bytes, pipelined in parts, with a chain within each node.
 //!
 //! # Source
-//! Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three halves and whose leaves send one; within
-//! a node a chain, as in NCCL since 2.4 (Jeaugey 2019). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
+//! Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three halves and whose leaves send one;
+//! within a node a chain, as in NCCL since 2.4 (Jeaugey 2019). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8
+//! slots.
 
 use super::binary_tree::{BinaryTree, TreeBroadcast, TreeReduce};
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
@@ -14,7 +15,7 @@ use crate::collective::plan::{Phase, PlanError, Subgroups};
 use gradtide_net::Bytes;
 use serde::Deserialize;
 
-/// The algorithm. Its plan on one level is one of the trees.
+/// All-reduce along two binary trees. On one level, its plan is one of the trees.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Tree;
 
@@ -34,14 +35,14 @@ const ABOUT: About = About {
 
 /// Size of a pipelined part, in bytes.
 const PART: u64 = 4 << 20 >> 3;
-/// Most parts of one tree.
+/// Largest number of parts of one tree.
 const MOST_PARTS: u64 = 64;
 
-/// Whole buffer from i to i-1, the last rank first.
+/// Sends the whole buffer from i to i-1, the last rank first.
 #[derive(Debug)]
 struct ChainReduce;
 
-/// Whole buffer from i to i+1, the first rank first.
+/// Sends the whole buffer from i to i+1, the first rank first.
 #[derive(Debug)]
 struct ChainBroadcast;
 
@@ -54,7 +55,7 @@ impl CollectiveAlgorithm for Tree {
         BinaryTree.phases(ranks)
     }
 
-    /// Both trees. Every rank counts like the busiest, as the flow model does.
+    /// Costs of both trees. Every rank counts as the busiest one, as in the flow model.
     fn closed_form(&self, ranks: u32) -> Counts {
         let n = u64::from(ranks);
         let most = (n - 1).min(2);
@@ -88,7 +89,7 @@ impl CollectiveAlgorithm for Tree {
         if !span.is_even() {
             return Err(PlanError::UnevenNodes { ranks: span.ranks(), nodes: span.nodes() });
         }
-        // Each tree has a different rank as head of its chains, and every other one the nodes in reverse.
+        // Each tree has a different rank as head of its chains, and every second tree has the nodes in reverse order.
         let turned = |tree: u64| (tree as usize, tree % 2 == 1);
         group.plans(&chained_tree(span.per_node()), bytes, self.concurrency(span, bytes, depth), turned)
     }
@@ -99,8 +100,8 @@ impl CollectiveAlgorithm for Tree {
     }
 }
 
-/// Chain to the head of each `group` of consecutive ranks; one binary tree of the heads, up and down; back along the
-/// chain.
+/// Returns a chain to the head of each `group` of consecutive ranks, a binary tree of the heads, upwards and downwards,
+/// and the chain in reverse.
 pub fn chained_tree(group: u32) -> Vec<Phase> {
     vec![
         Phase::new(ChainReduce, Subgroups::Inside { group }),

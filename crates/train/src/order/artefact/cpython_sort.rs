@@ -1,13 +1,14 @@
-//! The sort of CPython's `list.sort`, comparison by comparison.
+//! CPython's `list.sort`, with the same sequence of comparisons.
 //!
-//! For a consistent comparator any stable sort gives the same list. TAC's is not consistent under ties, so what its
-//! released code answers depends on which elements are compared, and when. This is the method of CPython 3.11 and
-//! 3.12 as described in its `Objects/listsort.txt`: natural runs, made up to a least length by binary insertion, merged
-//! in the order of Munro & Wild (2018), with galloping. Other versions may differ, for such comparators only.
+//! For a consistent comparator any stable sort gives the same list. TAC's comparator is not consistent under ties, so
+//! the result of its released code depends on the sequence of comparisons. This is the method of CPython 3.11 and 3.12
+//! as described in its `Objects/listsort.txt`: natural runs, extended to a minimum length by binary insertion, merged
+//! in the order of Munro & Wild (2018), with galloping. Other versions may differ, but only for inconsistent
+//! comparators.
 
 const MIN_GALLOP: usize = 7;
 
-/// Sorts as `list.sort` does whose elements are smaller than one another by `is_less`.
+/// Sorts like `list.sort` with the comparison `is_less`.
 pub fn sort<T: Copy>(items: &mut [T], is_less: impl Fn(&T, &T) -> bool) {
     let count = items.len();
     if count < 2 {
@@ -35,7 +36,7 @@ pub fn sort<T: Copy>(items: &mut [T], is_less: impl Fn(&T, &T) -> bool) {
     }
 }
 
-/// A length such that `count` is a power of two of them, or a little less.
+/// Returns the minimum run length, such that `count` divided by it is a power of two or slightly less.
 fn least_run(mut count: usize) -> usize {
     let mut remainder = 0;
     while count >= 64 {
@@ -59,7 +60,7 @@ struct Merger<F> {
 }
 
 impl<F> Merger<F> {
-    /// Length of the run that `items` begin with; one that falls strictly is turned around.
+    /// Returns the length of the run at the start of `items`; a strictly descending run is reversed.
     fn natural_run<T: Copy>(&self, items: &mut [T]) -> usize
     where
         F: Fn(&T, &T) -> bool,
@@ -76,7 +77,7 @@ impl<F> Merger<F> {
         length
     }
 
-    /// Sorts `items`, of which the first `sorted` are, by binary insertion.
+    /// Sorts `items` by binary insertion; the first `sorted` items are sorted already.
     fn insert<T: Copy>(&self, items: &mut [T], sorted: usize)
     where
         F: Fn(&T, &T) -> bool,
@@ -96,7 +97,7 @@ impl<F> Merger<F> {
         }
     }
 
-    /// Merges what is deeper in the tree of merges than the border in front of the new run.
+    /// Merges the runs whose border is deeper in the merge tree than the border in front of the new run.
     fn found<T: Copy>(&mut self, items: &mut [T], start: usize, length: usize)
     where
         F: Fn(&T, &T) -> bool,
@@ -137,7 +138,7 @@ impl<F> Merger<F> {
         }
     }
 
-    /// Where `key` belongs in `items`, in front of its equals.
+    /// Returns the insertion point of `key` in `items`, before equal items.
     fn gallop_left<T: Copy>(&self, key: &T, items: &[T], hint: usize) -> usize
     where
         F: Fn(&T, &T) -> bool,
@@ -145,7 +146,7 @@ impl<F> Merger<F> {
         gallop(items.len(), hint, |at| (self.is_less)(&items[at], key))
     }
 
-    /// Where `key` belongs in `items`, behind its equals.
+    /// Returns the insertion point of `key` in `items`, after equal items.
     fn gallop_right<T: Copy>(&self, key: &T, items: &[T], hint: usize) -> usize
     where
         F: Fn(&T, &T) -> bool,
@@ -153,7 +154,7 @@ impl<F> Merger<F> {
         gallop(items.len(), hint, |at| !(self.is_less)(key, &items[at]))
     }
 
-    /// Merges the first `middle` items, the fewer, with the rest, from the front.
+    /// Merges the first `middle` items, the shorter side, with the rest, from the front.
     fn merge_low<T: Copy>(&mut self, items: &mut [T], middle: usize)
     where
         F: Fn(&T, &T) -> bool,
@@ -219,7 +220,7 @@ impl<F> Merger<F> {
                 self.min_gallop += 1;
             }
         }
-        // What is left of one side: with a single item of `left`, all of the right goes in front of it.
+        // One side is exhausted. If `left` has a single item left, the rest of the right side precedes it.
         if left.len() - a == 1 {
             let count = end - b;
             move_right(items, &mut b, &mut to, count);
@@ -227,13 +228,13 @@ impl<F> Merger<F> {
         items[to..to + left.len() - a].copy_from_slice(&left[a..]);
     }
 
-    /// Merges the first `middle` items with the rest, the fewer, from the back.
+    /// Merges the first `middle` items with the rest, the shorter side, from the back.
     fn merge_high<T: Copy>(&mut self, items: &mut [T], middle: usize)
     where
         F: Fn(&T, &T) -> bool,
     {
         let right = items[middle..].to_vec();
-        // Each is one past the item that is next: of the left, of the right, of the place to write to.
+        // End positions (exclusive) of the remaining left side, of the remaining right side, and of the output.
         let (mut a, mut b, mut to) = (middle, right.len(), items.len());
         let move_left = |items: &mut [T], a: &mut usize, to: &mut usize, count: usize| {
             items.copy_within(*a - count..*a, *to - count);
@@ -293,7 +294,7 @@ impl<F> Merger<F> {
                 self.min_gallop += 1;
             }
         }
-        // What is left of one side: with a single item of `right`, all of the left goes behind it.
+        // One side is exhausted. If `right` has a single item left, the rest of the left side follows it.
         if b == 1 {
             let count = a;
             move_left(items, &mut a, &mut to, count);
@@ -302,7 +303,8 @@ impl<F> Merger<F> {
     }
 }
 
-/// How many of `count` items are in front, by a search that doubles its steps from `hint` and then halves.
+/// Returns the number of the `count` items that precede the key, by an exponential search from `hint` and then a binary
+/// search.
 fn gallop(count: usize, hint: usize, is_in_front: impl Fn(usize) -> bool) -> usize {
     let goes_up = is_in_front(hint);
     let limit = if goes_up { count - hint } else { hint + 1 };
@@ -324,7 +326,7 @@ fn gallop(count: usize, hint: usize, is_in_front: impl Fn(usize) -> bool) -> usi
     low
 }
 
-/// Depth of the border between two neighbouring runs in the tree that halves the whole list.
+/// Returns the depth of the border between two adjacent runs in the tree that halves the whole list.
 fn power(start: usize, left: usize, right: usize, count: usize) -> u32 {
     let (mut a, mut b) = (2 * start + left, 2 * start + 2 * left + right);
     let mut power = 1;

@@ -1,15 +1,16 @@
-//! The best order of few transfers, by dynamic programming over their subsets.
+//! Optimal order of few transfers, by dynamic programming over their subsets.
 
 use super::super::needs::{Needs, Recv};
 use gradtide_watch::look;
 
-/// Most transfers that are tried: their subsets take 24 MB.
+/// Largest number of transfers: their subsets take 24 MB.
 pub const MAX_RECVS: usize = 20;
 
-/// The least makespan and an order that has it; `None` for more than [`MAX_RECVS`] transfers.
+/// Returns the smallest makespan and an order that attains it; `None` for more than [`MAX_RECVS`] transfers.
 ///
-/// `F(S) = min over r in S of max(F(S - r), T(S)) + A(S) - A(S - r)`, with T(S) the time of the transfers in S and A(S)
-/// the work that needs no others: the recurrence of the makespan, over sets in place of prefixes.
+/// `F(S) = min over r in S of max(F(S - r), T(S)) + A(S) - A(S - r)`, with T(S) the total time of the transfers in S
+/// and A(S) the compute time of the ops that need no other transfers: the recurrence of the makespan, over sets instead
+/// of prefixes.
 pub fn optimum(needs: &Needs) -> Option<(u64, Vec<Recv>)> {
     let recv_count = needs.recv_count();
     if recv_count > MAX_RECVS {

@@ -1,4 +1,4 @@
-//! The best order that is found, and what is proven about the best there is.
+//! Search for the order with the smallest makespan, and proven bounds on the optimum.
 
 pub mod exact;
 pub mod search;
@@ -11,30 +11,30 @@ use gradtide_net::Seed;
 use gradtide_watch::look;
 use search::{Answer, Search};
 
-/// Steps of the local search: joins and edges that scores look at. A second or so.
+/// Step budget of the local search (joins and edges that evaluations visit): about a second.
 const LOCAL_STEPS: u64 = 200_000_000;
 
-/// Steps of one search for an order within a limit: words of sets. A fifth of a second or so.
+/// Step budget of one search for an order within a limit (words of sets): about a fifth of a second.
 const SEARCH_STEPS: u64 = 10_000_000;
 
-/// Steps of the search that asks whether an order is the best: some milliseconds.
+/// Step budget of the search that tests whether an order is optimal: some milliseconds.
 const SHORT_STEPS: u64 = 1_000_000;
 
-/// An order, and a makespan that no order can beat.
+/// An order, and a lower bound on all makespans.
 #[derive(Clone, Debug)]
 pub struct Best {
-    /// The transfers, first to last.
+    /// Transfers in order.
     pub order: Vec<Recv>,
-    /// Its makespan.
+    /// Makespan of the order.
     pub makespan_ticks: u64,
-    /// No order has a smaller makespan.
+    /// Proven lower bound on the makespan of all orders.
     pub bound_ticks: u64,
 }
 
-/// The best order of layer order, TIC, TAC, TAC folded, a greedy one, and what searches make of them.
+/// Returns the best of layer order, TIC, TAC, TAC folded and a greedy order, and of the searches that start from them.
 ///
-/// Up to [`exact::MAX_RECVS`] transfers it is the optimum. Beyond, searches stop after a fixed number of steps, never
-/// by a clock: the same DAG and seed give the same order everywhere.
+/// Up to [`exact::MAX_RECVS`] transfers, the result is the optimum. For more transfers, searches stop after a fixed
+/// number of steps instead of a time limit, so the same DAG and seed give the same order on every machine.
 pub fn best(needs: &Needs, seed: Seed) -> Best {
     if let Some((makespan_ticks, order)) = exact::optimum(needs) {
         return Best { order, makespan_ticks, bound_ticks: makespan_ticks };
@@ -60,8 +60,8 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
     best
 }
 
-/// What no order can beat, if `makespan_ticks` is what some order reaches: that itself, if a short search finds no
-/// better one and has seen all there is; else what [`bound`] says.
+/// Returns a lower bound on the makespan of all orders, given that some order attains `makespan_ticks`:
+/// `makespan_ticks` itself if a short but exhaustive search finds no better order; else the result of [`bound`].
 pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
     let bound = bound(needs);
     if bound == makespan_ticks {
@@ -71,20 +71,21 @@ pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
     if answer == Some(Answer::None) { makespan_ticks } else { bound }
 }
 
-/// What no order can beat, as far as a few sums tell.
+/// Returns a lower bound on the makespan of all orders that is computed from a few sums.
 ///
-/// Beside [`Needs::lower_bound_ticks`]: nothing that needs a transfer runs before all transfers of some op are there,
-/// and whatever is sent last, the work that needs it comes after all transfers.
+/// Two bounds beside [`Needs::lower_bound_ticks`]: no op that needs a transfer runs before all transfers of some op
+/// have arrived, and the ops that need the last transfer run after all transfers.
 pub fn bound(needs: &Needs) -> u64 {
     let first_work = first_work_ticks(needs) + needs.compute_ticks() - needs.free_ticks;
     let last_work = needs.transfer_ticks() + least_loss_ticks(needs);
     needs.lower_bound_ticks().max(first_work).max(last_work)
 }
 
-/// The least time after which an op that needs transfers can run.
+/// Returns the earliest time at which an op that needs transfers can run.
 fn first_work_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
-    // A node needs what each of its parents needs, and all transfers right above it: no less than either.
+    // The transfers that a node needs take at least the time needed by each of its parents, and at least the total time
+    // of the transfers right above it.
     let mut needed = needs.recv_ticks.clone();
     for parents in &needs.parents {
         let (above, joins): (Vec<u32>, Vec<u32>) = parents.iter().partition(|&&parent| (parent as usize) < recv_count);
@@ -95,10 +96,11 @@ fn first_work_ticks(needs: &Needs) -> u64 {
     worked.map(|(&needed, _)| needed).min().unwrap_or(0)
 }
 
-/// Most pairs of a transfer and a join that are added up for a bound: some tenths of a second.
+/// Limit on the pairs of a transfer and a join that are summed for a bound: some tenths of a second.
 const MAX_PAIRS: usize = 1 << 27;
 
-/// The least work that needs some transfer; 0, which is no more than that, if it would take long.
+/// Returns the smallest compute time of the ops that need a transfer, over all transfers; 0, which is also a valid
+/// bound, if the computation would take too long.
 fn least_loss_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
     if recv_count * needs.join_count() > MAX_PAIRS {
@@ -123,9 +125,9 @@ fn least_loss_ticks(needs: &Needs) -> u64 {
     least
 }
 
-/// Halves what lies between the best order and the bound, until they meet or the searches say nothing.
+/// Bisects the interval between the bound and the best makespan, until they are equal or the searches are inconclusive.
 fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
-    // Limits from here on have been tried in vain.
+    // Smallest limit for which a search was inconclusive.
     let mut unknown = best.makespan_ticks;
     while best.bound_ticks < unknown.min(best.makespan_ticks) {
         let limit = best.bound_ticks + (unknown.min(best.makespan_ticks) - best.bound_ticks) / 2;
@@ -140,7 +142,7 @@ fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
     }
 }
 
-/// Moves one transfer at a time to another place, as long as that is no worse.
+/// Moves single transfers to other places, as long as the makespan does not increase.
 fn improve(best: &mut Best, scorer: &mut Scorer<'_>, seed: Seed) {
     let mut stream = seed.stream("order");
     let count = best.order.len() as u64;

@@ -1,75 +1,78 @@
-//! Is there an order with at most this makespan? Branch and bound from both ends.
+//! Decides whether an order with at most a given makespan exists, by branch and bound from both ends of the order.
 //!
-//! With S the transfers that have been sent, T(S) their time, A(S) the work that needs no others and C all work, an
-//! order has a makespan of at most L if and only if C <= L and the next transfer r always has `t_r <= L - C + A(S) -
-//! T(S)`. Call the right side the *capital*: a transfer costs its time, completed work pays. Read backwards, taking r
-//! off the end pays t_r and costs the work that needs r. A is supermodular: what is sent earlier never makes another
-//! pay less. So
+//! Let S be the set of transfers sent so far, T(S) their total time, A(S) the compute time of the ops that need no
+//! other transfers, and C the total compute time. An order has a makespan of at most L if and only if C <= L and every
+//! next transfer r satisfies `t_r <= L - C + A(S) - T(S)`, where t_r is its time. The right side is called the
+//! *capital*: a transfer costs its time, and completed work adds to the capital. In the reverse direction, taking r off
+//! the end adds t_r and costs the compute time of the ops that need r. A is supermodular: sending one transfer earlier
+//! never decreases the work that another completes. Therefore
 //!
-//! - at the front, a set that can be afforded, pays at least what it costs, and has no subset that pays better, may be
-//!   sent at once: any order that succeeds still does with that set moved to its front;
-//! - at the back, the same holds of what may be sent last.
+//! - at the front, a set that is affordable, completes at least as much work as it costs, and has no subset with a
+//! better balance, may be sent at once: any feasible order remains feasible with this set moved to its front;
+//! - at the back, the same holds in the reverse direction.
 //!
-//! What neither rule decides is tried, one transfer after another. Chains, and blocks of branches, seldom need that.
+//! If neither rule applies, the search branches over single transfers. Chains, and blocks of branches, rarely need
+//! branching.
 
 use super::super::needs::{Needs, Recv, bits};
 use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// What became of a search.
+/// Result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// An order within the limit.
+    /// Order within the limit.
     Order(Vec<Recv>),
-    /// There is none.
+    /// No order is within the limit.
     None,
-    /// The budget did not suffice.
+    /// The budget was exhausted.
     Unknown,
 }
 
-/// Most words of sets that one walk through all transfers may look at.
+/// Limit on the set words that one pass over all transfers may read.
 const MAX_STEPS: usize = 1 << 27;
 
-/// A set of transfers, a bit each.
+/// A set of transfers, one bit each.
 type Set = Vec<u64>;
 
 /// Searches orders of one DAG.
 pub struct Search<'a> {
     needs: &'a Needs,
-    /// What each node needs.
+    /// Transfers that each node needs.
     sets: Vec<Set>,
     compute_ticks: i128,
-    /// Steps that are left; a step looks at one word of one set.
+    /// Remaining steps; a step reads one word of one set.
     budget: u64,
     failed: BTreeSet<(Set, Set)>,
 }
 
-/// A place in the search: what is sent first and what is sent last; in between, nothing is decided.
+/// A node of the search tree: the transfers sent first and the transfers sent last; those in between are undecided.
 #[derive(Clone)]
 struct SearchNode {
     front: Set,
     back: Set,
     first: Vec<Recv>,
-    /// Last transfer first.
+    /// Transfers sent last, in reverse order.
     last: Vec<Recv>,
 }
 
-/// What the transfers in between mean at a place.
+/// Costs and gains of the undecided transfers at a search node.
 struct View {
     middle: Vec<Recv>,
     front_capital: i128,
     back_capital: i128,
-    /// Work that a transfer completes on its own, by transfer.
+    /// Compute time that a transfer completes on its own, by transfer.
     gains: Vec<u64>,
-    /// Work that needs it and nothing at the back, by transfer.
+    /// Compute time of the ops that need a transfer and none of the transfers at the back, by transfer.
     losses: Vec<u64>,
-    /// What is missing of work that needs several, and that work.
+    /// Ops that need several undecided transfers: these transfers, and the compute time of the ops.
     joins: Vec<(Set, u64)>,
 }
 
 impl<'a> Search<'a> {
-    /// For orders of the transfers of `needs`; `None` if sets of them would take too much room.
+    /// Creates a search over orders of the transfers of `needs`; `None` if their sets would take too much time and
+    /// memory.
     pub fn new(needs: &'a Needs) -> Option<Self> {
         let recv_count = needs.recv_count();
         let words = recv_count.div_ceil(64);
@@ -94,7 +97,7 @@ impl<'a> Search<'a> {
         Some(Self { needs, sets, compute_ticks, budget: 0, failed: BTreeSet::new() })
     }
 
-    /// Whether an order has a makespan of at most `limit_ticks`, in `budget` steps.
+    /// Searches for an order with a makespan of at most `limit_ticks`, in at most `budget` steps.
     pub fn within(&mut self, limit_ticks: u64, budget: u64) -> Answer {
         if i128::from(limit_ticks) < self.compute_ticks {
             return Answer::None;
@@ -113,7 +116,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// An order of the nearest goods: always the set of a piece of work that comes first by Johnson's rule.
+    /// Returns a greedy order: repeatedly sends the set of transfers of an op or join that is first by Johnson's rule.
     pub fn greedy(&self) -> Vec<Recv> {
         let empty = vec![0; self.sets[0].len()];
         let mut place = SearchNode { front: empty.clone(), back: empty, first: Vec::new(), last: Vec::new() };
@@ -134,7 +137,7 @@ impl<'a> Search<'a> {
                 let (gain, cost) = self.terms(&view, set);
                 (key(gain, cost), self.by_gain(&view, set))
             });
-            // A transfer that completes nothing is no goods of its own while there are others.
+            // A transfer that completes no work on its own is a candidate only if there are no joins.
             let goods =
                 singles.filter(|(_, recvs)| minimal.is_empty() || view.gains[recvs[0] as usize] > 0).chain(sets);
             let (_, recvs) = goods.min().expect("something is in between");
@@ -142,7 +145,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Follows the rules as far as they lead, then tries.
+    /// Applies both rules as long as possible, then branches.
     fn descend(&mut self, mut place: SearchNode, limit: i128, depth: usize) -> Option<SearchNode> {
         loop {
             let view = self.view(&place, limit);
@@ -168,7 +171,7 @@ impl<'a> Search<'a> {
                 view.middle.iter().copied().filter(|&recv| cost(recv) <= view.front_capital).collect();
             let mut lasts: Vec<Recv> =
                 view.middle.iter().copied().filter(|&recv| loss(recv) <= view.back_capital).collect();
-            // A path of tries is as long as there are transfers; the machine's stack is not.
+            // The depth of the search grows with the number of transfers; the call stack is limited.
             if firsts.is_empty() || lasts.is_empty() || depth > 200 {
                 self.budget = if depth > 200 { 0 } else { self.budget };
                 return None;
@@ -235,7 +238,8 @@ impl<'a> Search<'a> {
         view
     }
 
-    /// What may be sent at once: a transfer or the set of a join that can be afforded and pays for itself.
+    /// Returns transfers that may be sent next by the front rule: a single transfer, or the set of a join, that is
+    /// affordable and completes at least as much work as it costs.
     fn sure_first(&self, view: &View) -> Option<Vec<Recv>> {
         let pays = |&recv: &Recv| {
             let ticks = self.needs.recv_ticks[recv as usize];
@@ -251,8 +255,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// What may be sent last: a transfer whose time is at least the work that needs it, with all that is needed by
-    /// nothing else.
+    /// Returns transfers that may be sent last by the back rule: a transfer whose time is at least the work that needs
+    /// it, with the transfers that only this work needs.
     fn sure_last(&self, view: &View, place: &SearchNode) -> Option<Vec<Recv>> {
         let affordable = |&recv: &Recv| i128::from(view.losses[recv as usize]) <= view.back_capital;
         let ticks = |recv: Recv| self.needs.recv_ticks[recv as usize];
@@ -266,12 +270,12 @@ impl<'a> Search<'a> {
             let least = freed.iter().map(|&other| view.losses[other as usize]).min()?;
             let loss = view.losses[recv as usize];
             let gain = ticks(recv) + freed.iter().map(|&other| ticks(other)).sum::<u64>();
-            // The second condition: no part of the set without `recv` pays better.
+            // The second condition: no subset without `recv` has a better balance.
             (gain >= loss && ticks(recv) + least >= loss).then(|| [&[recv], &freed[..]].concat())
         })
     }
 
-    /// Transfers in between that nothing but what is lost with `recv` needs.
+    /// Returns the undecided transfers that are needed only by ops that also need `recv` or a transfer at the back.
     fn freed(&self, view: &View, place: &SearchNode, recv: Recv) -> Vec<Recv> {
         look();
         let mut still: Set = vec![0; place.front.len()];
@@ -284,7 +288,7 @@ impl<'a> Search<'a> {
         view.middle.iter().copied().filter(|&other| other != recv && !contains(&still, other)).collect()
     }
 
-    /// Work that a set completes, and its time.
+    /// Returns the compute time that a set completes, and its total transfer time.
     fn terms(&self, view: &View, set: &Set) -> (u64, u64) {
         look();
         let inside = |other: &Set| other.iter().zip(set).all(|(word, set)| word & !set == 0);
@@ -293,7 +297,8 @@ impl<'a> Search<'a> {
         (alone + joined, members(set).map(|recv| self.needs.recv_ticks[recv as usize]).sum())
     }
 
-    /// The members of a set as Johnson's rule sends what costs more than it pays: the best payer first.
+    /// Sorts the members of a set by Johnson's rule for transfers that cost more than they complete: by descending
+    /// completed work.
     fn by_gain(&self, view: &View, set: &Set) -> Vec<Recv> {
         let mut recvs: Vec<Recv> = members(set).collect();
         recvs.sort_by_key(|&recv| (Reverse(view.gains[recv as usize]), recv));
@@ -323,7 +328,7 @@ impl SearchNode {
     }
 }
 
-/// The sets of joins that have no other's set inside, smallest first.
+/// Returns the sets of joins that contain no other join's set, smallest first.
 fn minimal(joins: &[(Set, u64)]) -> Vec<Set> {
     let mut sorted: Vec<(u32, &Set)> =
         joins.iter().map(|(set, _)| (set.iter().map(|word| word.count_ones()).sum(), set)).collect();

@@ -4,7 +4,7 @@
 //! W_cubic(t) = C (t - K)^3 + W_max        K = cbrt((W_max - cwnd_epoch) / C)
 //! ```
 //!
-//! Slow start is that of [`super::newreno`], or counts bytes (RFC 3465); [`HyStart`] can end it (RFC 9438, 4.10,
+//! Slow start is that of [`super::newreno`], or counts bytes (RFC 3465); `HyStart` can end it (RFC 9438, 4.10,
 //! recommends HyStart++). Not implemented: undoing spurious reductions (4.9).
 
 mod hystart;

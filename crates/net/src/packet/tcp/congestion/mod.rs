@@ -1,7 +1,7 @@
 //! Congestion controls: one file each, and one line below.
 //!
 //! A file contains the parameters of an algorithm with their defaults, its state for one connection, and its
-//! implementation of [`control::CongestionControl`]. The line generates the names in scenarios, the dispatch, the list
+//! implementation of `control::CongestionControl`. The line generates the names in scenarios, the dispatch, the list
 //! for tests and, through `tools/generate.py`, Python's names and the table of docs/models/packet.md.
 
 mod control;
