@@ -49,8 +49,8 @@ from gradtide.architecture import Architecture  # noqa: E402
 from gradtide.parallel.costs import Beside, Costs, Training, slowest_of  # noqa: E402
 from gradtide.parallel.mesh import Mesh  # noqa: E402
 from gradtide.parallel.spec import Layout, describe  # noqa: E402
-from gradtide.scenario.core.job import parallel  # noqa: E402
 from gradtide.scenario.core import queries  # noqa: E402
+from gradtide.scenario.core.job import parallel  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
 UNSEEN = "unseen.csv"

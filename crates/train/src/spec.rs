@@ -5,7 +5,7 @@
 //! messages are in `gradtide.scenario` (Python); constraints that JSON cannot express are checked when the run is
 //! planned ([`crate::SpecError`]).
 //!
-//! The file exceeds 600 lines because it lists one record for each table of a scenario.
+//! The file is longer than 600 lines because it lists one record for each table of a scenario.
 
 mod parallel;
 mod step;

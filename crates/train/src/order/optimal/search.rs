@@ -8,7 +8,7 @@
 //! never decreases the work that another completes. Therefore
 //!
 //! - at the front, a set that is affordable, completes at least as much work as it costs, and has no subset with a
-//! better balance, may be sent at once: any feasible order remains feasible with this set moved to its front;
+//!   better balance, may be sent at once: any feasible order remains feasible with this set moved to its front;
 //! - at the back, the same holds in the reverse direction.
 //!
 //! If neither rule applies, the search branches over single transfers. Chains, and blocks of branches, rarely need
