@@ -2,7 +2,7 @@
 
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -218,7 +218,7 @@ impl Routes {
             known: BTreeMap::new(),
         };
         for (host, number) in (0..).zip(numbers) {
-            look();
+            check_cancelled();
             let last_hop = search.switch_of(host).map_or(UNREACHABLE, |_| routes.entry(&search.last[host as usize]));
             routes.columns.push(Column { number, last_hop });
         }
@@ -240,7 +240,7 @@ impl Routes {
         search.measure(host, &self.first)?;
         let (graph, own) = (search.graph, search.switch_of(host));
         for switch in 0..graph.switch_count {
-            look();
+            check_cancelled();
             if own == Some(switch) {
                 continue;
             }
@@ -401,7 +401,7 @@ impl<'a> Search<'a> {
             }
         }
         while let Some(switch) = self.frontier.pop_front() {
-            look();
+            check_cancelled();
             for &port in &self.into[switch as usize] {
                 let before = (graph.near(port).0 - graph.host_count) as usize;
                 if self.distance[before] == UNREACHABLE {

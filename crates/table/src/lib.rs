@@ -1,7 +1,7 @@
 //! Tables of exact numbers with their CSV and JSON forms: the interface of results to Python.
 
 use gradtide_net::Time;
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -79,7 +79,7 @@ impl Table {
         let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
         for row in 0..self.row_count() {
-            look();
+            check_cancelled();
             for (index, (_, column)) in self.columns.iter().enumerate() {
                 if index > 0 {
                     csv.push(',');

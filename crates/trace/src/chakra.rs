@@ -9,7 +9,7 @@ use crate::{
     About, CollectiveType, Comm, Gap, Gaps, MAX_PIECE_BYTES, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
     checked,
 };
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use prost::Message;
 
 const FORMAT: &str = "Chakra trace";
@@ -117,7 +117,7 @@ impl ChakraReader {
         self.done = 0;
         self.pending.extend_from_slice(chunk);
         while let Some((start, end)) = self.frame()? {
-            look();
+            check_cancelled();
             let message = &self.pending[start..end];
             let read = if self.messages == 0 {
                 metadata(message).map(|about| self.trace.about = about)
@@ -269,7 +269,7 @@ pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
     let mut file = Vec::new();
     put(&mut file, &Metadata { version: vec![version.into()] });
     for op in &trace.ops {
-        look();
+        check_cancelled();
         let mut attr = vec![Attribute { name: "is_cpu_op".into(), value: Some(Value::Bool(op.is_host)) }];
         if let Some(comm) = &op.comm {
             let mut push = |name: &str, value| attr.push(Attribute { name: name.into(), value: Some(value) });

@@ -3,7 +3,7 @@
 use crate::{
     About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked, plausible,
 };
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -135,7 +135,7 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     }
     let mut ops = Vec::with_capacity(document.ops.len());
     for (number, row) in (0..).zip(&document.ops) {
-        look();
+        check_cancelled();
         let fault = |what| TraceError::Piece { unit: "op", number, at: 0, what };
         let Some(node) = &row.node else { continue };
         let kind = NodeType::from_word(node).ok_or_else(|| fault(format!("no node is called {node:?}")))?;

@@ -31,7 +31,7 @@ use crate::{
     About, CollectiveType, Comm, Damage, Gap, Gaps, MAX_RANKS, Names, NodeType, RankTrace, StepPart, TraceError,
     TraceOp, checked, plausible,
 };
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -289,7 +289,7 @@ impl Nodes {
 
     /// Reads a node; damage affects only the damaged node.
     fn node(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) {
-        look();
+        check_cancelled();
         let read = |text: &[u8], nodes: &mut Self| -> Result<(), String> {
             let written: Written = serde_json::from_slice(text).map_err(|error| error.to_string())?;
             nodes.add(&written)
@@ -361,7 +361,7 @@ impl Nodes {
         let tree = Tree::of(&self.nodes, &groups, &mut self.gaps);
         let mut graph = Graph::default();
         for index in 0..self.nodes.len() {
-            look();
+            check_cancelled();
             graph.add(index, &self.nodes, &tree, &groups, &mut self.gaps);
         }
         let mut ops = graph.finish();

@@ -25,7 +25,7 @@ use crate::{
     About, CollectiveType, Comm, Damage, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
     checked,
 };
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use join::{Join, Launch, Place};
 use marks::LaunchedSteps;
 use serde::Deserialize;
@@ -491,7 +491,7 @@ impl Events {
         let mut seen = OpsSoFar::default();
         let mut ops = Vec::with_capacity(kept.len());
         for &index in kept {
-            look();
+            check_cancelled();
             let span = &self.spans[index];
             let transfer = found.transfers.get(&index);
             let mut deps = BTreeSet::new();
@@ -574,7 +574,7 @@ impl Events {
         let mut found: BTreeMap<Transferred, [Vec<usize>; 2]> = BTreeMap::new();
         let mut transfers = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate() {
-            look();
+            check_cancelled();
             let Some(said) = span.said.as_deref().filter(|_| span.is_host && span.level() != Some(Level::Record))
             else {
                 continue;
@@ -609,7 +609,7 @@ impl Events {
         // First kernel of a call on each stream: further kernels of the call continue the same transfer.
         let mut firsts: BTreeMap<(usize, u32), usize> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| !span.is_host) {
-            look();
+            check_cancelled();
             let origin = join.origin(span, &self.spans);
             if let Some(origin) = &origin {
                 origins.insert(index, origin.place);
@@ -771,7 +771,7 @@ impl Events {
         }
         let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
         for index in 0..self.spans.len() {
-            look();
+            check_cancelled();
             let span = &self.spans[index];
             let (lane, start_ns, end_ns, waits) = (span.lane as usize, span.start_ns, span.end_ns(), span.waits);
             let is_backend = !span.is_operator();
@@ -821,7 +821,7 @@ impl Events {
         let mut backend_ends_ns = vec![0; self.lanes.len()];
         let mut outer = Vec::with_capacity(self.spans.len());
         for (index, span) in self.spans.iter().enumerate() {
-            look();
+            check_cancelled();
             let backend_end_ns = &mut backend_ends_ns[span.lane as usize];
             if span.is_host && !span.is_operator() {
                 *backend_end_ns = span.end_ns();

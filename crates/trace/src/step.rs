@@ -9,7 +9,7 @@
 
 use crate::tables::{Ranks, has_device, is_computing};
 use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -139,7 +139,7 @@ fn repeated(trace: &RankTrace) -> Windows {
     let mut borders = vec![0_usize; keys.len()];
     for at in 1..keys.len() {
         let mut length = borders[at - 1];
-        look();
+        check_cancelled();
         while length > 0 && keys[length] != keys[at] {
             length = borders[length - 1];
         }
@@ -459,7 +459,7 @@ fn disjoint(mut spans: Vec<Interval<usize>>) -> Vec<Interval<usize>> {
     let mut found: Vec<Interval<usize>> = Vec::with_capacity(spans.len());
     let mut at = 0;
     for (from, to, what) in spans {
-        look();
+        check_cancelled();
         let from = from.max(at);
         if to > from {
             found.push((from, to, what));

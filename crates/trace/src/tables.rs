@@ -2,7 +2,7 @@
 
 use crate::{CollectiveType, Gap, MAX_LISTED_RANKS, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let mut parts = Waterfall { span_ns: end - start, ..Waterfall::default() };
     let (mut at, mut computing, mut moving) = (start, 0_i64, 0_i64);
     for (time, compute, comm) in edges.into_iter().chain([(end, 0, 0)]) {
-        look();
+        check_cancelled();
         let lasted = time - at;
         match (computing > 0, moving > 0) {
             (true, is_overlapped) => {
@@ -138,7 +138,7 @@ pub fn ops(ranks: &Ranks) -> Table {
     for (rank, trace) in ranks {
         let (start, _) = ends(trace);
         for op in &trace.ops {
-            look();
+            check_cancelled();
             rows.push(*rank, op, start);
             hosts.push(op.is_host);
             data.push(list(op.data_deps.iter()));
@@ -161,7 +161,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
     for (rank, trace) in ranks {
         let (start, _) = ends(trace);
         for op in &trace.ops {
-            look();
+            check_cancelled();
             let Some(comm) = &op.comm else { continue };
             rows.push(*rank, op, start);
             let word = op.transfer_word();

@@ -30,11 +30,11 @@ pub struct Communicator {
     /// Time from the end of a chunk on all ranks to the earliest start of the next.
     pub sync: Time,
     /// Kind and parameters of the transfers.
-    pub carries: Carries,
+    pub carries: TransferKind,
 }
 
 /// Transfers of a communicator.
-pub enum Carries {
+pub enum TransferKind {
     /// Gradients, aggregated bucket by bucket.
     Gradients(Box<DataParallel>),
     /// Collectives of a process group.
@@ -99,7 +99,7 @@ pub struct DataParallel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregationForm {
     /// One flow that represents all messages.
-    Recalled,
+    Cached,
     /// Messages between hosts.
     EachHost {
         /// Whether connections are opened before the job begins.
@@ -111,16 +111,16 @@ impl Communicator {
     /// Returns the number of chunks of a transfer.
     pub fn chunk_count(&self, transfer: u32) -> u64 {
         match &self.carries {
-            Carries::Gradients(gradients) => gradients.chunk_count(transfer),
-            Carries::Group(_) => 1,
+            TransferKind::Gradients(gradients) => gradients.chunk_count(transfer),
+            TransferKind::Group(_) => 1,
         }
     }
 
     /// Returns the time between picking a chunk from the queue and starting its first flow.
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
-            Carries::Gradients(gradients) => gradients.hold,
-            Carries::Group(group) => group.hold,
+            TransferKind::Gradients(gradients) => gradients.hold,
+            TransferKind::Group(group) => group.hold,
         }
     }
 
@@ -128,8 +128,8 @@ impl Communicator {
     /// compute time in that iteration. Empty if there are none.
     pub fn gates(&self) -> Vec<(u32, Time)> {
         match &self.carries {
-            Carries::Gradients(gradients) => gradients.later_gates(),
-            Carries::Group(_) => Vec::new(),
+            TransferKind::Gradients(gradients) => gradients.later_gates(),
+            TransferKind::Group(_) => Vec::new(),
         }
     }
 
@@ -137,8 +137,8 @@ impl Communicator {
     /// complete before the job can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match &self.carries {
-            Carries::Gradients(gradients) => gradients.open(stream, network),
-            Carries::Group(group) => group.open(stream, network),
+            TransferKind::Gradients(gradients) => gradients.open(stream, network),
+            TransferKind::Group(group) => group.open(stream, network),
         }
     }
 
@@ -153,16 +153,16 @@ impl Communicator {
         network: &mut dyn Network,
     ) -> Aggregation {
         match &self.carries {
-            Carries::Gradients(gradients) => gradients.aggregate(transfer, index, bands, stream, network),
-            Carries::Group(group) => group.begin(&self.classes, transfer, stream, network),
+            TransferKind::Gradients(gradients) => gradients.aggregate(transfer, index, bands, stream, network),
+            TransferKind::Group(group) => group.begin(&self.classes, transfer, stream, network),
         }
     }
 
     /// Returns the gradient aggregation, if the transfers are gradients.
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.carries {
-            Carries::Gradients(gradients) => Some(gradients),
-            Carries::Group(_) => None,
+            TransferKind::Gradients(gradients) => Some(gradients),
+            TransferKind::Group(_) => None,
         }
     }
 }
@@ -276,7 +276,7 @@ impl DataParallel {
         network: &mut dyn Network,
     ) -> Aggregation {
         match self.form {
-            AggregationForm::Recalled => {
+            AggregationForm::Cached => {
                 let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
                 Aggregation::whole(flow, network)
             }

@@ -10,11 +10,11 @@ use crate::classes::{self, Classes, GroupOp};
 use crate::collective::algorithms::Algorithm;
 use crate::collective::group::GroupHosts;
 use crate::collective::messages::MessageSize;
-use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives, GroupRanks};
+use crate::communicator::{AggregationForm, Communicator, GroupCollectives, GroupRanks, TransferKind};
 use crate::dag::Program;
 use crate::engine::RECORD_LIMIT;
 use crate::error::SpecError;
-use crate::job::{CollectiveJob, JobError, Manner, Pass};
+use crate::job::{CollectiveJob, EngineMode, JobError, Pass};
 use crate::pace::{self, Pace};
 use crate::schedule::{Fifo, FirstNeed, Scheduler};
 use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, OrderSpec, RunSpec, Spec};
@@ -73,7 +73,9 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     let mut ready = build_job(job, step, &classes, ranks)?;
     let mut seen = BTreeSet::new();
     for (index, transfer) in ready.dag.transfers.iter().enumerate() {
-        let Carries::Group(group) = &mut ready.communicators[transfer.communicator as usize].carries else { continue };
+        let TransferKind::Group(group) = &mut ready.communicators[transfer.communicator as usize].carries else {
+            continue;
+        };
         let ((algorithm, _), bytes) = (group.algorithm(index as u32), group.transfers[index].bytes);
         if let Some(ranks) = &mut group.ranks {
             let plans = algorithm.group_plans(&ranks.hosts, bytes, 1).map_err(|error| refused(error.into()))?;
@@ -160,7 +162,7 @@ fn build_job(
         scheduler: scheduler(&spec.schedule.order),
         in_flight_limit,
         sync: spec.schedule.sync,
-        carries: Carries::Group(GroupCollectives {
+        carries: TransferKind::Group(GroupCollectives {
             network: network.clone(),
             span: group.span,
             transfers: step.transfers.clone(),
@@ -178,7 +180,7 @@ fn build_job(
         iteration_limit: spec.iterations,
         overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
         // A step ends when no op or transfer of the step is in progress: the next step begins with an idle network.
-        manner: Manner {
+        mode: EngineMode {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
             sizes: MessageSize::Whole,

@@ -4,11 +4,11 @@ use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::error::SpecError;
+use crate::exchange_cache::ExchangeCache;
 use crate::fabric::{self, Fabric};
-use crate::job::{CollectiveJob, Job, Manner, Pass};
+use crate::job::{CollectiveJob, EngineMode, Job, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
-use crate::recall::Recall;
 use crate::spec::{EngineSpec, JobSpec, QueueSpec, RunSpec, Spec, TimersSpec, TopologySpec};
 use gradtide_net::packet::tcp::{Follow, TcpConfig};
 use gradtide_net::packet::{Discipline, Marking, QueueConfig};
@@ -26,7 +26,7 @@ pub enum Engine {
     Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
     /// Fluid engine that caches the time of each exchange, for a job that is alone on the network; name and nominal
     /// rate (bit/s) of each link.
-    Recall(Box<Recall>, Vec<(Arc<str>, u64)>),
+    ExchangeCache(Box<ExchangeCache>, Vec<(Arc<str>, u64)>),
     /// Packet engine, with queues and TCP; the ports of GPUs if the cluster has nodes; name and nominal rate (bit/s) of
     /// each link.
     Packet(Box<Watched>, Option<Box<GpuPorts>>, Vec<(Arc<str>, u64)>),
@@ -97,18 +97,18 @@ const PAUSE_EVERY: u64 = 1 << 16;
 ///
 /// # Errors
 /// As [`classes::links`].
-pub fn manner(spec: &Spec, job: &JobSpec) -> Result<Manner, SpecError> {
+pub fn mode(spec: &Spec, job: &JobSpec) -> Result<EngineMode, SpecError> {
     let (measured_from, messages, sizes) = match spec.run.engine {
-        EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
+        EngineSpec::Fluid if uses_cache(spec) => (Pass::Forward, AggregationForm::Cached, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
-    Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster, &job.hosts)? })
+    Ok(EngineMode { measured_from, messages, sizes, links: classes::links(&spec.cluster, &job.hosts)? })
 }
 
 /// Returns whether one job is alone on the network and has at most one exchange in flight, so that exchange times can
 /// be cached.
-fn is_recalled(spec: &Spec) -> bool {
+fn uses_cache(spec: &Spec) -> bool {
     let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
 }
@@ -148,9 +148,9 @@ impl Idle {
     /// If no job's schedule needs collective times, and so [`new`](Self::new) created no network.
     pub fn time(&mut self, stream: u32, collective: &Collective, bytes: Bytes) -> Time {
         let fluid = self.fluid.take().expect("somebody asks");
-        let mut recall = Recall::new(*fluid, collective.clone(), stream, self.ends.clone());
-        let time = recall.time(bytes);
-        self.fluid = Some(Box::new(recall.into_fluid()));
+        let mut cache = ExchangeCache::new(*fluid, collective.clone(), stream, self.ends.clone());
+        let time = cache.time(bytes);
+        self.fluid = Some(Box::new(cache.into_fluid()));
         time
     }
 }
@@ -181,11 +181,11 @@ impl Engine {
                 let fluid = fluid(spec, &fabric.graph)?;
                 match jobs {
                     [Job::Collective(job)]
-                        if is_recalled(spec)
+                        if uses_cache(spec)
                             && let Some(gradients) = job.gradients() =>
                     {
-                        let recall = Recall::new(fluid, gradients.collective.clone(), 0, fabric.ends.clone());
-                        Ok(Self::Recall(Box::new(recall), links()))
+                        let cache = ExchangeCache::new(fluid, gradients.collective.clone(), 0, fabric.ends.clone());
+                        Ok(Self::ExchangeCache(Box::new(cache), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),
                 }
@@ -219,7 +219,7 @@ impl Engine {
     pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
             // The cache of exchange times contains the endpoints already.
-            Self::Recall(recall, _) => Box::new(recall.as_mut()),
+            Self::ExchangeCache(cache, _) => Box::new(cache.as_mut()),
             _ => self.forkable(ends),
         }
     }
@@ -230,7 +230,7 @@ impl Engine {
     /// If the engine caches exchange times: a job that is alone needs no forks.
     pub fn forkable(&mut self, ends: &Ends) -> Box<dyn ForkNetwork + '_> {
         match self {
-            Self::Recall(..) => unreachable!("nobody copies the network of a job that is alone"),
+            Self::ExchangeCache(..) => unreachable!("nobody copies the network of a job that is alone"),
             Self::Fluid(fluid, _) => ends.around(fluid.as_mut()),
             Self::Packet(watched, None, _) => ends.around(watched.as_mut()),
             Self::Packet(watched, Some(ports), _) => {
@@ -247,11 +247,11 @@ impl Engine {
                 links: link_usage(links, |port| fluid.port_counters(PortId(port)), false),
                 ..Usage::default()
             },
-            Self::Recall(recall, links) => {
-                let loads = recall.loads();
-                let counters = |port| recall.fluid().counters_of(PortId(port), loads[port as usize]);
+            Self::ExchangeCache(cache, links) => {
+                let loads = cache.loads();
+                let counters = |port| cache.fluid().counters_of(PortId(port), loads[port as usize]);
                 let links = link_usage(links, counters, false);
-                Usage { event_count: recall.event_count(), links, ..Usage::default() }
+                Usage { event_count: cache.event_count(), links, ..Usage::default() }
             }
             Self::Packet(watched, ports, links) => {
                 let samples = watched.samples();

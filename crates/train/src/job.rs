@@ -8,7 +8,7 @@ use crate::caramel::transfers;
 use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
 use crate::collective::nodes::Links;
 use crate::collective::plan::PlanError;
-use crate::communicator::{self, AggregationForm, Carries, Communicator, DataParallel};
+use crate::communicator::{self, AggregationForm, Communicator, DataParallel, TransferKind};
 use crate::dag::Dag;
 use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
@@ -77,7 +77,7 @@ pub struct CollectiveJob {
     /// Time of a unit of compute that overlaps with a transfer, in millionths.
     pub overlap_slowdown_ppm: u64,
     /// Engine mode.
-    pub manner: Manner,
+    pub mode: EngineMode,
     /// Smallest and largest factor of compute jitter, in millionths.
     pub pace_range_ppm: (u64, u64),
     /// Compute jitter of each worker; `None` if all workers are identical, so that one represents all, or if there are
@@ -98,7 +98,7 @@ pub enum Pass {
 
 /// The engine mode of a job: choices that depend on the network engine.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct EngineMode {
     /// Pass with which the job begins, and from whose start to its next start an iteration is measured.
     pub measured_from: Pass,
     /// Representation of collectives as flows of the engine.
@@ -219,14 +219,14 @@ impl CollectiveJob {
     ///
     /// # Errors
     /// See [`JobError`].
-    pub fn plan(spec: &JobSpec, seed: Seed, manner: Manner, alone: Alone<'_>) -> Result<Self, JobError> {
+    pub fn plan(spec: &JobSpec, seed: Seed, mode: EngineMode, alone: Alone<'_>) -> Result<Self, JobError> {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
-        let costs = if asks_costs(spec) { Some(costs(spec, manner, alone)?) } else { None };
+        let costs = if asks_costs(spec) { Some(costs(spec, mode, alone)?) } else { None };
         let mut programs = match &spec.ops {
             None => vec![ComputeSteps::of_layers(&spec.layers)],
             Some(ops) => {
-                let any = collective(spec, Bytes(0), Depth::Fixed(1), manner)?;
+                let any = collective(spec, Bytes(0), Depth::Fixed(1), mode)?;
                 program::of_workers(ops, &spec.layers, any.worker_hosts().count() as u32, &spec.name, seed)?
             }
         };
@@ -236,7 +236,7 @@ impl CollectiveJob {
         let announced =
             spec.announced_packets.map(|packets| Announced::new(packets).ok_or(JobError::Announced(packets)));
         let depth = costs.map_or(Depth::Fixed(spec.collective.depth.unwrap_or(1)), |costs| costs.depth);
-        let collective = collective(spec, largest, depth, manner)?.announced(announced.transpose()?);
+        let collective = collective(spec, largest, depth, mode)?.announced(announced.transpose()?);
         if spec.adaptive.is_some() && collective.is_over_nodes() {
             return Err(JobError::AdaptiveOfOneRing);
         }
@@ -251,12 +251,12 @@ impl CollectiveJob {
             _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
         // In an op graph the passes overlap: at no time is the network idle while all parameters are present.
-        let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
-        let manner = Manner { measured_from, ..manner };
+        let measured_from = if spec.ops.is_some() { Pass::Forward } else { mode.measured_from };
+        let mode = EngineMode { measured_from, ..mode };
         let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
         let adaptive = spec.adaptive.map(Adaptive::new).transpose()?;
         let opening_bands = adaptive.as_ref().and_then(|adaptive| adaptive.opening_bands(collective.hosts().len()));
-        let is_simulated = matches!(manner.messages, AggregationForm::EachHost { .. });
+        let is_simulated = matches!(mode.messages, AggregationForm::EachHost { .. });
         let adaptive = adaptive.filter(|_| is_simulated);
         let in_flight_limit = adaptive.as_ref().and_then(Adaptive::in_flight_limit);
         let gradients = DataParallel {
@@ -264,7 +264,7 @@ impl CollectiveJob {
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
             collective,
-            form: manner.messages,
+            form: mode.messages,
             changes_bands: spec.adaptive.is_some(),
             drops_remainder: spec.collective.drops_remainder(),
             chunk: planned.chunk,
@@ -283,13 +283,13 @@ impl CollectiveJob {
                 scheduler: planned.scheduler,
                 in_flight_limit: in_flight_limit.unwrap_or(spec.schedule.credit as usize),
                 sync: spec.schedule.sync,
-                carries: Carries::Gradients(Box::new(gradients)),
+                carries: TransferKind::Gradients(Box::new(gradients)),
             }],
             name: spec.name.clone(),
             start: spec.start,
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
-            manner,
+            mode,
             pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
             adaptive,
@@ -373,21 +373,21 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 ///
 /// # Errors
 /// [`PlanError`] if the algorithm does not support the number of ranks.
-pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) -> Result<Collective, PlanError> {
+pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, mode: EngineMode) -> Result<Collective, PlanError> {
     let algorithm = spec.collective.algorithm;
     let adding = spec.collective.reduction_rate;
-    Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, manner.sizes)?.over_nodes(&manner.links)
+    Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, mode.sizes)?.over_nodes(&mode.links)
 }
 
 /// Measures the cost of a job's messages, including the time for which each occupies the queue before its first byte.
 ///
 /// # Errors
 /// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
-pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, JobError> {
+pub fn costs(spec: &JobSpec, mode: EngineMode, alone: Alone<'_>) -> Result<Costs, JobError> {
     if spec.schedule.chunk == Some(Bytes(0)) {
         return Err(JobError::EmptyChunk);
     }
-    let plain = collective(spec, Bytes(0), Depth::Fixed(1), manner)?;
+    let plain = collective(spec, Bytes(0), Depth::Fixed(1), mode)?;
     let hold = spec.schedule.overhead;
     let mut time =
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);

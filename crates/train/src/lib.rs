@@ -12,6 +12,7 @@ pub mod dag;
 pub mod divided;
 pub mod engine;
 mod error;
+pub mod exchange_cache;
 pub mod fabric;
 pub mod job;
 pub mod model;
@@ -22,7 +23,6 @@ pub mod planned;
 pub mod probe;
 pub mod program;
 pub mod ps;
-pub mod recall;
 pub mod research;
 pub mod result;
 pub mod routed;
@@ -134,7 +134,7 @@ pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
-    let manner = engine::manner(spec, job)?;
+    let mode = engine::mode(spec, job)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let depth = match job.collective.depth {
         Some(depth) => Depth::Fixed(depth),
@@ -142,12 +142,10 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
             let fabric = Fabric::new(&spec.cluster)?;
             check_hosts(job, fabric.place_count())?;
             let mut idle = Idle::asked(spec, &fabric)?;
-            job::costs(job, manner, &mut |collective, bytes| idle.time(stream, collective, bytes))
-                .map_err(refused)?
-                .depth
+            job::costs(job, mode, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?.depth
         }
     };
-    let collective = job::collective(job, bytes, depth, manner).map_err(|error| refused(error.into()))?;
+    let collective = job::collective(job, bytes, depth, mode).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
 }
@@ -170,9 +168,9 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     if job.hosts.len() == 1 {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
-    let (manner, mut idle) = (engine::manner(spec, job)?, Idle::asked(spec, &fabric)?);
+    let (mode, mut idle) = (engine::mode(spec, job)?, Idle::asked(spec, &fabric)?);
     let costs =
-        job::costs(job, manner, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
+        job::costs(job, mode, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
@@ -202,16 +200,16 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>
         if job.iterations.is_none() && spec.run.duration.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec, job)?);
+        let (seed, mode) = (Seed(spec.run.seed), engine::mode(spec, job)?);
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;
-            return divided::on_ranks(spec, job, manner.sizes, opens).map(Job::from);
+            return divided::on_ranks(spec, job, mode.sizes, opens).map(Job::from);
         }
         let planned = match &job.servers {
-            None => CollectiveJob::plan(job, seed, manner, &mut alone).map(Job::from),
+            None => CollectiveJob::plan(job, seed, mode, &mut alone).map(Job::from),
             Some(_) => {
-                let opens = manner.messages == AggregationForm::EachHost { opens: true };
+                let opens = mode.messages == AggregationForm::EachHost { opens: true };
                 let planned = PsJob::new(job, seed, &fabric.paths(), opens);
                 planned.map(Job::from).map_err(JobError::from)
             }

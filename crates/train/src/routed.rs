@@ -9,7 +9,7 @@ use crate::spec::{JobSpec, Spec};
 use crate::{check_flows, check_hosts, traffic};
 use gradtide_net::route::{Hashes, Routes, reverse};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use serde::Serialize;
 
 /// A network, and the paths of its connections.
@@ -82,7 +82,7 @@ pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
     let routes = Routes::shortest(graph)?.by(config.routing);
     let mut hashes = Hashes::new(config.seed);
     let mut ways = |flow: &Flow| {
-        look();
+        check_cancelled();
         let hash = hashes.open(flow);
         let (src, dst) = (flow.src.0, flow.dst.0);
         let links = |src, dst, hash| routes.path(src, dst, hash).iter().map(|port| port.0).collect();

@@ -8,9 +8,9 @@ use gradtide_train::classes::Classes;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::MessageSize;
 use gradtide_train::collective::nodes::Links;
-use gradtide_train::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
+use gradtide_train::communicator::{AggregationForm, Communicator, GroupCollectives, TransferKind};
 use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
-use gradtide_train::job::{CollectiveJob, Manner, Pass};
+use gradtide_train::job::{CollectiveJob, EngineMode, Pass};
 use gradtide_train::run::{self, CollectiveExecutor, Done, JobRecord, Limits, RunContext};
 use gradtide_train::schedule::Fifo;
 use gradtide_train::traffic::Background;
@@ -68,7 +68,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
         scheduler: Box::new(Fifo),
         in_flight_limit: 1,
         sync: Time::ZERO,
-        carries: Carries::Group(GroupCollectives {
+        carries: TransferKind::Group(GroupCollectives {
             network: classes.clone(),
             span: Span::new(2, 1).unwrap(),
             transfers: transfers.clone(),
@@ -85,7 +85,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
         start: Time::ZERO,
         iteration_limit: Some(2),
         overlap_slowdown_ppm: graph.slowdown_ppm,
-        manner: Manner {
+        mode: EngineMode {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
             sizes: MessageSize::Whole,

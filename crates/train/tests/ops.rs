@@ -144,7 +144,7 @@ fn plan(spec: &Spec) -> (CollectiveJob, Idle) {
     let job = CollectiveJob::plan(
         &spec.jobs[0],
         Seed(spec.run.seed),
-        engine::manner(spec, &spec.jobs[0]).unwrap(),
+        engine::mode(spec, &spec.jobs[0]).unwrap(),
         &mut |collective, bytes| idle.time(0, collective, bytes),
     );
     (job.unwrap(), idle)

@@ -97,7 +97,7 @@ fn both(spec: &Spec) -> (RunResult, CollectiveJob, timeline::Timeline) {
     let mut job = CollectiveJob::plan(
         &spec.jobs[0],
         Seed(1),
-        engine::manner(spec, &spec.jobs[0]).unwrap(),
+        engine::mode(spec, &spec.jobs[0]).unwrap(),
         &mut |collective, bytes| idle.time(0, collective, bytes),
     )
     .unwrap();

@@ -1,8 +1,8 @@
 //! Cooperative cancellation of long computations: by Ctrl-C, or by a limit of time or memory.
 //!
-//! [`watched`] runs a computation with a callback; the computation polls for cancellation with [`look`] in every loop
-//! that can be long. If the callback returns false, the stack is unwound to [`watched`], so the functions in between
-//! need no error path.
+//! [`watched`] runs a computation with a callback; the computation polls for cancellation with [`check_cancelled`] in
+//! every loop that can be long. If the callback returns false, the stack is unwound to [`watched`], so the functions in
+//! between need no error path.
 //!
 //! This is the only crate with a clock and thread-local state. Neither affects results.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Interval between calls of the callback: short for a waiting user, long compared to the call (some microseconds).
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Calls of [`look`] per reading of the clock, which takes as long as a short loop iteration.
+/// Calls of [`check_cancelled`] per reading of the clock, which takes as long as a short loop iteration.
 const CALLS: u32 = 64;
 
 /// The cancellation callback of a computation.
@@ -39,7 +39,7 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `work`, which polls `goes_on` every few milliseconds through [`look`]; `None` if it was cancelled.
+/// Runs `work`, which polls `goes_on` every few milliseconds through [`check_cancelled`]; `None` if it was cancelled.
 pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -> T) -> Option<T> {
     let watch = Watch { ask: Box::new(goes_on), asked_at: Instant::now() };
     let _outer = Outer(WATCH.replace(Some(watch)));
@@ -54,19 +54,19 @@ pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -
 /// Cancellation poll. Without an enclosing [`watched`], does nothing.
 ///
 /// Cheap enough for loop iterations of tens of nanoseconds; for shorter ones, poll in the enclosing loop.
-pub fn look() {
+pub fn check_cancelled() {
     CALL_COUNT.with(|count| {
         let calls = count.get() + 1;
         count.set(calls % CALLS);
         if calls == CALLS {
-            look_now();
+            check_cancelled_now();
         }
     });
 }
 
-/// As [`look`], but reads the clock at once; for iterations that may be long, such as a column of a table.
+/// As [`check_cancelled`], but reads the clock at once; for iterations that may be long, such as a column of a table.
 #[cold]
-pub fn look_now() {
+pub fn check_cancelled_now() {
     // Taken out during the callback, which may itself run watched work.
     let Some(mut watch) = WATCH.take() else { return };
     let is_due = watch.asked_at.elapsed() >= EVERY;
@@ -86,7 +86,7 @@ mod tests {
 
     fn forever() {
         loop {
-            look();
+            check_cancelled();
         }
     }
 
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn work_that_nobody_ends_gives_what_it_gives() {
-        assert_eq!(watched(|| true, || (0..1000).map(|n| (look(), n).1).sum::<u32>()), Some(499_500));
-        look();
+        assert_eq!(watched(|| true, || (0..1000).map(|n| (check_cancelled(), n).1).sum::<u32>()), Some(499_500));
+        check_cancelled();
     }
 
     #[test]

@@ -38,7 +38,7 @@ use crate::{Band, Completion, Flow, FlowId, ForkNetwork, HostId, Network, Seed};
 use bound::{Bound, EXACT_BELOW, Leaving, SolveTimer};
 use connections::{Connections, FlowState, NO_FLOW, Stage};
 use due::NEVER;
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use shares::Shares;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -536,7 +536,7 @@ impl Network for Fluid {
         }
         // A flow that takes no time completes when it is started.
         while self.completed.is_empty() {
-            look();
+            check_cancelled();
             self.share();
             let next = self.next_at();
             if next > until_fs {

@@ -2,7 +2,7 @@
 //! changes.
 
 use super::state::{Class, HEAD, LinkId, LinkState, MaxMin, NO_LINK, Scratch, Share, UNBOUNDED, mark, record_size};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 
 /// Cost of a link, in classes: a solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links
@@ -114,7 +114,7 @@ impl MaxMin {
         }
         let Scratch { mut moves, mut movers, mut rising, mut regrouped, path } = std::mem::take(&mut self.scratch);
         loop {
-            look();
+            check_cancelled();
             if self.visited > visit_limit {
                 moves.clear();
                 self.refill();

@@ -11,7 +11,7 @@
 //! starts after the kernel cannot have launched it.
 
 use super::span::{Level, Span};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 
 /// A point in time on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ impl Join {
     fn agrees(&self, spans: &[Span]) -> bool {
         let (mut same, mut other) = (0_u64, 0_u64);
         for span in spans.iter().filter(|span| !span.is_host) {
-            look();
+            check_cancelled();
             let Some(place) = self.launch(span) else { continue };
             let Some(external) = span.external else { continue };
             let Some(around) = self.around(place, spans) else { continue };

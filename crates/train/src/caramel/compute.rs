@@ -4,7 +4,7 @@ use super::{Boundaries, Boundary};
 use crate::opdag::{Kind, Op, OpDag, OpDagError};
 use gradtide_net::seed::Stream;
 use gradtide_net::{Bytes, Time};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -110,7 +110,7 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
         needed_by[op as usize * words + update / 64] |= 1 << (update % 64);
     }
     for &op in order.iter().rev() {
-        look();
+        check_cancelled();
         for &input in &dag.ops[op as usize].inputs {
             for word in 0..words {
                 needed_by[input as usize * words + word] |= needed_by[op as usize * words + word];
@@ -131,7 +131,7 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
         let (ops, others): (Vec<u32>, Vec<u32>) = left.into_iter().partition(|&op| needs(op, next));
         left = others;
         for &op in &ops {
-            look();
+            check_cancelled();
             let ticks = dag.ops[op as usize].time_ticks;
             waiting.iter().filter(|&&update| needs(op, update)).for_each(|&update| costs[update] -= ticks);
         }
@@ -236,7 +236,7 @@ fn topological_by(dag: &OpDag, keys: &[u32]) -> Result<Vec<u32>, OpDagError> {
     let mut ready: BinaryHeap<_> = first.map(key).collect();
     let mut order = Vec::new();
     while let Some(Reverse((_, op))) = ready.pop() {
-        look();
+        check_cancelled();
         order.push(op);
         for &reader in &readers[op as usize] {
             missing[reader as usize] -= 1;

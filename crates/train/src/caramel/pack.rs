@@ -8,7 +8,7 @@
 use super::transfers::{PlannedTransfer, TransferPlan};
 use super::{Boundaries, Boundary, ParameterGroup, timeline};
 use gradtide_net::{Bytes, Time};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 
 /// A plan, and the number of its transfers that cause no delay.
@@ -79,7 +79,7 @@ struct Circle {
 impl Circle {
     /// Returns the earliest start at or after `from` of a free interval of `length`, if there is one.
     fn earliest(&self, from: Time, length: Time) -> Option<Time> {
-        look();
+        check_cancelled();
         let mut start = from;
         // A transfer of no time still occupies an instant, so it does not block an interval that begins there.
         let moment = length.max(Time::from_ps(1));

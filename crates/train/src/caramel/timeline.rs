@@ -8,7 +8,7 @@
 use super::Boundaries;
 use super::transfers::{PlannedTransfer, TransferPlan};
 use gradtide_net::Time;
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -97,7 +97,7 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         let start = now;
         let mut stalled = Time::ZERO;
         for &(offset, event) in &events {
-            look();
+            check_cancelled();
             now = start + stalled + offset;
             match event {
                 ComputeEvent::Open { in_next: true, .. } if iteration == 0 => {}
@@ -297,7 +297,7 @@ impl<'a> Channel<'a> {
     }
 
     fn send(&mut self, turn: Time) {
-        look();
+        check_cancelled();
         let Reverse((_, transfer, iteration)) = self.open.pop().expect("it has its turn");
         let it = &self.plan.transfers[transfer as usize];
         let start = self.sent.last().map_or(turn, |last| last.end.max(turn));

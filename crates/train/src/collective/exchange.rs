@@ -8,7 +8,7 @@ use super::plan::{CollectivePlan, EvenShare, Message, Passage};
 use super::progress::Progress;
 use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Bytes, Ends, Flow, Fluid, HostId, Network, PortId, Time};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 
 /// Result of a simulated collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,7 +201,7 @@ fn steps_in_lanes(
     let delays: Vec<u128> = lanes.iter().map(Lane::delay_fs).collect();
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
-        look();
+        check_cancelled();
         // Arrival of the previous rank's message of the previous step; the first step waits for no message.
         let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
         for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {

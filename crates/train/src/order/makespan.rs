@@ -1,7 +1,7 @@
 //! Duration of a worker's iteration with its transfers in a given order.
 
 use super::needs::{Needs, Recv};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 
 /// Evaluates orders of one DAG; reuses its arrays between calls.
 ///
@@ -41,7 +41,7 @@ impl<'a> Scorer<'a> {
 
     /// Returns the makespan if the transfers arrive in `order` at the times `arrivals`, in ticks.
     pub fn makespan_at(&mut self, order: &[Recv], arrivals: impl IntoIterator<Item = u64>) -> u64 {
-        look();
+        check_cancelled();
         let recv_count = order.len();
         for (rank, &recv) in order.iter().enumerate() {
             self.last[recv as usize] = rank as u32;

@@ -2,7 +2,7 @@
 //! merged.
 
 use crate::opdag::{Kind, OpDag, OpDagError};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::collections::BTreeMap;
 
 /// Index of a transfer, by ascending id of its op.
@@ -75,7 +75,7 @@ impl Needs {
         let mut ends = vec![0_u64; dag.ops.len()];
         let mut known: BTreeMap<Vec<NeedNode>, NeedNode> = BTreeMap::new();
         for &op in &needed {
-            look();
+            check_cancelled();
             let it = &dag.ops[op as usize];
             let start = it.inputs.iter().map(|&input| ends[input as usize]).max().unwrap_or(0);
             ends[op as usize] = start + it.time_ticks;
@@ -186,18 +186,18 @@ impl Needs {
     fn count(&self) -> Vec<u32> {
         let recv_count = self.recv_count();
         let mut counts = vec![0; self.join_count()];
-        let mut lanes = vec![BitLane::default(); recv_count + self.join_count()];
+        let mut lanes = vec![BitWord::default(); recv_count + self.join_count()];
         let children = self.children();
         for first in (0..recv_count).step_by(LANE) {
             let last = (first + LANE).min(recv_count);
-            lanes[first.saturating_sub(LANE)..first].fill(BitLane::default());
-            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = BitLane::of(bit));
+            lanes[first.saturating_sub(LANE)..first].fill(BitWord::default());
+            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = BitWord::of(bit));
             let firsts = children[first..last].iter().filter_map(|joins| joins.first());
             let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
-            lanes[recv_count..recv_count + first_join].fill(BitLane::default());
+            lanes[recv_count..recv_count + first_join].fill(BitWord::default());
             for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
-                look();
-                let mut lane = BitLane::default();
+                check_cancelled();
+                let mut lane = BitWord::default();
                 parents.iter().for_each(|&parent| lane.add(&lanes[parent as usize]));
                 lanes[recv_count + join] = lane;
                 counts[join] += lane.0.iter().map(|word| word.count_ones()).sum::<u32>();
@@ -209,12 +209,12 @@ impl Needs {
 
 /// A bit set that is propagated through the joins; it fills one cache line.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BitLane(pub [u64; 8]);
+pub struct BitWord(pub [u64; 8]);
 
-/// Number of bits of a [`BitLane`].
+/// Number of bits of a [`BitWord`].
 pub const LANE: usize = 512;
 
-impl BitLane {
+impl BitWord {
     /// Returns the set with only bit `index`.
     pub fn of(index: usize) -> Self {
         let mut lane = Self::default();

@@ -9,8 +9,8 @@
 //!
 //! These are op.P, op.M and op.M+ of TicTac, Algorithm 1. Joins are stored in blocks of 64, one bit of a word each.
 
-use super::needs::{BitLane, LANE, NeedNode, Needs, Recv, bits};
-use gradtide_watch::look;
+use super::needs::{BitWord, LANE, NeedNode, Needs, Recv, bits};
+use gradtide_watch::check_cancelled;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -281,7 +281,7 @@ impl<'a> Outstanding<'a> {
         }
         let mut gains: Vec<(Recv, u64)> = Vec::new();
         while let Some(join) = changed.pop() {
-            look();
+            check_cancelled();
             let bucket = &mut self.buckets[join as usize / BUCKET];
             bucket.is_stale = true;
             let bit = 1 << (join as usize % BUCKET);
@@ -334,7 +334,7 @@ impl<'a> Outstanding<'a> {
     pub fn order_by(mut self, recv_count: usize, mut next: impl FnMut(&mut Self) -> Recv) -> Vec<Recv> {
         let mut order = Vec::with_capacity(recv_count);
         while order.len() + 1 < recv_count {
-            look();
+            check_cancelled();
             let recv = next(&mut self);
             order.push(recv);
             self.finish(recv);
@@ -352,7 +352,7 @@ impl<'a> Outstanding<'a> {
             self.first_live += 1;
         }
         for index in self.first_live..self.buckets.len() {
-            look();
+            check_cancelled();
             if self.buckets[index].is_stale {
                 self.buckets[index].best = self.best_of(index);
                 self.buckets[index].is_stale = false;
@@ -459,14 +459,14 @@ fn below(needs: &Needs) -> Vec<u64> {
     let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
     let bucket_count = join_count.div_ceil(BUCKET);
     let mut rows = vec![0; recv_count * bucket_count];
-    let mut lanes = vec![BitLane::default(); recv_count + join_count];
+    let mut lanes = vec![BitWord::default(); recv_count + join_count];
     for first in (0..join_count).step_by(LANE) {
-        lanes.fill(BitLane::default());
+        lanes.fill(BitWord::default());
         for join in (0..join_count.min(first + LANE)).rev() {
-            look();
+            check_cancelled();
             let mut lane = lanes[recv_count + join];
             if join >= first {
-                lane.add(&BitLane::of(join - first));
+                lane.add(&BitWord::of(join - first));
             }
             needs.parents[join].iter().for_each(|&parent| lanes[parent as usize].add(&lane));
         }

@@ -13,7 +13,7 @@ use crate::bands::StartChunk;
 use crate::collective::Aggregation;
 use crate::traffic::Background;
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, ForkNetwork, Network, Time};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -112,7 +112,7 @@ impl Copied<'_> {
     /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](mod@crate::run); returns
     /// whether events are left.
     fn step(&mut self, limit: Time) -> bool {
-        look();
+        check_cancelled();
         let Self { network, background, chunk, done, .. } = self;
         let now = network.now();
         if let Some(sent) = chunk

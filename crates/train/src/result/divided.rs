@@ -12,7 +12,7 @@ use crate::spec::JobSpec;
 use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
 use gradtide_net::Time;
 use gradtide_table::{Column, Table};
-use gradtide_watch::look_now;
+use gradtide_watch::check_cancelled_now;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -255,11 +255,11 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         })
     };
     let counts = |of: &dyn Fn([u64; 2], &TransferRecord, &GroupTransfer) -> u64| {
-        look_now();
+        check_cancelled_now();
         Column::Count(rows().map(|(_, numbers, record, transfer)| of(numbers, record, transfer)).collect())
     };
     let texts = |of: &dyn Fn(&Divided<'_>, &GroupTransfer) -> Arc<str>| {
-        look_now();
+        check_cancelled_now();
         Column::Text(rows().map(|(job, _, _, transfer)| of(job, transfer)).collect())
     };
     let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(_, _, record, _)| of(record)).collect());
@@ -323,7 +323,7 @@ pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
     };
     let transfer = |job: &Divided<'_>, op: OpId| op.checked_sub(job.step.dag.compute_count);
     let texts = |of: &dyn Fn(&Divided<'_>, OpId) -> Arc<str>| {
-        look_now();
+        check_cancelled_now();
         Column::Text(rows().map(|(job, _, op, _)| of(job, op)).collect())
     };
     let exposed = |job: &Divided<'_>, op: OpId| transfer(job, op).map(|transfer| job.exposed[transfer as usize]);

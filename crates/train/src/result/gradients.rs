@@ -12,7 +12,7 @@ use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::{ComputeOrderSpec, JobSpec, OrderSpec};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
-use gradtide_watch::look_now;
+use gradtide_watch::check_cancelled_now;
 use std::sync::Arc;
 
 /// A data-parallel job and its record.
@@ -214,7 +214,7 @@ pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
         count: usize,
         of: impl Fn(&'a DataParallelResult<'_>, usize, usize, &TransferRecord) -> T,
     ) -> Vec<T> {
-        look_now();
+        check_cancelled_now();
         let mut column = Vec::with_capacity(count);
         for part in parts {
             for (iteration, block) in part.blocks().enumerate() {

@@ -7,7 +7,7 @@ use crate::traffic::{Background, Outcome};
 use gradtide_net::Time;
 use gradtide_net::trace::{PortState, Window};
 use gradtide_table::{Column, Table};
-use gradtide_watch::look_now;
+use gradtide_watch::check_cancelled_now;
 
 /// Returns the mean rate of a flow's payload from its start until the receiver has the last byte, or until the run
 /// ends.
@@ -26,11 +26,11 @@ pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
         })
     };
     let counts = |of: fn(&TrafficSpec, usize) -> u64| {
-        look_now();
+        check_cancelled_now();
         Column::Count(rows().map(|(traffic, index, _)| of(traffic, index)).collect())
     };
     let times = |of: fn(&Outcome) -> Option<Time>| {
-        look_now();
+        check_cancelled_now();
         Column::MaybeTime(rows().map(|(.., outcome)| of(outcome).map(signed)).collect())
     };
     Table::new(vec![

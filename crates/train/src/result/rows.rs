@@ -3,7 +3,7 @@
 use crate::run::{IterationRecord, TransferRecord};
 use gradtide_net::Time;
 use gradtide_table::{Column, Table};
-use gradtide_watch::look_now;
+use gradtide_watch::check_cancelled_now;
 use std::sync::Arc;
 
 /// Returns the slack of a transfer, needed - ready, in ps.
@@ -80,7 +80,7 @@ const HOST_US: &str = "host_us";
 pub fn worker_table(rows: &[WorkerRow]) -> Table {
     let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, ..)| numbers[index]).collect());
     let times = |of: fn(&IterationRecord) -> Time| {
-        look_now();
+        check_cancelled_now();
         Column::Time(rows.iter().map(|(_, _, record, _)| signed(of(record))).collect())
     };
     let mut table = Table::new(vec![

@@ -432,7 +432,7 @@ impl CollectiveExecutor<'_, '_> {
 
 /// Returns the number of warm-up iterations that a job runs regardless of other jobs: see the header of [`run`](super).
 fn own_warmup_count(job: &CollectiveJob) -> u32 {
-    u32::from(job.manner.measured_from == Pass::Forward)
+    u32::from(job.mode.measured_from == Pass::Forward)
 }
 
 /// Returns the state that the queue of communicator `index` reads; `first` is the stream of the job's first

@@ -121,7 +121,7 @@ impl Streams {
         let worker_count = jitters.len();
         debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
         let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
-        let worker = |(index, jitter)| Worker::new(jitter, program(index), job.manner.measured_from, job.start);
+        let worker = |(index, jitter)| Worker::new(jitter, program(index), job.mode.measured_from, job.start);
         let mut offsets = Vec::with_capacity(dag.compute_count as usize);
         for program in &dag.programs {
             let mut now = Time::ZERO;

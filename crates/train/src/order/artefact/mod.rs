@@ -5,7 +5,7 @@ pub mod cpython_sort;
 
 use super::needs::{Needs, Recv};
 use super::tac::Outstanding;
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 
 /// Returns the order of TAC with the tie-breaks of the released code: every round sorts the list of the previous round
 /// with a stable sort, and takes its first element.
@@ -14,7 +14,7 @@ pub fn tac(needs: &Needs, work_ticks: &[u64]) -> Vec<Recv> {
     Outstanding::new(needs, work_ticks).order_by(needs.recv_count(), |state| {
         let m_plus = state.m_plus();
         let candidate = |recv: Recv| {
-            look();
+            check_cancelled();
             state.candidate(recv, m_plus[recv as usize])
         };
         cpython_sort::sort(&mut listed, |&a, &b| candidate(a).is_before(&candidate(b)));

@@ -1,7 +1,7 @@
 //! Optimal order of few transfers, by dynamic programming over their subsets.
 
 use super::super::needs::{Needs, Recv};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 
 /// Largest number of transfers: their subsets take 24 MB.
 pub const MAX_RECVS: usize = 20;
@@ -43,7 +43,7 @@ pub fn optimum(needs: &Needs) -> Option<(u64, Vec<Recv>)> {
         ends.min().expect("the set is not empty")
     };
     for set in 1..set_count {
-        look();
+        check_cancelled();
         sent[set] = sent[set & (set - 1)] + needs.recv_ticks[set.trailing_zeros() as usize];
         done[set] = best_last(&done, &sent, set).0;
     }

@@ -8,7 +8,7 @@ use super::needs::{Needs, Recv, bits};
 use super::tac::tac;
 use super::{by_priority, tic::tic};
 use gradtide_net::Seed;
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use search::{Answer, Search};
 
 /// Step budget of the local search (joins and edges that evaluations visit): about a second.
@@ -111,7 +111,7 @@ fn least_loss_ticks(needs: &Needs) -> u64 {
     for first in (0..recv_count).step_by(64) {
         let mut losses = [0_u64; 64];
         for node in 0..reach.len() {
-            look();
+            check_cancelled();
             reach[node] = match node.checked_sub(recv_count) {
                 None => u64::from(node / 64 == first / 64) << (node % 64),
                 Some(join) => needs.parents[join].iter().fold(0, |word, &parent| word | reach[parent as usize]),

@@ -15,7 +15,7 @@
 //! branching.
 
 use super::super::needs::{Needs, Recv, bits};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -220,7 +220,7 @@ impl<'a> Search<'a> {
             view.back_capital -= if contains(&place.back, recv) { 0 } else { ticks };
         }
         for (set, &ticks) in self.sets.iter().zip(&self.needs.work_ticks) {
-            look();
+            check_cancelled();
             if ticks == 0 || set.iter().zip(&place.back).any(|(word, back)| word & back != 0) {
                 continue;
             }
@@ -277,7 +277,7 @@ impl<'a> Search<'a> {
 
     /// Returns the undecided transfers that are needed only by ops that also need `recv` or a transfer at the back.
     fn freed(&self, view: &View, place: &SearchNode, recv: Recv) -> Vec<Recv> {
-        look();
+        check_cancelled();
         let mut still: Set = vec![0; place.front.len()];
         for (set, &ticks) in self.sets.iter().zip(&self.needs.work_ticks) {
             let is_lost = contains(set, recv) || set.iter().zip(&place.back).any(|(word, back)| word & back != 0);
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
 
     /// Returns the compute time that a set completes, and its total transfer time.
     fn terms(&self, view: &View, set: &Set) -> (u64, u64) {
-        look();
+        check_cancelled();
         let inside = |other: &Set| other.iter().zip(set).all(|(word, set)| word & !set == 0);
         let alone: u64 = members(set).map(|recv| view.gains[recv as usize]).sum();
         let joined: u64 = view.joins.iter().filter(|(other, _)| inside(other)).map(|&(_, ticks)| ticks).sum();
@@ -335,7 +335,7 @@ fn minimal(joins: &[(Set, u64)]) -> Vec<Set> {
     sorted.sort_unstable();
     let mut found: Vec<Set> = Vec::new();
     for (_, set) in sorted {
-        look();
+        check_cancelled();
         if !found.iter().any(|other| other.iter().zip(set).all(|(word, set)| word & !set == 0)) {
             found.push(set.clone());
         }

@@ -8,12 +8,12 @@ use crate::collective::exchange;
 use crate::collective::messages::Collective;
 use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Network, Time};
-use gradtide_watch::look;
+use gradtide_watch::check_cancelled;
 use std::collections::BTreeMap;
 
 /// A network that caches the duration and link loads of exchanges by their size.
 #[derive(Debug)]
-pub struct Recall {
+pub struct ExchangeCache {
     fluid: Fluid,
     collective: Collective,
     /// Delays between the ranks and the engine.
@@ -41,7 +41,7 @@ struct Known {
     count: u64,
 }
 
-impl Recall {
+impl ExchangeCache {
     /// Creates the cache on an idle network `fluid` that has carried no traffic, for the job with this stream.
     pub fn new(fluid: Fluid, collective: Collective, stream: u32, ends: Ends) -> Self {
         let band = Band::new(0).expect("there is a first band");
@@ -139,7 +139,7 @@ fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Flui
     let mut aggregation = collective.begin(flow.bytes, flow.band, flow.stream, network);
     let mut done = Vec::new();
     while network.now() < until {
-        look();
+        check_cancelled();
         let wakes_at = aggregation.wakes_at().unwrap_or(Time::MAX);
         network.advance(wakes_at.min(until), &mut done);
         let now = network.now();
@@ -158,7 +158,7 @@ fn since(before: &[Load], fluid: &Fluid) -> Vec<Load> {
     exchange::loads(fluid).into_iter().zip(before).map(|(after, &before)| after - before).collect()
 }
 
-impl Network for Recall {
+impl Network for ExchangeCache {
     fn now(&self) -> Time {
         self.now
     }
