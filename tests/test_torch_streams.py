@@ -139,8 +139,8 @@ def test_where_the_order_is_fixed_every_rank_begins_by_itself_what_it_hands_over
     one = make(piece_bytes=8, is_fixed=True)
     one.submit(0, 1, torch.zeros(20))
     one.submit(1, 0, torch.zeros(2))
-    assert len(begun) == 11  # all at once, in the order in which they were handed over
-    assert one.guard.told == []
+    assert len(begun) == 11  # all at once, in submission order
+    assert one.guard.sent == []
 
 
 def test_a_captured_graph_is_refused(lone):
