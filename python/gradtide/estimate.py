@@ -446,7 +446,7 @@ COUNTED = ("flows", "iterations", "packets", "packet_hops", "events")
 
 
 class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the estimate is wanted
-    """What the study would run has been counted, and is not run."""
+    """Ends a study after its runs have been counted, before any of them starts."""
 
 
 class Work:

@@ -544,8 +544,8 @@ fn exact_times(flows: &[(u64, u64, Vec<u32>)]) -> Option<Vec<Exact>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Times are late by less than a femtosecond per event and by the rounding of shares, 1e-14 of the time; the clock
-    /// shows whole ps.
+    /// The engine is late by less than 1 fs per event, plus 1e-14 of the time from rounding shares. The clock rounds down
+    /// to whole ps, so a time may be up to 1 ps early.
     #[test]
     fn times_are_those_of_exact_fractions(
         flows in prop::collection::vec((0..3_000_u64, 0..5_u32, 1..5_u32, 1..20_000_u64), 1..8)

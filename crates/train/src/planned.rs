@@ -1,8 +1,8 @@
 //! The transfers of a job, as its schedule plans them: buckets, their release times, send order and chunk size.
 //!
-//! Planning orders use the windows of an iteration (`Boundaries`: for each gradient the time when it is ready and the
-//! time of its first read) and the cost of a message, but no engine. The plans are those of [`crate::caramel`], whose
-//! parameters are here the layers with parameters.
+//! Orders that plan ahead (caramel, edf, optimal) need the windows of an iteration (`Boundaries`: for each gradient the
+//! time when it is ready and the time of its first read) and the cost of a message, but no engine. [`crate::caramel`]
+//! makes the plans; what it calls a parameter is here a layer that has parameters.
 
 use crate::bucket::{Bucket, fuse, group};
 use crate::caramel::batch::batch;

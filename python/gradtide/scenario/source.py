@@ -160,9 +160,9 @@ def _line_starts(text: str) -> list[int]:
 
 
 class Faults(list[Fault]):
-    """The faults of an input as they are found; it ends the search when there are enough.
+    """List of the faults found in an input; adding the last that fits raises all of them, which ends the search.
 
-    If every line of a file is wrong, the reason is the same everywhere.
+    A file that is wrong on every line is wrong for the same reason everywhere.
     """
 
     def append(self, fault: Fault) -> None:

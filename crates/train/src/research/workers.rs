@@ -366,7 +366,8 @@ mod tests {
 
     #[test]
     fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
-        // Needed at 100 ms. In the low band four KiB take 80 ms; if the first takes 50, the others are late.
+        // The bucket is needed at 100 ms. In the low band a KiB takes 20 ms, so four are in time. If the first takes
+        // 50 ms, the other three have 50 ms left and need 60 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begun = |rule, at| {
@@ -400,7 +401,8 @@ mod tests {
 
     #[test]
     fn what_scatters_may_be_late_though_its_mean_is_in_time() {
-        // Needed at 100 ms. In the low band four KiB take 80 ms ± 50 %: 40 or 120, late by 10 on average.
+        // The bucket is needed at 100 ms. In the low band four KiB take 80 ms ± 50 %: 40 or 120 ms, late by 10 ms on
+        // average.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begins_high = |spread_ppm, tolerance_ppm| {

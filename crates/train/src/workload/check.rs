@@ -82,7 +82,7 @@ pub enum WorkloadError {
         /// Number of blocks of the model.
         blocks: usize,
     },
-    /// The blocks of the units are not those of the model.
+    /// The units together have more or fewer blocks than the model.
     #[error("the units hold {counted} blocks of {blocks}")]
     Units {
         /// Number of blocks in the units.

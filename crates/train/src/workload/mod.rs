@@ -322,7 +322,8 @@ impl Step {
         group.classes.iter().any(|&class| self.classes[class as usize].stage == stage)
     }
 
-    /// Returns whether a group represents all identical groups; if each rank is simulated, the first of them does.
+    /// Returns whether a group is counted for all groups of its stage: always with rank classes, and only the first
+    /// group of a stage if every rank is simulated.
     pub fn is_first_of_its_kind(&self, group: &Group) -> bool {
         let Some(&class) = group.classes.first() else { return true };
         let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;
