@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,12 +26,12 @@ KEYS = "python/gradtide/scenario/keys"
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines that are inserted behind a piece of text, or replace it.
+    """Lines that are inserted before a piece of code, or replace it.
 
     Attributes:
         file: the file, from the root.
-        anchor: text that occurs once in it.
-        lines: what stands behind the anchor afterwards; with `replaces`, in its place.
+        anchor: code that occurs once in it.
+        lines: what stands before the anchor afterwards; with `replaces`, in its place.
     """
 
     file: str
@@ -45,7 +46,7 @@ class Edit:
         if text.count(self.anchor) != 1:
             raise ValueError(f"{self.file} has {text.count(self.anchor)} places of {self.anchor!r}; one was expected")
         path.write_text(
-            text.replace(self.anchor, self.lines if self.replaces else self.anchor + self.lines), encoding="utf-8"
+            text.replace(self.anchor, self.lines if self.replaces else self.lines + self.anchor), encoding="utf-8"
         )
 
 
@@ -70,14 +71,16 @@ TRIALS = {
         (
             Edit(
                 f"{KEYS}/job.py",
-                '    """Factor by which its compute times grow."""\n',
+                "    probability_ppm: Share = key(default=1.0, examples=[0.1])\n",
                 "    surplus_ppm: Share = key(default=0.0, examples=[0.1])\n"
                 '    """Share of its compute times by which they grow beyond the factor."""\n',
             ),
             Edit(
                 "crates/train/src/spec.rs",
-                "    /// Times as long as the others compute, in millionths.\n    pub factor_ppm: u64,\n",
-                "    /// Share beyond the factor, in millionths.\n    #[serde(default)]\n    pub surplus_ppm: u64,\n",
+                "    pub factor_ppm: u64,\n",
+                "    pub factor_ppm: u64,\n    /// Share beyond the factor, in millionths.\n    #[serde(default)]\n"
+                "    pub surplus_ppm: u64,\n",
+                replaces=True,
             ),
             Edit(
                 "crates/train/src/pace.rs",
@@ -93,7 +96,7 @@ TRIALS = {
             Edit("crates/net/src/packet/tcp/congestion/mod.rs", "    ideal::Ideal,\n", "    aimd::Aimd,\n"),
             Edit(
                 f"{KEYS}/cluster.py",
-                '    by half. Default: false."""\n',
+                '    segment_bytes: PartSize = key(default="1380B")\n',
                 "    factor_ppm: Share | None = key(default=None, examples=[0.5], core=False)\n"
                 '    """Share of the window that a reduction leaves (aimd). Default: 0.5."""\n',
             ),
@@ -114,39 +117,39 @@ TRIALS = {
 }
 
 
-def tried(trial: Trial, root: Path) -> bool:
-    """Make a change in a copy of the sources, and compile it; `True` if it compiles."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("target", "corpus"))
-        else:
-            shutil.copy(source, root / name)
-    shutil.copytree(ROOT / KEYS, root / KEYS, ignore=shutil.ignore_patterns("__pycache__"))
-    for place, name in trial.files.items():
-        shutil.copy(ROOT / "tools/trials" / name, root / place)
-    for edit in trial.edits:
-        edit.apply(root)
-    for path in root.joinpath(KEYS).glob("*.py"):
-        compile(path.read_text(encoding="utf-8"), path.name, "exec")
-    # The dependencies are those of the sources themselves, so their compiled form is shared.
-    target = {"CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))}
-    done = subprocess.run(
-        ["cargo", "check", "--quiet", "-p", "gradtide-train", "--lib"], cwd=root, env={**os.environ, **target}
-    )
-    return done.returncode == 0
+def compiles(trials: Iterable[Trial]) -> bool:
+    """Make changes together in a copy of the sources, and compile it."""
+    with TemporaryDirectory(prefix="gradtide-trial-") as folder:
+        root = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("target", "corpus"))
+            else:
+                shutil.copy(source, root / name)
+        shutil.copytree(ROOT / KEYS, root / KEYS, ignore=shutil.ignore_patterns("__pycache__"))
+        for trial in trials:
+            for place, name in trial.files.items():
+                shutil.copy(ROOT / "tools/trials" / name, root / place)
+            for edit in trial.edits:
+                edit.apply(root)
+        for path in root.joinpath(KEYS).glob("*.py"):
+            compile(path.read_text(encoding="utf-8"), path.name, "exec")
+        # The dependencies are those of the sources themselves, so their compiled form is shared.
+        target = {"CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))}
+        command = ["cargo", "check", "--quiet", "-p", "gradtide-train", "--lib"]
+        return subprocess.run(command, cwd=root, env={**os.environ, **target}).returncode == 0
 
 
 def main() -> int:
-    """Try the changes."""
-    failed = 0
-    for name in sys.argv[1:] or TRIALS:
-        trial = TRIALS[name]
-        with TemporaryDirectory(prefix="gradtide-trial-") as folder:
-            works = tried(trial, Path(folder))
-        failed += not works
-        print(f"{name:<11} {trial.summary}: {trial.what}{'' if works else ': DOES NOT COMPILE'}", flush=True)
-    return int(failed > 0)
+    """Try the changes together; if these do not compile, each alone."""
+    names = sys.argv[1:] or list(TRIALS)
+    works = compiles(TRIALS[name] for name in names)
+    failed = [] if works else [name for name in names if not compiles([TRIALS[name]])]
+    for name in names:
+        fault = ": DOES NOT COMPILE" if name in failed else ""
+        print(f"{name:<11} {TRIALS[name].summary}: {TRIALS[name].what}{fault}")
+    return int(not works)
 
 
 if __name__ == "__main__":
