@@ -1,7 +1,8 @@
-"""The collective algorithms: names and properties. Made by tools/generate.py from the core; edit that."""
+"""The collective algorithms: names and properties. Made by tools/generate.py from the core."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from gradtide.collective import Algorithm
 
 CollectiveKind = Literal[
     "ring",
@@ -21,38 +22,6 @@ CollectiveKind = Literal[
     "point_to_point",
 ]
 """Names of the algorithms, the values of `collective.kind`."""
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """Properties of an algorithm.
-
-    Attributes:
-        title: its name in a sentence.
-        operation: what ranks end up with, as in `all_reduce`.
-        keys: keys of `job.NAME.collective` that belong to it.
-        is_ring: whether it is one ring all-reduce.
-        uses_all_cards: whether it uses all network cards of nodes with several ranks.
-        needs_even_nodes: whether every node must have the same number of ranks.
-    """
-
-    title: str
-    operation: str
-    keys: tuple[str, ...] = ()
-    is_ring: bool = False
-    uses_all_cards: bool = False
-    needs_even_nodes: bool = False
-
-    @property
-    def sums(self) -> bool:
-        """Whether every rank ends up with the sum over all ranks, as data-parallel training needs for gradients."""
-        return self.operation == "all_reduce"
-
-    @property
-    def reduces(self) -> bool:
-        """Whether ranks add what they receive to their own."""
-        return self.operation in ("all_reduce", "reduce_scatter")
-
 
 ALGORITHMS: dict[CollectiveKind, Algorithm] = {
     "ring": Algorithm("ring", "all_reduce", is_ring=True, uses_all_cards=True),
