@@ -1,16 +1,13 @@
 """Files of the Rust crates and of the Python package do not import one another in circles."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+import scripts
+
 ROOT = Path(__file__).resolve().parent.parent
-_SPEC = importlib.util.spec_from_file_location("circles", ROOT / "tools/circles.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-circles = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(circles)
+circles = scripts.load("tools/circles.py")
 
 
 def found_in(source: Path) -> set[tuple[str, ...]]:

@@ -1,16 +1,13 @@
 """No file and no Python function is longer than the project allows, beyond those that are known."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+import scripts
+
 ROOT = Path(__file__).resolve().parent.parent
-_SPEC = importlib.util.spec_from_file_location("lengths", ROOT / "tools/lengths.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-lengths = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(lengths)
+lengths = scripts.load("tools/lengths.py")
 
 # These are to go; a new one is a fault.
 KNOWN = {

@@ -1,23 +1,17 @@
 """Steps of language models that others measured, beside ours (validation/llm_steps.py)."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 import gradtide as gt
+import scripts
 from gradtide.parallel import fit
 from gradtide.parallel import spec as spec_of_a_job
 
 ROOT = Path(__file__).parent.parent
-spec = importlib.util.spec_from_file_location("llm_steps", ROOT / "validation/llm_steps.py")
-assert spec is not None
-assert spec.loader is not None
-llm_steps = importlib.util.module_from_spec(spec)
-sys.modules["llm_steps"] = llm_steps
-spec.loader.exec_module(llm_steps)
+llm_steps = scripts.load("validation/llm_steps.py")
 
 READ = {table: llm_steps.read(llm_steps.TABLES, table) for table in llm_steps.READERS}
 

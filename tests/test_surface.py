@@ -1,6 +1,5 @@
 """What users rely on stays: names, options, keys, tables and documents of every version, and what newer ones say."""
 
-import importlib.util
 import json
 from functools import cache
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import scripts
 from gradtide import report
 from gradtide.report.folder import RunFolderError
 from gradtide.schemas import kind_and_version, newer_version
@@ -28,12 +28,7 @@ docs/reference/stability.md says how a name goes. Nothing of a version that is n
 
 @cache
 def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("surface", ROOT / "tools" / "surface.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("tools/surface.py")
 
 
 def broken(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

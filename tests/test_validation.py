@@ -1,7 +1,6 @@
 """The packet engine against ns-3's committed results, and the page that shows them."""
 
 import csv
-import importlib.util
 import itertools
 import json
 import re
@@ -10,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import scripts
 from gradtide.papers import PARTS, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
-SPEC = importlib.util.spec_from_file_location("compare_ns3", ROOT / "validation" / "ns3" / "compare.py")
-compare_ns3 = importlib.util.module_from_spec(SPEC)
-sys.modules["compare_ns3"] = compare_ns3
-SPEC.loader.exec_module(compare_ns3)
+compare_ns3 = scripts.load("validation/ns3/compare.py", "compare_ns3")
 
 
 @pytest.mark.parametrize("name", compare_ns3.CASES)
@@ -49,9 +46,7 @@ def test_the_page_has_every_result_of_simgrid():
 def test_the_page_of_the_testbed_shows_what_was_measured(monkeypatch):
     """Only that page and data agree: they are of one machine and day."""
     monkeypatch.syspath_prepend(ROOT / "validation" / "testbed")
-    spec = importlib.util.spec_from_file_location("neighbours", ROOT / "validation" / "testbed" / "neighbours.py")
-    neighbours = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(neighbours)
+    neighbours = scripts.load("validation/testbed/neighbours.py")
     answer = json.loads(neighbours.DATA.read_text(encoding="utf-8"))
     assert neighbours.tables(answer) in neighbours.PAGE.read_text(encoding="utf-8")
 
@@ -69,9 +64,7 @@ def test_the_page_of_the_testbed_shows_what_was_measured(monkeypatch):
     ],
 )
 def test_a_papers_page_has_the_differing_rows_that_come_out_and_no_other(paper: str, figure: str) -> None:
-    spec = importlib.util.spec_from_file_location("verdicts", ROOT / "tools" / "verdicts.py")
-    verdicts = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(verdicts)
+    verdicts = scripts.load("tools/verdicts.py")
     page = {"gao2020/ch5": "thesis-ch5"}.get(paper, paper)
     text = (ROOT / "docs" / "validation" / f"{page}.md").read_text(encoding="utf-8")
     checks = PARTS[paper].make(1, None, figure, None, None).summary["checks"]
@@ -84,9 +77,7 @@ def test_a_papers_page_has_the_differing_rows_that_come_out_and_no_other(paper: 
 def test_readme_has_the_rows_that_scripts_make() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in ("validation/engines.py", "tools/verdicts.py"):
-        spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
+        script = scripts.load(path)
         rows = script.summed_up(verdicts()) if path.startswith("tools") else script.summed_up()
         assert [row for row in rows.values() if row not in readme.splitlines()] == [], f"python {path} writes them"
         assert re.search(rf"{re.escape(script.SAYS)} Made on \d{{4}}-\d\d-\d\d with gradtide \d", readme)
@@ -94,7 +85,5 @@ def test_readme_has_the_rows_that_scripts_make() -> None:
 
 def test_the_comparison_has_the_newest_measurements() -> None:
     sys.path.insert(0, str(ROOT / "bench"))
-    spec = importlib.util.spec_from_file_location("comparison", ROOT / "bench/comparison.py")
-    comparison = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(comparison)
+    comparison = scripts.load("bench/comparison.py")
     assert comparison.table() in comparison.PAGE.read_text(encoding="utf-8"), "python bench/comparison.py writes it"
