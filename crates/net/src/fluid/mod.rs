@@ -1,5 +1,5 @@
-//! Engine 1: flows as fluids. (Slightly longer than 600 lines because all of it reads and writes the engine's state.)
-//! Every flow runs at its max-min fair rate on the links of its path.
+//! Engine 1: flows as fluids. Every flow runs at its max-min fair rate on the links of its path.
+//! The file is longer than 600 lines because all of it reads and writes the state of the engine.
 //!
 //! ```text
 //! enters(f)   = began(f) + hold + the sum of the delays of the links on its path

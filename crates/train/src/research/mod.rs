@@ -1,5 +1,5 @@
-//! Band policies, which are experimental: no result of the product depends on them. Only [`crate::job`], which plans
-//! jobs, and the root of the crate, which gives an oracle its network, name them.
+//! Band policies: only jobs whose priority is adaptive use them. Only [`crate::job`], which plans jobs, and the root of
+//! the crate, which gives an oracle its network, name them.
 //!
 //! `deadlines` uses measurements of the workers; `oracle` uses full knowledge of future flows, for comparison. Send
 //! queues use only the trait [`BandPolicy`].

@@ -1,7 +1,7 @@
 //! One ring all-reduce irrespective of the placement of ranks; it leaves each node by one network card.
 
 use super::ring::{self, Ring};
-use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
+use crate::collective::algorithm::{About, CollectiveAlgorithm};
 use crate::collective::counts::Counts;
 use crate::collective::levels::CollectiveKind;
 use crate::collective::plan::{Phase, PlanError};
@@ -16,13 +16,7 @@ const ABOUT: About = About {
     operation: CollectiveKind::AllReduce,
     keys: &[],
     needs_even_nodes: false,
-    rows: &[Row {
-        form: "",
-        does: "all-reduce",
-        steps: "2(N-1)",
-        bytes: "2 S (N-1)/N",
-        source: "Patarasuk & Yuan (2009)",
-    }],
+    rows: ring::ROWS,
 };
 
 impl CollectiveAlgorithm for SingleRing {
