@@ -16,21 +16,11 @@ use serde::Deserialize;
 pub struct Ring;
 
 /// Row of a ring all-reduce, however many rings it has.
-pub(super) const ROWS: &[Row] = &[Row {
-    form: "",
-    does: "all-reduce",
-    steps: "2(N-1)",
-    bytes: "2 S (N-1)/N",
-    source: "Patarasuk & Yuan (2009)",
-}];
+pub(super) const ROWS: &[Row] =
+    &[Row { form: "", does: "all-reduce", steps: "2(N-1)", bytes: "2 S (N-1)/N", source: "Patarasuk & Yuan (2009)" }];
 
-const ABOUT: About = About {
-    title: "ring",
-    operation: CollectiveKind::AllReduce,
-    keys: &[],
-    needs_even_nodes: false,
-    rows: ROWS,
-};
+const ABOUT: About =
+    About { title: "ring", operation: CollectiveKind::AllReduce, keys: &[], needs_even_nodes: false, rows: ROWS };
 
 /// Reduce-scatter: in step k rank i sends part i - `shift` - k to i+1; at the end i has the sum of part i+1 - `shift`.
 #[derive(Debug)]
