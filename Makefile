@@ -3,6 +3,7 @@
 #   demo                  the main job: a model on a cluster, with its report
 #   dev                   rebuild the Rust core incrementally for Python tests, after an edit
 #   test, check           all tests; formatting, lints, types and the documentation's links
+#   lint                  the first minutes of both: formatting, lints, unit tests of the crates
 #   test-torch, test-ray, test-lowest
 #                         tests that need PyTorch or Ray, and tests against the oldest supported dependencies
 #   attack, fuzz          random inputs in large numbers, with new seeds
@@ -28,7 +29,7 @@ LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli compare form
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo dev test test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
+.PHONY: demo dev lint test test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -60,13 +61,16 @@ ifdef TORCH
 	  $(if $(FULL),,tests/test_profiling_torch.py tests/test_torch_ps.py)
 endif
 
-check: .venv/.dev .venv/.built
+lint: .venv/.dev .venv/.cargo
+	ruff check
+	ruff format --check
 	cargo fmt --check
 	# Modules that a macro declares, which cargo fmt does not find.
 	rustfmt --edition 2024 --check crates/net/src/packet/tcp/congestion/*.rs crates/train/src/collective/algorithms/*.rs
+	cargo test --workspace --exclude gradtide-py --lib
+
+check: lint .venv/.built
 	cargo clippy --workspace --all-targets -- -D warnings
-	ruff check
-	ruff format --check
 	python tools/trial_changes.py
 	$(MAKE) -j$(JOBS) types-linux types-darwin types-win32
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases

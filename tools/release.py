@@ -3,6 +3,7 @@
     python tools/release.py check [--tag TAG]   lists every fault, and exits with 1 if there is one
     python tools/release.py changelog           makes the fragments of changes/ a section of CHANGELOG.md; deletes them
     python tools/release.py changelog --check   prints that section and writes nothing
+    python tools/release.py notes               prints the newest section of CHANGELOG.md, for the release page
     python tools/release.py readme              writes full addresses into the links of README.md, for the index
 
 With `--tag`, as the workflow of a release calls it, the changelog must be assembled and the home of the project be
@@ -39,7 +40,7 @@ LINK = re.compile(r"((?:!\[[^\[\]]*)?\]\()(?!https?:|mailto:|#)([^()\s]+)(?=\))"
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("check", "changelog", "readme"))
+    parser.add_argument("what", choices=("check", "changelog", "notes", "readme"))
     parser.add_argument("--tag", help="The tag of the release: v and the version.")
     parser.add_argument("--check", action="store_true", help="Print the section of the changelog; write nothing.")
     arguments = parser.parse_args()
@@ -61,6 +62,8 @@ def main() -> None:
             CHANGELOG.write_text(whole, encoding="utf-8")
             for name in fragments:
                 (FRAGMENTS / name).unlink()
+    elif arguments.what == "notes":
+        print(section(changelog, version()))
     else:
         address = home()
         if address is None:

@@ -2,7 +2,7 @@
 
     python tools/wheels.py build [--target TRIPLE]   writes dist/: the sdist, and the wheel that is built from it
     python tools/wheels.py check                     size, tags, licences, metadata and files of all that is in dist/
-    python tools/wheels.py try                       installs the wheel in a new environment and runs the demo
+    python tools/wheels.py try                       installs the wheel in a new environment and tries its commands
 
 `build` needs maturin, on Linux also zig, which links against the C library of the oldest system that the tag of the
 wheel promises. `check` needs twine, abi3audit and validate-pyproject. The group `release` of pyproject.toml has all of
@@ -21,12 +21,38 @@ import time
 import venv
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 LARGEST_WHEEL_BYTES = 8_000_000
 # From `pip install` to the last line of the demo, on a machine of two cores.
 LONGEST_TRY_S = 60
+
+
+class Command(NamedTuple):
+    """A command of the installed package that `try` runs: its exit code, a text of its output, a file that it writes."""
+
+    arguments: list[str]
+    output: str
+    code: int = 0
+    writes: str | None = None
+
+
+# What a new user does first: a language model, a recorded step, and a mistake.
+COMMANDS = (
+    Command(["demo"], "report", writes="out/demo/report.html"),
+    Command(
+        ["compare", "llama3-8b", "--cluster", "h100-hgx/16", "--seq", "8192", "--global-batch", "128"]
+        + ["--parallel", "fsdp=128", "--parallel", "fsdp=32,tp=4", "-o", "out/llama"],
+        "fsdp=32,tp=4",
+        writes="out/llama/report.html",
+    ),
+    Command(["report", str(ROOT / "scenarios" / "traces"), "-o", "out/step"], "ms", writes="out/step/report.html"),
+    Command(["run", "paper/gao2020-ch4", "--set", "cluster.link.rate=10"], "error[GT020]", code=2),
+    Command(["run", "missing.toml"], "missing.toml", code=2),
+    Command(["doctor"], "gradtide"),
+)
 LICENCES = ("LICENSE-MIT", "LICENSE-APACHE", "LICENSE-THIRD-PARTY")
 ABI = "cp310-abi3"
 # Platform tags of wheels by what a target's triple ends with. Rust itself needs glibc 2.17 or musl 1.2.
@@ -76,7 +102,7 @@ def the_wheel() -> Path:
 
 
 def try_wheel(wheel: Path) -> None:
-    """Install the wheel with its dependencies in a new environment, and run the demo in an empty folder."""
+    """Install the wheel with its dependencies in a new environment, and try `COMMANDS` in an empty folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         venv.create(folder / "venv", with_pip=True)
@@ -86,14 +112,31 @@ def try_wheel(wheel: Path) -> None:
         pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
         subprocess.run([*pip, str(wheel)], check=True)
         installed = time.monotonic()
-        subprocess.run([str(programs / "gradtide"), "demo"], cwd=folder, check=True)
-        end = time.monotonic()
-        if not (folder / "out" / "demo" / "report.html").is_file():
-            sys.exit("wheels: the demo wrote no report")
-        subprocess.run([str(programs / "gradtide"), "doctor"], cwd=folder, check=True)
-    print(f"wheels: {wheel.name} installed in {installed - begin:.1f} s, demo done in {end - installed:.1f} s")
-    if end - begin > LONGEST_TRY_S:
-        sys.exit(f"wheels: install and demo took {end - begin:.0f} s; at most {LONGEST_TRY_S} s are allowed")
+        took = [timed(command, programs / "gradtide", folder) for command in COMMANDS]
+    install_s = installed - begin
+    print(f"wheels: {wheel.name} installed in {install_s:.1f} s")
+    for command, seconds in zip(COMMANDS, took, strict=True):
+        print(f"wheels: {seconds:5.1f} s  gradtide {' '.join(command.arguments)}")
+    if install_s + took[0] > LONGEST_TRY_S:
+        sys.exit(f"wheels: install and demo took {install_s + took[0]:.0f} s; at most {LONGEST_TRY_S} s are allowed")
+
+
+def timed(command: Command, gradtide: Path, folder: Path) -> float:
+    """Run a command in `folder`; return its seconds, or exit with what differs from what it should print and write."""
+    begin = time.monotonic()
+    # Bytes: a pipe on Windows has the encoding of the code page.
+    done = subprocess.run([str(gradtide), *command.arguments], cwd=folder, capture_output=True, check=False)
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    faults = []
+    if done.returncode != command.code:
+        faults.append(f"exit code {done.returncode}, not {command.code}")
+    if command.output not in said:
+        faults.append(f"no {command.output!r} in the output")
+    if command.writes is not None and not (folder / command.writes).is_file():
+        faults.append(f"no {command.writes}")
+    if faults:
+        sys.exit(f"wheels: gradtide {' '.join(command.arguments)}: {', '.join(faults)}\n{said}")
+    return time.monotonic() - begin
 
 
 def check() -> None:
