@@ -2,8 +2,9 @@
 #
 #   demo                  the main job: a model on a cluster, with its report
 #   dev                   rebuild the Rust core incrementally for Python tests, after an edit
-#   test, check           all tests; formatting, lints, types and the documentation's links
+#   test, check           the tests; formatting, lints, types and the documentation's links
 #   lint                  the first minutes of both: formatting, lints, unit tests of the crates
+#   test-process          commands under signals, kills, limits, closed streams and full disks
 #   test-torch, test-ray, test-lowest
 #                         tests that need PyTorch or Ray, and tests against the oldest supported dependencies
 #   attack, fuzz          random inputs in large numbers, with new seeds
@@ -29,7 +30,7 @@ LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli compare form
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo dev lint test test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
+.PHONY: demo dev lint test test-process test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -43,7 +44,10 @@ test: .venv/.dev .venv/.built .venv/.browser .venv/.ns3
 	cargo test --workspace --exclude gradtide-py
 	cargo test --release -p gradtide-net --test packet_ns3
 	cargo test --release -p gradtide-train --test simgrid
-	python -m pytest -n $(JOBS) --dist loadfile -m "not torch and not ray"
+	python -m pytest -n $(JOBS) --dist loadfile -m "not process and not torch and not ray"
+
+test-process: .venv/.dev .venv/.built
+	python -m pytest -n $(JOBS) --dist loadfile -m "process and not torch and not ray"
 
 # By default a few cases of each kind; FULL=1 runs all of them.
 test-torch: .venv/.dev .venv/.torch

@@ -10,6 +10,8 @@ import pytest
 
 from attack.inputs import input_of
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 CORPUS = sorted(path for path in (HERE / "attack_corpus").glob("*/*"))
 SEED = 20

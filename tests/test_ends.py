@@ -16,7 +16,7 @@ from gradtide.errors import CoreRefusal, LimitReached, SimulationError, TraceErr
 from gradtide.estimate import Limits
 from specs import dag
 
-pytestmark = pytest.mark.linux
+pytestmark = [pytest.mark.linux, pytest.mark.process]
 
 TRACES = Path(__file__).parent.parent / "scenarios" / "traces"
 

@@ -28,6 +28,8 @@ from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from run_folders import TINY_LOADS, results, tiny_tenants
 
+pytestmark = pytest.mark.process
+
 GRADTIDE = [sys.executable, "-m", "gradtide"]
 WEB = "[traffic.web]\nsizes = 'web-search'\n"
 FLUID: dict[str, Any] = {"engine": "fluid", "duration": None}

@@ -37,7 +37,7 @@ from run_folders import TINY_LOADS, contents, tiny_tenants
 CH4 = "paper/gao2020-ch4"
 
 
-pytestmark = pytest.mark.linux
+pytestmark = [pytest.mark.linux, pytest.mark.process]
 
 
 # What is not ours

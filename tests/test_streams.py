@@ -20,7 +20,7 @@ from gradtide import files, streams
 from gradtide.cli.ends import EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON
 from test_ends import FLOWS, GRACE_S, GRADTIDE, NAMES, SMALL, STUDY, TRACE
 
-pytestmark = pytest.mark.linux
+pytestmark = [pytest.mark.linux, pytest.mark.process]
 
 WORK = {
     "run": ["run", "small.toml", "-o", "out"],

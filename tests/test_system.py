@@ -16,6 +16,8 @@ from gradtide import system
 from gradtide.scenario import Scenario
 from run_folders import tiny_tenants
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parent.parent
 FOREIGN = Path(__file__).with_name("foreign.py")
 
