@@ -36,6 +36,11 @@ class Part(NamedTuple):
 
 
 PICTURES = {
+    # Of README.
+    "meshes": Part("out/meshes/report.html", "h2 >> nth=0", "h2 >> nth=1"),
+    "rates": Part("out/rates/report.html", "h2 >> nth=0", "h2 >> nth=1"),
+    "tenants": Part("out/tenants/report.html", "h2 >> nth=0", "h2 >> nth=1"),
+    # Of the gallery.
     "timeline": Part("out/demo/report.html", "h2:has-text('One iteration')", "h2:has-text('All groups')"),
     "trace": Part("out/step/report.html", "h2:has-text('Where the step goes')", "h2:has-text('What would help')"),
     "lanes": Part("out/llama/report.html", "h3:has-text('One iteration')", "h3:has-text('Stages of the pipeline')"),
@@ -49,7 +54,10 @@ PICTURES = {
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yield each picture of the gallery with the commands above it."""
+    """Yield each picture of the gallery and of README with the commands above it."""
+    readme = r"^```console\n\$ (.*)\n(?:.*\n)*?```\n+!\[[^\]]*\]\(docs/images/(\w+)\.png\)"
+    for command, name in re.findall(readme, (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE):
+        yield name, f"{command} -q -o out/{name}"
     pattern = r"^```(?:console|sh)\n(.*?)^```\n+\[!\[[^\]]*\]\(images/(\w+)\.png\)"
     for block, name in re.findall(pattern, GALLERY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         lines = [line[2:] for line in block.splitlines() if line.startswith(("$ ", "> "))]
