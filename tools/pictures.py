@@ -55,7 +55,7 @@ PICTURES = {
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield each picture of the gallery and of README with the commands above it."""
-    readme = r"^```console\n\$ (.*)\n(?:.*\n)*?```\n+!\[[^\]]*\]\(docs/images/(\w+)\.png\)"
+    readme = r"^```console\n\$ (.*)\n(?:(?!```).*\n)*```\n+!\[[^\]]*\]\(docs/images/(\w+)\.png\)"
     for command, name in re.findall(readme, (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE):
         yield name, f"{command} -q -o out/{name}"
     pattern = r"^```(?:console|sh)\n(.*?)^```\n+\[!\[[^\]]*\]\(images/(\w+)\.png\)"

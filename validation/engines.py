@@ -58,7 +58,8 @@ def summed_up() -> dict[str, str]:
         f"Clos, custom, by `gradtide check` | {equal} of {flows} flows equal to the nanosecond, means within "
         f"{means:.1f} % ({table.format('ns3')}) |",
         "SimGrid 3.32,": f"| SimGrid 3.32, {sent:,} flows and {exchanges} exchanges on stars and Clos networks | "
-        f"finish times within a nanosecond, except where SimGrid weighs shares by delay: {table.format('simgrid')} |",
+        f"finish times equal to the nanosecond, except of flows whose delays differ: SimGrid gives the shorter "
+        f"path a larger share ({table.format('simgrid')}) |",
     }
 
 
