@@ -62,8 +62,9 @@ pub struct PacketConfig {
     pub routing: Policy,
     /// Root of the random streams: hashes of [`Policy::Ecmp`], and drops and marks of [`Marking::Red`] at each port.
     pub seed: Seed,
-    /// Names of the first links. Random streams are named after links, so that neither an idle host nor another order
-    /// of links changes the streams. Other links are named after their nodes.
+    /// Names of the links, in the order of the graph; links beyond this list are named after their nodes. Random
+    /// streams are named after links, so that an additional idle host or a different order of links does not change
+    /// them.
     pub link_names: Vec<Arc<str>>,
 }
 
@@ -93,7 +94,8 @@ struct LinkNames<'a> {
 }
 
 impl LinkNames<'_> {
-    /// Returns the name of link `index`; called in order. Parallel cables between two nodes are numbered.
+    /// Returns the name of link `index`. Links must be requested in their order, because parallel links between two
+    /// nodes are numbered.
     fn next(&mut self, index: usize) -> String {
         let node = |node: NodeId| match self.graph.switch(node) {
             Some(switch) => format!("switch{switch}"),
@@ -121,13 +123,14 @@ pub struct PacketEngine {
     calendar: Calendar,
     /// Whether the state of a port depends on its own packets only: true without `buffers` and `pcn`.
     ports_are_independent: bool,
-    /// Whether hosts' ports are [NICs](Port::into_nic) that stop their senders.
+    /// Whether hosts' ports are [NICs](Port::into_nic), which hold back their senders instead of dropping packets.
     has_nic_backpressure: bool,
     buffers: Option<Box<SharedBuffers>>,
     pcn: Option<Box<pcn::Switches>>,
     hosts: Hosts,
     flow_starts: EventQueue<(FlowId, Flow)>,
-    /// Time of the next event other than an arrival, and whether that event comes after the arrivals of its time.
+    /// Time of the next host event, that is, of the next event other than an arrival. Only a follow-up comes after the
+    /// arrivals of its time.
     host_event_ps: u64,
     host_event_is_follow_up: bool,
     /// Time at which the current event was scheduled, and its sequence number: see [`EventTime`].
@@ -193,7 +196,7 @@ impl PacketEngine {
             let name = names.next(index);
             let qdisc = Qdisc::new(queue, packet_bytes, || config.seed.stream(&format!("red/{name}")));
             let port = Port::new(index as u32, directed.link.delay, table, qdisc);
-            // In ns-3, full NICs drop packets.
+            // In ns-3, a full NIC drops packets.
             if is_nic && config.tcp.follow == Follow::Standards { port.into_nic(nic_limit_bytes) } else { port }
         });
         let ports: Vec<Port> = ports.collect();
@@ -232,7 +235,8 @@ impl PacketEngine {
         })
     }
 
-    /// Starts `flow` at `at`, now or later. A replay of many flows thus needs no [`Network::advance`] per flow.
+    /// Schedules `flow` to start at `at`. A replay can schedule all its flows at once, without one [`Network::advance`]
+    /// for each.
     ///
     /// # Panics
     /// If `at` lies before [`Network::now`].
@@ -244,8 +248,8 @@ impl PacketEngine {
         id
     }
 
-    /// Makes [`Network::advance`] return early after every `events` events, between two instants and without a
-    /// completion, so that a caller can check for cancellation. Results do not change.
+    /// Makes [`Network::advance`] return early after every `events` events, even without a completion, so that a caller
+    /// can check for cancellation. A pause lies between two instants and does not change results.
     pub fn pause_every(&mut self, events: u64) {
         self.pause_every = events;
         self.pause_at = self.counters.events.saturating_add(events);
@@ -272,7 +276,7 @@ impl PacketEngine {
         port.counters(now_ps)
     }
 
-    /// Returns the state of `port` before the events of this instant. Has no effect on the simulation.
+    /// Returns the state of `port` before the events at the current time. The call does not affect the simulation.
     pub fn port_state(&mut self, port: PortId) -> PortState {
         let now_ps = self.now.ps();
         let state = self.ports[port.0 as usize].state(now_ps, &mut self.calendar);
@@ -323,8 +327,8 @@ impl PacketEngine {
         self.calendar.next_ps().min(self.host_event_ps) == u64::MAX
     }
 
-    /// Returns whether every packet sent (in debug builds, every byte) has been delivered or dropped, or is in a port
-    /// or on a link.
+    /// Returns whether all packets sent have been delivered or dropped, or are in a port or on a link. Debug builds
+    /// compare bytes as well.
     pub fn conserves_packets(&self) -> bool {
         let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
@@ -369,8 +373,8 @@ impl PacketEngine {
         self.host_event_is_follow_up = follow_up_ps < early_ps;
     }
 
-    /// Sets the time. Actions of the caller at an instant before its events count as scheduled earlier than these
-    /// events.
+    /// Sets the time. At a new time the sequence number restarts and [`EventTime::scheduled_ps`] becomes 0, so that
+    /// actions of the caller count as scheduled before all events of that time.
     #[inline]
     fn advance_clock(&mut self, now_ps: u64) {
         debug_assert!(now_ps >= self.now.ps(), "time never goes back");
@@ -412,7 +416,7 @@ impl PacketEngine {
         }
     }
 
-    /// Does the same as [`send`](Self::send) if ports share buffers or react to announced bursts.
+    /// Sends a packet as [`send`](Self::send) does, if ports share buffers or react to announced bursts.
     #[inline(never)]
     fn send_dependent(&mut self, id: PortId, at: EventTime, packet: Wire) -> Verdict {
         let Self { ports, calendar, .. } = self;
@@ -425,7 +429,7 @@ impl PacketEngine {
         }
     }
 
-    /// Returns the time of the next event, and whether that event is not an arrival.
+    /// Returns the time of the next event, and whether it is a host event instead of an arrival.
     #[inline(always)]
     fn next_event(&self) -> (u64, bool) {
         let link_ps = self.calendar.next_ps();
@@ -490,7 +494,8 @@ impl PacketEngine {
         self.refresh_host_event();
     }
 
-    /// Runs until `until`, or to the end of an instant with a completion; returns `true` for a pause before that.
+    /// Processes all events before `until`. Stops early after the first instant at which a flow completes. Also stops
+    /// early at a [pause](Self::pause_every), and then returns `true`.
     fn run_until(&mut self, until: Time) -> bool {
         let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
         loop {
@@ -558,7 +563,7 @@ impl Network for PacketEngine {
 }
 
 impl ForkNetwork for PacketEngine {
-    /// Returns a copy that does not pause.
+    /// Returns a copy. The copy does not pause.
     fn fork(&self) -> Box<dyn ForkNetwork> {
         Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() })
     }
