@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn ring_of_eight_takes_fourteen_slices_and_delays() {
-        // 2(N-1)·(S·8/(N·B) + d) = 14·(8000/8 ns + 1000 ns) = 28 us.
+        // Eq. 4.1 with delays, for N = 8 hosts, S = 8000 bytes, B = 8 Gbit/s and d = 1 us: 2(N-1)·(S·8/(N·B) + d) =
+        // 14·(8000/8 ns + 1000 ns) = 28 us.
         let ring = Flow { rounds: 14, parts: 8, ..flow(0, 8_000, 0) };
         let mut queues = HostQueues::new(links(8));
         queues.start(ring);

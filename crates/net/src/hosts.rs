@@ -107,7 +107,7 @@ struct State {
     started_count: u64,
     /// Flows started since time last advanced.
     given: Vec<Given>,
-    /// Flows in stages of their senders, by the time at which they leave.
+    /// Flows in the stages of their senders, by the time at which they leave the last stage.
     waiting: BTreeMap<(Time, FlowId), Flow>,
     /// Flows on the network, by their ids on the inner network.
     under_way: BTreeMap<FlowId, (FlowId, Flow)>,
@@ -185,8 +185,8 @@ fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     groups
 }
 
-/// Passes work that arrives at `now` through a host's stages, of which each takes the next of `times`. Returns the time
-/// at which the work leaves the last stage.
+/// Passes work that arrives at `now` through a host's stages. `times` contains the time that each stage needs. Returns
+/// the time at which the work leaves the last stage.
 fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
     let index = host.0 as usize;
     if hosts.len() <= index {

@@ -1,5 +1,5 @@
-//! The resources at the two ends of a path: the stages of its hosts, and their links, which are those of cards or ports
-//! on nodes with several GPUs.
+//! The resources at the two ends of a path: the stages of its hosts, and the links of these hosts. On nodes with
+//! several GPUs, they are the links of network cards or of GPU ports.
 //!
 //! Links between switches are not included, because routes choose them ([`crate::route`]).
 

@@ -79,7 +79,7 @@ pub struct Routes {
     /// Numbers of each switch for the policies.
     places: Vec<Place>,
     policy: Policy,
-    /// Numbers of the groups by their ports. Used only while the tables are filled.
+    /// Numbers of the groups by their ports. The map is used only while the tables are filled.
     known: BTreeMap<Vec<PortId>, u32>,
 }
 
@@ -124,8 +124,8 @@ impl Hashes {
         Self { key: seed.stream("ecmp").word(), own_counts: BTreeMap::new() }
     }
 
-    /// Returns the hash of the connection that `flow` opens. Must be called once for each connection, because own
-    /// connections are counted.
+    /// Returns the hash of the connection that `flow` opens. This function must be called once for each connection,
+    /// because it counts flows' own connections.
     pub fn open(&mut self, flow: &Flow) -> u32 {
         let (src, stream) = (flow.src.0, flow.stream);
         if flow.connection != Connection::Own {
@@ -239,7 +239,7 @@ impl Routes {
         Self { policy, ..self }
     }
 
-    /// Fills the column `number`, which is that of `host`.
+    /// Fills column `number` with the next hops towards `host`.
     fn fill(&mut self, number: u32, host: u32, search: &mut Search<'_>) -> Result<(), RouteError> {
         search.measure(host, &self.first)?;
         let (graph, own) = (search.graph, search.switch_of(host));

@@ -26,8 +26,8 @@ pub struct ScaleUp<F, N> {
     arrived: Vec<Completion>,
 }
 
-/// The flows of one engine, by their ids on that engine. Each row contains the id that the caller sees and the start
-/// time. Rows are dropped from the front once their flows have completed.
+/// The flows of one engine, by their ids on that engine. Each row contains the id that was returned to the caller, and
+/// the start time. Rows are dropped from the front once their flows have completed.
 #[derive(Clone, Debug, Default)]
 struct Started {
     first: u64,
@@ -35,8 +35,8 @@ struct Started {
 }
 
 impl Started {
-    /// Returns a completion with the id that the caller sees. The start time is a lower bound, because the fluid
-    /// engine's clock may be behind by less than a picosecond.
+    /// Returns a completion with the id that was returned to the caller. The flow cannot have begun before its start
+    /// time, although the fluid engine's clock may be behind by less than a picosecond.
     fn take(&mut self, completion: Completion) -> Completion {
         let row = &mut self.rows[(completion.flow.0 - self.first) as usize];
         let (flow, at) = row.take().expect("a flow completes once");
@@ -47,7 +47,7 @@ impl Started {
         Completion { flow, began: completion.began.max(at), ..completion }
     }
 
-    /// Returns the remaining bytes of a flow, with the id that the caller sees.
+    /// Returns the remaining bytes of a flow, with the id that was returned to the caller.
     fn named(&self, (flow, bytes): (FlowId, Bytes)) -> Option<(FlowId, Bytes)> {
         let row = self.rows.get(flow.0.checked_sub(self.first)? as usize)?;
         row.map(|(outside, _)| (outside, bytes))
@@ -61,7 +61,7 @@ impl<F, N> ScaleUp<F, N> {
         Self { first_port, cards, ports, started_count: 0, of_cards, of_ports, arrived: Vec::new() }
     }
 
-    /// Reports the completions of an engine, with the ids that the caller sees.
+    /// Reports the completions of an engine, with the ids that were returned to the caller.
     fn report(arrived: &mut Vec<Completion>, started: &mut Started, done: &mut Vec<Completion>) {
         done.extend(arrived.drain(..).map(|completion| started.take(completion)));
     }

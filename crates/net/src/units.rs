@@ -141,8 +141,8 @@ impl Rate {
         self.0
     }
 
-    /// Returns the time to put `bytes` on a link of this rate, at most [`Time::MAX`]. Rounded up to a picosecond, so
-    /// that the link never exceeds its rate.
+    /// Returns the time to put `bytes` on a link of this rate, at most [`Time::MAX`]. The time is rounded up to a
+    /// picosecond, so that the link never exceeds its rate.
     pub fn transmit(self, bytes: Bytes) -> Time {
         let exact = (u128::from(bytes.0) * Self::BITS_PER_BYTE_PS_PER_S).div_ceil(u128::from(self.0));
         u64::try_from(exact).map_or(Time::MAX, Time::from_ps)

@@ -99,7 +99,7 @@ impl PyTable {
 #[derive(FromPyObject)]
 enum Values {
     Text(Vec<String>),
-    // Tried before the numbers, because a Python bool is also an int.
+    // Bools are tried before numbers, because a Python bool is also an int.
     Flag(Vec<bool>),
     Count(Vec<u64>),
     Ratio(Vec<Option<f64>>),

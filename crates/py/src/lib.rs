@@ -85,7 +85,8 @@ impl RunOutput {
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
 /// `progress` is called every few milliseconds with the completed share of the run, from 0 to 1. An exception of
-/// `progress` aborts the run and is passed on. So are Ctrl-C and the exceptions at limits; see `watch`.
+/// `progress` aborts the run and is passed on. Ctrl-C and limits also abort the run, with their own exceptions; see
+/// `watch`.
 #[pyfunction]
 #[pyo3(signature = (spec_json, progress=None))]
 fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
@@ -141,8 +142,8 @@ fn congestion_controls() -> PyResult<String> {
     serde_json::to_string(&CongestionAlgorithm::registered()).map_err(|error| errors::from_json(&error))
 }
 
-/// Returns the name of each collective algorithm and its description for docs and scenarios, in JSON. Used only by
-/// `tools/generate.py`.
+/// Returns the name of each collective algorithm and its description for docs and scenarios, in JSON. Only
+/// `tools/generate.py` calls this function.
 #[pyfunction]
 fn collective_algorithms() -> PyResult<Vec<(&'static str, String)>> {
     let about = |one: Algorithm| serde_json::to_string(&one.description()).map(|about| (one.name(), about));

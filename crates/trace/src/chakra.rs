@@ -247,7 +247,7 @@ fn comm(
     } else {
         None
     };
-    // Writers that do not know the size write 0.
+    // Writers write 0 if the size is unknown.
     let size = whole("comm_size").filter(|&size| size != 0);
     let rank = |name: &str| whole(name).and_then(|rank| u32::try_from(rank).ok());
     Ok(Comm {

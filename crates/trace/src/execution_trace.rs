@@ -201,8 +201,8 @@ struct Record {
     /// First rank of the group, and stride between its ranks.
     first: Option<u32>,
     stride: Option<u32>,
-    /// A rank within the group: the peer's for a message, the root's for a rooted collective, otherwise that of this
-    /// process.
+    /// A rank within the group. For a message it is the peer's, for a rooted collective the root's, otherwise that of
+    /// this process.
     rank: Option<u32>,
     /// Whether the next op of the thread depends on the transfer, because the call was made with `async_op=False`.
     is_blocking: bool,
@@ -552,8 +552,8 @@ impl Groups {
         }
         plausible(None, world_size, &[])?;
         let all: Option<Arc<[u32]>> = world_size.map(|size| (0..size).collect());
-        // Budget for groups of which the file gives only the number of ranks and their stride. It limits the memory
-        // that a file can allocate.
+        // Budget for groups whose ranks the file gives only by number and stride. The budget limits the memory that a
+        // file can allocate.
         let mut room = u64::from(MAX_RANKS);
         for record in records() {
             if known.contains_key(&record.group) {

@@ -34,12 +34,12 @@ const LIBRARIES: &[Row] = &[
     // (ncclAllReduceRingLLKernel_sum_f32); ROCm/rccl src/device/generate.py (ncclDevKernel_Generic_4, mscclKernel_ of
     // src/device/msccl_kernel_impl.h).
     Row { starts: &["nccl", "rccl", "msccl"], holds: &["rccl::"], is_of_backend: true },
-    // Ascend's HCCL names the tasks of a collective hcom_allReduce__123_0_1 (Ascend/pytorch, torch_npu/profiler);
-    // Habana's are of its network cards (HabanaAI/hccl).
+    // Ascend's HCCL names the tasks of a collective hcom_allReduce__123_0_1 (Ascend/pytorch, torch_npu/profiler).
+    // Habana's names are those of tasks on its network cards (HabanaAI/hccl).
     Row { starts: &["hcom_", "hccl", "nic_"], holds: &["hccl"], is_of_backend: true },
     // uxlfoundation/oneCCL src/coll/algorithms/utils/sycl_coll_base.hpp and src/sched/entry/ze.
     Row { starts: &["oneccl", "ccl_", "xccl"], holds: &["oneccl", "ccl::v1::", "sycl_coll"], is_of_backend: true },
-    // Cambricon's CNCL, Moore Threads' MCCL, as torch_mlu and torch_musa name them.
+    // Cambricon's CNCL and Moore Threads' MCCL, with the names in torch_mlu and torch_musa.
     Row { starts: &["cncl", "mccl"], holds: &[], is_of_backend: true },
     // deepseek-ai/DeepEP csrc/kernels/{intranode,internode,internode_ll,runtime}.cu; its layout.cu counts tokens.
     Row {

@@ -950,8 +950,8 @@ fn is_launch(category: &str) -> bool {
     category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime"
 }
 
-/// Returns the arguments of an event, or `None` if they are invalid. They are empty for categories of which no
-/// arguments are used.
+/// Returns the arguments of an event, or `None` if they are invalid. If no arguments are used in the event's category,
+/// the result is empty.
 fn arguments<'a>(event: &Event<'a>) -> Option<Args<'a>> {
     let category = &*event.cat;
     let Some(raw) = event.args else { return Some(Args::default()) };

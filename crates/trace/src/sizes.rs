@@ -32,7 +32,8 @@ pub(super) fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: 
     for (shape, name) in dims.iter().zip(types).skip(skipped) {
         let name = name.as_str().unwrap_or("");
         let known = element_bytes(name);
-        // A TensorList has one shape per tensor. Before PyTorch 2.1 it has none, and must not count as a scalar.
+        // A TensorList has one shape per tensor. In files before PyTorch 2.1 it has no shapes, and must not count as a
+        // scalar.
         let is_list = name == "TensorList" && shape.as_array().is_some_and(|parts| parts.iter().any(Value::is_array));
         if known.is_none() && !is_list {
             continue;

@@ -240,7 +240,7 @@ pub struct Passes {
     pub unsaid_ns: u64,
 }
 
-/// A transfer as the ranks of its group see it.
+/// A transfer, as recorded by the ranks of its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepTransfer {
     /// Name of the collective, or `send` or `recv`.
@@ -255,7 +255,7 @@ pub struct StepTransfer {
     pub seen: Vec<RankView>,
 }
 
-/// A transfer as one rank sees it.
+/// A transfer, as recorded by one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankView {
     /// Rank of the process.

@@ -54,7 +54,7 @@ pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -
     }
 }
 
-/// Checks for cancellation. Has no effect outside [`watched`].
+/// Checks for cancellation. Outside [`watched`], the check has no effect.
 ///
 /// The check is cheap enough for loop iterations of tens of nanoseconds. If iterations are shorter, call it in the
 /// enclosing loop.

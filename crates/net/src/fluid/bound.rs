@@ -12,10 +12,10 @@
 //!
 //! Why this bounds the error: let n equal flows share a link of capacity C. While i of them are left, each has C / i.
 //! If an end takes effect late by `shift`, each of the i flows left loses `shift * (C / i - C / (i + 1))`. The sum of
-//! these losses from n to i is below `shift * C / i`, which takes the time `shift` at the rate C / i. The finish time
-//! of a flow is thus off by `shift` in total, however many ends came before. If a flow gets the capacity that other
-//! flows leave, its rate goes up and down, and each change adds its size to the error. [`DIVISOR`] allows for such
-//! flows.
+//! these losses, from n flows down to i, is less than `shift * C / i`, which a flow makes up for in the time `shift` at
+//! its rate C / i. The finish time of a flow is thus off by `shift` in total, however many ends came before. If a flow
+//! gets the capacity that other flows leave, its rate goes up and down, and each change adds its size to the error.
+//! [`DIVISOR`] allows for such flows.
 //!
 //! There is no such bound for a flow that is starved by another band: a flow that ends just before the starvation in an
 //! exact run may end after it here. Hence no solve is deferred while flows of several bands are in flight.
@@ -135,7 +135,7 @@ impl SolveTimer {
         Some(now_fs + bound.shift_fs(now_fs - self.entered_fs))
     }
 
-    /// Excludes a message that ends soon from the next solve and later ones.
+    /// Excludes a message that ends soon from the next solve and from later ones.
     pub fn leave(&mut self, leaving: Leaving, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.leaving.push(Reverse(leaving));

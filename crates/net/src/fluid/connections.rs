@@ -14,8 +14,9 @@ pub(super) const NO_FLOW: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct FlowState {
     pub id: FlowId,
-    /// Time at which the flow was started. If the flow had to wait for its connection, the time at which it became the
-    /// first one. Stored as the clock's time and the femtoseconds since, because that takes less memory than 128 bits.
+    /// Time at which the flow was started or, if the flow had to wait for its connection, at which it became the first
+    /// one. The time is stored as the clock's time and the femtoseconds since, which takes less memory than one number
+    /// of 128 bits.
     pub began: Time,
     pub began_fs: u16,
     pub hold: Time,

@@ -84,7 +84,7 @@ impl Groups {
         (target, slot)
     }
 
-    /// Returns [`Self::first`] if that message is received by `until_fs`.
+    /// Returns the message of [`Self::first`], if that message is received by `until_fs`.
     pub fn first_by(&self, class: u32, until_fs: u128) -> Option<(u128, u32)> {
         let (target, slot) = self.first(class);
         (slot != NONE && target <= self.work_at(class, until_fs)).then_some((target, slot))

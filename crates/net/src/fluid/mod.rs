@@ -54,7 +54,7 @@ pub use work::{Lane, Load};
 pub struct Fluid {
     links: Vec<FluidLink>,
     now_fs: u128,
-    /// Flows of each band. Created when the band is first used.
+    /// Flows of each band. An entry is created when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
@@ -159,7 +159,7 @@ impl Fluid {
     }
 
     /// Returns the totals of one port. They include the bytes of messages in flight that have crossed the link, and the
-    /// time these bytes take at the link's full rate.
+    /// time that these bytes take at the link's full rate.
     pub fn port_counters(&self, port: PortId) -> PortCounters {
         self.counters_of(port, self.load(port))
     }
@@ -167,7 +167,7 @@ impl Fluid {
     /// Returns the totals of one port after the load `load`.
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
-        // Rounded down like the clock, so that no link is busy for longer than the clock has run.
+        // The time is rounded down like the clock, so that no link is busy for longer than the clock has run.
         let busy_ps = load.work / (rate_parts * FS_PER_PS);
         PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
@@ -538,7 +538,7 @@ impl Network for Fluid {
             // Reuses the memory of the last completions.
             std::mem::swap(done, &mut self.completed);
         }
-        // A flow that takes no time has already completed when it was started.
+        // A flow that takes no time completes as soon as it is started, so the list may already contain completions.
         while self.completed.is_empty() {
             check_cancelled();
             self.share();

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 /// classes. Measured: with a lower value, `random 50000 star` of `examples/fluid.rs` takes up to twice the time. With a
 /// limit of as many classes as flows, `skewed 1024 within 1000` takes a tenth longer.
 const REFILL_PER_LINK: u64 = 16;
-/// Number of stale links up to which the limit is 2 · flows classes instead of flows/4. So few links are stale after
-/// the end of a single flow. Measured: saves a tenth of `skewed 256 star`.
+/// Number of stale links up to which the limit is 2 · flows classes instead of flows/4. The end of a single flow makes
+/// no more links stale. Measured: saves a tenth of `skewed 256 star`.
 const FEW_STALE: u64 = 16;
 /// A solve that starts from scratch at once raises the number of stale links that the next one needs for this by
 /// 1/REFILL_LESS, so that the incremental solve is tried again from time to time.
@@ -97,8 +97,9 @@ impl MaxMin {
     /// Moves levels, lowest first, until each is consistent with the others. A level depends only on lower levels, so a
     /// link is computed only when it may be the next to move.
     ///
-    /// A link that falls because rates of its flows rise keeps its place in this order. It is computed once, after all
-    /// of these rates. If it then becomes the bottleneck of flows of a link in between, that link moves once more.
+    /// If rates of a link's flows rise, the level of the link falls. Its key in the heap stays the same, so the level
+    /// is computed once, after all of these rates. If the link then becomes the bottleneck of flows of a link that
+    /// moved in between, that other link moves once more.
     pub(super) fn solve(&mut self) {
         if self.stale.is_empty() {
             return;

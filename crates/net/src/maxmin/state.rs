@@ -22,7 +22,7 @@ pub struct LinkId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
-/// Rate or level before the first solve; higher than that of any link.
+/// Initial rate or level, before the first solve. It is higher than the level of any link.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 /// Sentinel: no link.
 pub(super) const NO_LINK: u32 = u32::MAX;
@@ -60,8 +60,8 @@ pub struct MaxMin {
     pub(super) flow_count: u64,
     /// Number of classes that the current solve has visited.
     pub(super) visited: u64,
-    /// Number of stale links from which a solve starts from scratch at once. It is that of the last solve that had to
-    /// start from scratch halfway.
+    /// Number of stale links from which a solve starts from scratch at once: the number of stale links of the last
+    /// solve that had to start from scratch halfway.
     pub(super) refill_from: u64,
     pub(super) solve_count: u64,
 }
@@ -71,7 +71,7 @@ pub(super) struct LinkState {
     pub(super) capacity: u64,
     /// Key in the heap of links to move; [`UNBOUNDED`] if the link is not in the heap.
     pub(super) moves_at: u64,
-    /// Level that follows from the levels of the other links. Valid unless `stale` is set.
+    /// Level that follows from the levels of the other links. It is valid only while `stale` is unset.
     pub(super) target: u64,
     /// Sum of the rates of the link's flows. It exceeds the capacity only during a solve.
     pub(super) used: u128,
@@ -175,7 +175,7 @@ pub(super) struct Share {
 pub(super) struct Class {
     /// Link with the lowest level on the path; that level is the rate of the class.
     pub(super) bottleneck: u32,
-    /// Start of the record among those of the bottleneck.
+    /// Start of the class's record in [`Bottlenecked::records`] of its bottleneck.
     pub(super) place: u32,
     /// Number of flows.
     pub(super) count: u32,

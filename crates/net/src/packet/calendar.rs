@@ -163,7 +163,7 @@ fn insert_each(sorted: &mut [u64]) -> bool {
         ties |= (before ^ entry) >> INDEX_BITS == 0 || (sorted[place + 1] ^ entry) >> INDEX_BITS == 0;
         moves_left = moves_left.saturating_sub(index - place);
         if moves_left == 0 {
-            // So many moves occur only if most arrivals share a few time slots.
+            // A sort by insertion needs so many moves only if most arrivals share a few time slots.
             sorted.sort_unstable();
             return true;
         }
@@ -401,8 +401,8 @@ impl Calendar {
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
     }
 
-    /// Sorts the arrivals of the current bucket: into about as many time slots as there are arrivals, then by insertion
-    /// within the slots.
+    /// Sorts the arrivals of the current bucket. They are distributed over about as many time slots as there are
+    /// arrivals, and then sorted by insertion.
     fn sort(&mut self) {
         let arrivals = &self.current.arrivals;
         let entry = |(index, arrival): (usize, &Arrival)| u64::from(arrival.offset_ps) << INDEX_BITS | index as u64;
@@ -491,7 +491,7 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
 
-    /// Creates ports of 10 Gbit/s links with these delays.
+    /// Creates the ports of 10 Gbit/s links with the delays `delays_ps`.
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
         let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Follow::Standards, 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {

@@ -42,7 +42,7 @@ struct BusyPeriod {
 }
 
 impl EventKey {
-    /// Creates the key of a transmission of `train` that started at `start_ps`.
+    /// Creates the key of a transmission that belongs to `train` and started at `start_ps`.
     #[inline]
     pub fn new(start_ps: u64, train: Train) -> Self {
         let Train { since_ps, scheduled_ps: train_scheduled_ps, busy_period, .. } = train;
@@ -54,7 +54,7 @@ impl EventKey {
 /// it. Arrivals store only the index of their train, because many share one and only ties need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Train {
-    /// Time from the start of each transmission to that of the next; 0 if the port was idle before the train.
+    /// Time from the start of one transmission to the start of the next; 0 if the port was idle before the train.
     sending_ps: u64,
     /// Start of the transmission before the train, as a sort key. Two tied trains differ first at the later of their
     /// beginnings, where the transmission of the longer train was scheduled exactly `sending_ps` before its start. If
@@ -145,10 +145,10 @@ pub(crate) struct Origin {
 impl Origin {
     /// The origin of events that an arrival schedules.
     pub const ARRIVAL: Self = Self { depth: 0, is_arrival: true, number: 0 };
-    /// The origin of events that neither an arrival nor a follow-up schedules.
+    /// Origin of events that are scheduled by neither an arrival nor a follow-up.
     pub const LOCAL: Self = Self { depth: 0, is_arrival: false, number: 0 };
 
-    /// Returns the origin of events that a follow-up with this origin schedules.
+    /// Returns the origin of an event that is scheduled by a follow-up with this origin.
     pub fn after(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
@@ -189,8 +189,8 @@ mod tests {
         let in_order = [
             follow_up(6, 0, false, 8),
             follow_up(6, 0, false, 9),
-            // At time 6, events scheduled by an arrival come after local events and before those of follow-ups, whose
-            // chains began with a FIN that arrived at time 3 or earlier.
+            // At time 6, events that were scheduled by an arrival come after local events. They come before events that
+            // were scheduled by a follow-up, whose chain began with a FIN that arrived at time 3 or earlier.
             follow_up(6, 0, true, 4),
             follow_up(6, 0, true, 7),
             follow_up(6, 1, true, 3),

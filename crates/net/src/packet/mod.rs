@@ -60,7 +60,8 @@ pub struct PacketConfig {
     pub pcn: Option<PcnConfig>,
     /// Policy for equal-cost routes.
     pub routing: Policy,
-    /// Root of the random streams: hashes of [`Policy::Ecmp`], and drops and marks of [`Marking::Red`] at each port.
+    /// Root of the random streams. They supply the hashes of [`Policy::Ecmp`], and the drops and marks of
+    /// [`Marking::Red`] at each port.
     pub seed: Seed,
     /// Names of the links, in the order of the graph; links beyond this list are named after their nodes. Random
     /// streams are named after links, so that an additional idle host or a different order of links does not change
@@ -85,7 +86,7 @@ impl PacketConfig {
     }
 }
 
-/// Generator of link names that do not depend on the other links.
+/// Generator of link names. The name of a link does not depend on the other links.
 struct LinkNames<'a> {
     graph: &'a Graph,
     given: &'a [Arc<str>],
@@ -148,7 +149,7 @@ pub struct PacketEngine {
     completed_count: u64,
 }
 
-/// Number of packets and their bytes on the wire; bytes in debug builds only.
+/// Number of packets and number of their bytes on the wire. Bytes are counted in debug builds only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Volume {
     packets: u64,
@@ -552,7 +553,7 @@ impl Network for PacketEngine {
         }
     }
 
-    /// Excludes data received out of order from the received bytes.
+    /// Counts only data that receivers have in order as received.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         self.hosts.remaining().collect()
     }

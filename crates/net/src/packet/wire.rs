@@ -141,11 +141,12 @@ pub(crate) mod flag {
     pub const ECT: u8 = 8;
     /// Congestion experienced (RFC 3168).
     pub const CE: u8 = 16;
-    /// The receiver's echo of CE (RFC 3168); on a SYN: ECN support.
+    /// The receiver's echo of CE (RFC 3168). On a SYN or a SYN-ACK, it announces support for ECN.
     pub const ECE: u8 = 32;
-    /// The sender's answer to ECE: window reduced (RFC 3168); on a SYN: ECN support.
+    /// The sender's answer to ECE: the window was reduced (RFC 3168). On a SYN, it announces support for ECN.
     pub const CWR: u8 = 64;
-    /// An announcement of a burst, or with [`REVERSE`] its answer: see [`super::super::pcn`]. Not a TCP packet.
+    /// An announcement of a burst or, with [`REVERSE`], the answer to one: see [`super::super::pcn`]. Such a packet is
+    /// not TCP.
     pub const PCN: u8 = 128;
 }
 

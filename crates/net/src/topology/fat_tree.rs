@@ -124,8 +124,8 @@ impl FatTree {
         let mut hosts: u128 = self.tiers.iter().map(|tier| u128::from(tier.children)).product();
         let (mut copies, mut links) = (1, 0);
         for tier in &self.tiers {
-            // The number of nodes of a tier is that of the trees side by side times that of the copies. Each node has
-            // `parents` links up.
+            // The number of nodes on a tier is the number of trees times the number of copies. Each node has `parents`
+            // links up.
             links += 2 * hosts * copies * u128::from(tier.parents);
             hosts /= u128::from(tier.children);
             copies *= u128::from(tier.parents);

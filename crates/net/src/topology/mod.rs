@@ -15,7 +15,7 @@ pub struct HostId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// An egress port and the link it feeds, by index into [`Graph::links`].
+/// An egress port, and the link that it feeds, by the index of the link in [`Graph::links`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortId(pub u32);
 
@@ -83,7 +83,8 @@ impl Graph {
 }
 
 impl Star {
-    /// Returns the star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
+    /// Returns the star as a graph. Port `h` leads from host `h` to the switch, and port `host_count + h` from the
+    /// switch to host `h`.
     pub fn graph(&self) -> Graph {
         FatTree::from(*self).graph()
     }

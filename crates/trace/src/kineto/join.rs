@@ -6,9 +6,9 @@
 //!        -> External id, if there is no such call -> place of the operator
 //! ```
 //!
-//! Before 2024, a kernel's `External id` is a copy of its `correlation`, which may happen to be the id of another
-//! operator. External ids are therefore used only if, in most cases in which both ids lead to an operator, it is the
-//! same operator. A call that starts after the kernel cannot have launched it.
+//! Before 2024, a kernel's `External id` is a copy of its `correlation`, and may coincide with the id of an unrelated
+//! operator. External ids are therefore used only in files in which both ids lead to the same operator for most
+//! kernels. A call that starts after the kernel cannot have launched it.
 
 use super::span::{Level, Span};
 use gradtide_watch::check_cancelled;

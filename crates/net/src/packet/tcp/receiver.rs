@@ -46,7 +46,7 @@ pub(crate) struct Receiver {
     is_ordered: bool,
     /// Template of every packet.
     template: Wire,
-    /// Out-of-order data. Allocated when the first out-of-order segment arrives.
+    /// Out-of-order data. The memory is allocated when the first out-of-order segment arrives.
     reassembly: Option<Box<Reassembly>>,
     /// Number of FINs sent, minus those that the network dropped.
     fins_alive: u32,

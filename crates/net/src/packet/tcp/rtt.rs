@@ -62,7 +62,7 @@ mod tests {
         rtt.sample(800);
         assert_eq!(rtt.timeout_ns(1), 800 + 4 * 400);
         rtt.sample(1_600);
-        // SRTT 800 + 800/8 = 900; RTTVAR 400 + (800 - 400)/4 = 500.
+        // Expected: SRTT = 800 + 800/8 = 900, and RTTVAR = 400 + (800 - 400)/4 = 500.
         assert_eq!(rtt.timeout_ns(1), 900 + 4 * 500);
     }
 }

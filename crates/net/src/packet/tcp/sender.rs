@@ -3,8 +3,8 @@
 //! The states of congestion control are those of RFC 6675 and Linux: open, disorder (duplicate acknowledgements, but no
 //! known loss), recovery (from fast retransmit until the recovery point is acknowledged), and loss (after a timeout).
 //!
-//! Deviations from the RFCs are those of ns-3.37: see [`super::sack::Scoreboard`], [`Recovery`], and the comments that
-//! mention ns-3. Behaviour that depends on [`Follow`] deviates only with [`Follow::Ns3`].
+//! The sender deviates from the RFCs only where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the
+//! comments that mention ns-3. Behaviour that depends on [`Follow`] deviates only with [`Follow::Ns3`].
 //!
 //! The file is longer than 600 lines because recovery, ECN, the window and the timer all read and write the state of
 //! one connection.
@@ -701,7 +701,8 @@ mod tests {
             let config = config(follow, NEWRENO);
             let mut sender = sender(&config);
             ack(&mut sender, &config, 20, (21, 22));
-            // SACK blocks from the time at which the first ten segments had arrived.
+            // This acknowledgement covers only ten segments and was overtaken by the one of twenty segments above. Its
+            // SACK blocks are new.
             ack(&mut sender, &config, 10, (21, 23));
             ack(&mut sender, &config, 10, (21, 24));
             assert_eq!((sender.phase, sender.una), (phase, 20 * SEGMENT), "{follow:?}");

@@ -89,10 +89,10 @@ pub(crate) trait CongestionControl {
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack);
 
     /// Processes the ECN information of an acknowledgement, before [`CongestionControl::on_ack`] and
-    /// [`CongestionControl::on_mark`]. Called for every acknowledgement on a connection with ECN.
+    /// [`CongestionControl::on_mark`]. The sender calls this hook for every acknowledgement on a connection with ECN.
     fn on_echo(&mut self, _echo: &Echo) {}
 
-    /// Called after an acknowledgement has been processed and data has been sent; `flight_bytes` are then in flight.
+    /// Runs after the sender has processed an acknowledgement and sent data; `flight_bytes` are then in flight.
     fn on_sent(&mut self, _window: &CongestionWindow, _flight_bytes: u64) {}
 
     /// Returns ssthresh after a loss. `flight_size` is the FlightSize of RFC 5681, or its counterpart in ns-3 with

@@ -4,7 +4,7 @@
 //! W_cubic(t) = C (t - K)^3 + W_max        K = cbrt((W_max - cwnd_epoch) / C)
 //! ```
 //!
-//! By default, slow start is that of [`super::newreno`]. Optionally it counts bytes (RFC 3465), and `HyStart` ends it
+//! By default, slow start works as in [`super::newreno`]. Optionally it counts bytes (RFC 3465), and `HyStart` ends it
 //! early (RFC 9438, 4.10, recommends HyStart++ for this). Not implemented: undoing spurious reductions (4.9).
 
 mod hystart;
