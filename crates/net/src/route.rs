@@ -1,4 +1,4 @@
-//! Next-hop tables: shortest paths, and a policy for the choice among equal-cost ones.
+//! Next-hop tables of shortest paths, and the policy that chooses among equal-cost paths.
 
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};

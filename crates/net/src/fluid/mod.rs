@@ -532,7 +532,7 @@ impl Network for Fluid {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        // The clock shows the same time for an instant up to 1 ps later.
+        // The clock is rounded down, so the exact time may already be up to 1 ps after `until`.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
         if done.is_empty() && self.completed.is_empty() {
             // Reuses the memory of the last completions.

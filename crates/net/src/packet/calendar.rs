@@ -378,11 +378,11 @@ impl Calendar {
             near.packets.extend(bucket.packets);
             near.backlogged.extend(bucket.backlogged);
         }
-        // One bucket back, so that arrivals added by ports go to the ring slot of bucket `number`, wherever the bucket
-        // came from.
+        // The calendar is set one bucket back, so that arrivals added by ports go to the ring slot of bucket `number`,
+        // even if the bucket itself came from `far`.
         self.number = number - 1;
         let mut backlogged = std::mem::take(&mut self.ring[slot].backlogged);
-        // The order of ports matters only for locality.
+        // Sorting the ports improves locality. Results do not depend on their order.
         backlogged.sort_unstable();
         for batch in backlogged.chunks(BATCH) {
             // Reading all ports of the batch first lets their cache misses overlap.

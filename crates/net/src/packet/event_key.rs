@@ -56,10 +56,11 @@ impl EventKey {
 pub(crate) struct Train {
     /// Time from the start of one transmission to the start of the next; 0 if the port was idle before the train.
     sending_ps: u64,
-    /// Start of the transmission before the train, as a sort key. Two tied trains differ first at the later of their
-    /// beginnings, where the transmission of the longer train was scheduled exactly `sending_ps` before its start. If
-    /// the last transmission before the shorter train was scheduled even earlier, the shorter train comes first, and
-    /// the key is negative; otherwise the key is positive.
+    /// Sort key for two trains whose transmissions start at the same times: the start of the last transmission before
+    /// the train, with a sign. The train that began later decides the order. When the last transmission before it
+    /// started, the other train started a transmission as well, which was scheduled exactly `sending_ps` earlier. If
+    /// the former start was scheduled before that, the train that began later comes first, so the sign is negative;
+    /// otherwise the sign is positive.
     since_ps: i64,
     /// Time at which the start of the first transmission was scheduled.
     scheduled_ps: u64,

@@ -527,8 +527,8 @@ impl Hosts {
         })
     }
 
-    /// Returns the sender's port, a packet and the bytes in flight of each flow that has at least as many unsent bytes
-    /// as bytes in flight.
+    /// Returns each flow that has at least as many unsent bytes as bytes in flight: the port of its sender, a packet
+    /// that determines its path, and its bytes in flight.
     pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
         let flights = self.connections.iter().map(|(_, sending)| (sending, sending.sender.window().flight.0));
         flights
