@@ -7,8 +7,8 @@
 //! Every host has one server for each of these steps except the network. A server is first come, first served, whatever
 //! the bands. All messages of one part of a collective ([`Flow::part`]) that a host starts at one instant leave the
 //! first two stages as a whole; then they are sent one after another. A transfer of a single part is thus at one stage
-//! at a time, whereas several parts form a pipeline: through k stages of rate r, one part moves at r/k, and d parts
-//! move at r d/(d + k - 1).
+//! at a time, and moves through k stages of rate r at r/k. Several parts form a pipeline: d parts move at r d/(d + k -
+//! 1).
 //!
 //! [`Hosts`] wraps any engine. It starts a flow on the engine when the flow has left the last stage of its sender, and
 //! reports the flow as complete when it has left the last stage of its receiver. Flows on connections of their own skip

@@ -128,7 +128,7 @@ pub struct Flow {
 
 impl Flow {
     /// Returns the time of the flow on an idle link: the hold and its consecutive messages, each followed by the delay.
-    /// The total is rounded once, to the nearest picosecond. Returns `None` beyond [`Time::MAX`].
+    /// The total is rounded once, half up, to a picosecond. Returns `None` beyond [`Time::MAX`].
     pub fn time_alone(&self, link: &Link) -> Option<Time> {
         let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
         let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;

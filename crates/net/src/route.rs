@@ -30,10 +30,9 @@ pub enum Policy {
     /// Flows with the same distance between source and destination share no link of a Clos network with r = 1, because
     /// s alone distinguishes them. Hosts with the same number on every edge switch, such as the heads of sub-clusters,
     /// are separated on the next tier by the number of the edge switch. From one s to all d, and from all s to one d,
-    /// every parent gets an equal share, because g is a permutation, and so is g(x) - x, except that one value occurs
-    /// twice if b is even. (For an even b, no g without this exception exists, because cyclic groups of even order have
-    /// no orthomorphism; Hall & Paige 1955.) A switch with more parents than children uses only as many parents as it
-    /// has children.
+    /// every parent gets an equal share, because g is a permutation. So is g(x) - x, except that one value occurs twice
+    /// if b is even. This exception is unavoidable, because cyclic groups of even order have no orthomorphism (Hall &
+    /// Paige 1955). A switch with more parents than children uses only as many parents as it has children.
     Spread,
 }
 

@@ -149,7 +149,7 @@ impl Rate {
     }
 
     /// Returns the time to put `rounds` consecutive messages of `bytes / parts` bytes each on a link of this rate, or
-    /// `None` beyond [`Time::MAX`]. The total is rounded once, to the nearest picosecond.
+    /// `None` beyond [`Time::MAX`]. The total is rounded once, half up, to a picosecond.
     ///
     /// # Panics
     /// If `parts` is 0.

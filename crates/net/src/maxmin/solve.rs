@@ -12,8 +12,8 @@ const REFILL_PER_LINK: u64 = 16;
 /// Number of stale links up to which the limit is 2 · flows classes instead of flows/4. The end of a single flow makes
 /// no more links stale. Measured: saves a tenth of `skewed 256 star`.
 const FEW_STALE: u64 = 16;
-/// A solve that starts from scratch at once raises the number of stale links that the next one needs for this by
-/// 1/REFILL_LESS, so that the incremental solve is tried again from time to time.
+/// After a solve that starts from scratch at once, the next one needs more stale links to do so, by a share of
+/// 1/REFILL_LESS. The incremental solve is thus tried again from time to time.
 const REFILL_LESS: u64 = 256;
 
 impl MaxMin {

@@ -1,10 +1,10 @@
 //! The buffer that the ports of one switch share.
 //!
 //! A shared-memory switch has one pool for all its ports, without reserved shares. To keep a busy port from taking the
-//! whole pool, each queue may grow to a threshold that depends on the free space (Choudhury & Hahne, «Dynamic queue
-//! length thresholds for shared-memory packet switches», 1998, eq. 1): `T = alpha (B - Q)` with the pool's size `B` and
-//! the sum of all its queues `Q`. Then `n` queues at the threshold hold `alpha B / (1 + n alpha)` each, and `B / (1 + n
-//! alpha)` stays free for a port that was idle.
+//! whole pool, each queue may only grow to a threshold `T = alpha (B - Q)`, where `B` is the size of the pool and `Q`
+//! the sum of all its queues (Choudhury & Hahne, «Dynamic queue length thresholds for shared-memory packet switches»,
+//! 1998, eq. 1). Then `n` queues at the threshold hold `alpha B / (1 + n alpha)` each, and `B / (1 + n alpha)` stays
+//! free for a port that was idle.
 //!
 //! Ports compute their departures lazily ([`Port::catch_up`]), so the last known occupancy of a port may be too high,
 //! but never too low. A packet that fits according to the last known occupancies is therefore accepted without further

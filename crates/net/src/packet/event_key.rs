@@ -18,8 +18,8 @@ pub(crate) struct EventTime {
 
 /// Key that orders simultaneous arrivals: by the start of their transmissions, then by the time at which these starts
 /// were scheduled, and so on back in time. In a train, each start is scheduled at the start of the previous
-/// transmission, so two trains of equal transmission time keep their relative order. The comparison can therefore skip
-/// to the beginnings of the trains.
+/// transmission. Two trains with equal transmission times therefore tie at each step back, until one of them begins.
+/// The key skips these steps and contains the beginning of the train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EventKey {
     /// Start of the transmission.

@@ -256,8 +256,8 @@ mod tests {
         }
     }
 
-    /// Two hosts connected by a row of switches. The switches consist of their tables of announcements alone and lose
-    /// packets.
+    /// The hosts of the engine, connected by a row of switches. A switch consists of its table of announcements alone,
+    /// and loses packets.
     struct Path {
         hosts: Hosts,
         config: TcpConfig,

@@ -40,8 +40,9 @@ impl Red {
             self.since_mark = 0;
             return true;
         }
-        // Floyd & Jacobson, sec. 7: the probability p_b grows linearly with the average, and p_a = p_b / (1 - count
-        // p_b), where count is the number of packets since the last mark, makes the gaps between marks uniform.
+        // Floyd & Jacobson, sec. 7: the probability p_b grows linearly with the average. Packets are selected with p_a
+        // = p_b / (1 - count p_b), where count is the number of packets since the last mark, which makes the gaps
+        // between marks uniform.
         let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
         let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
         let hit = left == 0 || self.coin.below(left) < base_ppm;

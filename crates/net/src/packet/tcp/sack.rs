@@ -283,7 +283,7 @@ impl Scoreboard {
     }
 
     /// Marks segment `index` as retransmitted and returns its range. If the segment is shorter than `bytes_max`, it is
-    /// first extended by the beginning of the next segment, provided that both have the same state.
+    /// first extended by the beginning of the next segment, unless that one is SACKed or only one of the two is lost.
     pub fn retransmit(&mut self, index: usize, bytes_max: u16) -> Block {
         self.join(index, bytes_max);
         let segment = &mut self.segments[index];

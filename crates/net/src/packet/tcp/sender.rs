@@ -58,7 +58,7 @@ pub(crate) struct Sender {
     /// Time at which the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
-    /// Maximum number of bytes in flight: the smaller of the receiver's window and the send buffer.
+    /// Maximum number of bytes in flight, whatever the congestion window allows.
     window_bytes: u64,
     /// The same limit until data is first acknowledged. It is lower, because the window field of a SYN is not scaled
     /// (RFC 7323, 2.2).

@@ -64,8 +64,8 @@ impl HyStart {
         if in_train {
             self.train_ps = ack.now_ps;
         }
-        // Linux, since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT"): every sample of a
-        // round counts, so that slow start does not end when the round-trip time falls back to its minimum.
+        // Every sample of a round counts, so that slow start does not end when the round-trip time falls back to its
+        // minimum. Linux does this since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT").
         self.round_ns = self.round_ns.min(ack.rtt_ns);
         let is_sampled = self.samples == SAMPLES;
         self.samples += u32::from(!is_sampled);
