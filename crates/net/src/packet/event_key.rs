@@ -122,7 +122,7 @@ pub(crate) struct FollowUp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FollowUpKind {
-    /// Repetition of the receiver's FIN, or its abort.
+    /// The receiver repeats its FIN, or aborts the connection after the last repetition.
     Fin,
     /// Answer to a SYN.
     Accept,

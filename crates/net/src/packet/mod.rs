@@ -495,8 +495,8 @@ impl PacketEngine {
         self.refresh_host_event();
     }
 
-    /// Processes all events before `until`. Stops early after the first instant at which a flow completes. Also stops
-    /// early at a [pause](Self::pause_every), and then returns `true`.
+    /// Processes all events before `until`. Returns early after the first instant at which a flow completes, and at a
+    /// [pause](Self::pause_every). Returns `true` only at a pause.
     fn run_until(&mut self, until: Time) -> bool {
         let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
         loop {

@@ -74,7 +74,7 @@ pub struct TcpConfig {
     pub min_rto: Time,
     /// Round-trip time assumed before the first sample.
     pub initial_rtt: Time,
-    /// Timeout of the first SYN; doubled for each retransmission.
+    /// Timeout of the first SYN. It is doubled for each retransmission.
     pub connect_timeout: Time,
     /// Size of the send and receive buffers; with [`congestion::ideal`], also the congestion window.
     pub window: Bytes,
@@ -109,8 +109,8 @@ impl TcpConfig {
     /// hop, 100 times the sum of the serialization time of three 1502-byte packets and the propagation delay.
     pub fn over(hop_count: u32, rate: Rate, delay: Time) -> Self {
         let hop_ps = rate.serialize(Bytes(3 * 1502), 1, 1).map_or(u64::MAX, Time::ps).saturating_add(delay.ps());
-        // Each hop counts at least a nanosecond, the tick of ns-3's timers, because a timer of length zero would expire
-        // for ever.
+        // Each hop counts as at least a nanosecond, the tick of ns-3's timers, because a timer of length zero would
+        // expire for ever.
         let hop_ps = hop_ps.max(1_000);
         let worst_ps = hop_ps.saturating_mul(100 * u64::from(hop_count)).min(u64::MAX / 1_000_000);
         let share = |tenths: u64| Time::from_ps(worst_ps * tenths / 10);
