@@ -105,7 +105,7 @@ struct State {
     messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
-    /// Flows started since time last advanced.
+    /// Flows that were started since the last [`Network::advance`].
     given: Vec<Given>,
     /// Flows in the stages of their senders, by the time at which they leave the last stage.
     waiting: BTreeMap<(Time, FlowId), Flow>,

@@ -181,7 +181,7 @@ impl Gap {
     }
 }
 
-/// A step marked for the profiler: `ProfilerStep#7`.
+/// A step that the profiler has marked, such as `ProfilerStep#7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Number of the step.

@@ -75,7 +75,7 @@ pub(super) struct SolveTimer {
     bound: Option<Bound>,
     /// Time of the next solve; [`NEVER`] if nothing has changed since the last one.
     pub solve_at_fs: u128,
-    /// Whether the next solve anticipates no ends.
+    /// Whether the next solve must be exact, so that it anticipates no ends.
     is_exact: bool,
     /// Number of messages that a solve counts, by band.
     flows: [u64; Band::COUNT],

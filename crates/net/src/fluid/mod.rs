@@ -59,9 +59,9 @@ pub struct Fluid {
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
     connections: Connections,
-    /// Messages to enter, by time.
+    /// Messages that have yet to enter, by the time at which they enter.
     timers: BTreeMap<u128, Vec<u32>>,
-    /// Completions not yet reported.
+    /// Completions that have not been reported yet.
     completed: Vec<Completion>,
     started_count: u64,
     completed_count: u64,

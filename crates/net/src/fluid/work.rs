@@ -120,7 +120,7 @@ impl Lane {
         &self.ports
     }
 
-    /// Returns the engine's clock at an instant in fs.
+    /// Returns the time that the engine's clock shows at an instant in fs.
     pub fn clock(instant_fs: u128) -> Time {
         clock(instant_fs)
     }

@@ -163,7 +163,7 @@ impl LinkState {
     }
 }
 
-/// A number of flows of one rate.
+/// A group of flows with the same rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) rate: u64,

@@ -121,7 +121,7 @@ impl SharedBuffers {
     /// space.
     fn limit(&self, pool: usize, port: usize) -> Capacity {
         let free = self.size() - self.pools[pool].used;
-        // 2^64 bytes times 2^32 millionths stay below 2^128.
+        // The product does not overflow: 2^64 bytes times 2^32 millionths stay below 2^128.
         let threshold = u128::from(free) * u128::from(self.config.alpha_ppm) / 1_000_000;
         let limit = threshold.min(u128::from(self.taken[port] + free)) as u64;
         match self.config.capacity {

@@ -144,7 +144,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// The origin of events that an arrival schedules.
+    /// Origin of events that are scheduled by an arrival.
     pub const ARRIVAL: Self = Self { depth: 0, is_arrival: true, number: 0 };
     /// Origin of events that are scheduled by neither an arrival nor a follow-up.
     pub const LOCAL: Self = Self { depth: 0, is_arrival: false, number: 0 };

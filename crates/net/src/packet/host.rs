@@ -60,7 +60,7 @@ struct PendingBurst {
     bytes: u64,
     /// Time from the answer to the first byte.
     hold: Time,
-    /// Whether the connection is opened after the answer.
+    /// Whether the connection is opened only after the answer.
     opens: bool,
 }
 

@@ -90,7 +90,7 @@ impl PacketConfig {
 struct LinkNames<'a> {
     graph: &'a Graph,
     given: &'a [Arc<str>],
-    /// Number of links per name.
+    /// Number of links with each name so far.
     counts: BTreeMap<String, u32>,
 }
 

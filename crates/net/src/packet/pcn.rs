@@ -324,7 +324,7 @@ mod tests {
             }
         }
 
-        /// Runs until `until`; returns the number of completed flows.
+        /// Runs until `until`. Returns the number of flows that have completed.
         fn run(&mut self, until: Time) -> usize {
             let mut out = Vec::new();
             loop {

@@ -19,7 +19,7 @@ pub(crate) struct Wire {
     pub wire_bytes: u16,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// Band in every qdisc on the path, [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
+    /// Band in every qdisc on the path, and the bits [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
     pub band: u8,
 }
 

@@ -53,7 +53,7 @@ pub enum FabricError {
         /// Ratio of bandwidth upwards to bandwidth downwards.
         bisection: Ratio,
     },
-    /// A number of nodes is 0.
+    /// There is no host on a leaf, no leaf or no spine.
     #[error("a network has at least one host on every leaf, one leaf and one spine")]
     Empty,
     /// There are more nodes or links than fit 31-bit indices.

@@ -26,7 +26,7 @@ enum ReceiverState {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Receiver {
-    /// Next byte expected (RCV.NXT); one more after a FIN.
+    /// Next byte expected (RCV.NXT). A FIN counts as one byte.
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,

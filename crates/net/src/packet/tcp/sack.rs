@@ -45,7 +45,7 @@ pub(crate) struct Scoreboard {
     /// Serial number of the first outstanding segment. Serial numbers count all segments of the connection; the fields
     /// below contain them.
     front: u64,
-    /// The highest SACKed segment.
+    /// Serial number of the highest SACKed segment.
     highest_sacked: Option<u64>,
     /// Serial number below which every segment is SACKed or lost.
     lost_edge: u64,

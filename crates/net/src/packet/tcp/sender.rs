@@ -637,7 +637,7 @@ mod tests {
     /// Creates a sender that has sent 69 of many segments.
     fn sender(config: &TcpConfig) -> Sender {
         let mut sender = Sender::new(config, config.window, Wire::NOTHING);
-        // Acknowledge some data, so that the window is scaled.
+        // Lifts the limit of the unscaled window, as the first acknowledgement of data does.
         sender.first_window_bytes = config.window.0;
         sender.write(1_000 * SEGMENT);
         sender.connect(config, 0, &mut Vec::new());
