@@ -32,8 +32,8 @@ impl Segment {
 
 /// Outstanding segments in order, with byte counts by state. Fields are in the order of use.
 ///
-/// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed, as in ns-3.37 and Linux.
-/// The RFC counts bytes.
+/// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed, as in ns-3.37 and Linux,
+/// and not by the number of SACKed bytes.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Scoreboard {
