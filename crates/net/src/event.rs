@@ -4,7 +4,7 @@ use crate::units::Time;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Events ordered by `(time, sequence)`: at one instant, in the order in which they were pushed.
+/// A queue of events ordered by `(time, sequence)`. Simultaneous events keep the order in which they were pushed.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -29,7 +29,7 @@ impl<E> EventQueue<E> {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    /// Removes and returns the earliest event if it happens no later than `until`.
+    /// Removes and returns the earliest event, unless it is later than `until`.
     pub fn pop_until(&mut self, until: Time) -> Option<(Time, E)> {
         if self.next_at()? > until {
             return None;

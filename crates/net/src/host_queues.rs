@@ -1,4 +1,4 @@
-//! A reference for tests: one transmission queue per host, solvable by hand (thesis, ch. 4).
+//! A reference for tests: one transmission queue per host. Its results can be computed by hand (Gao 2020, ch. 4).
 //!
 //! A flow occupies the queue of its source for
 //!
@@ -6,10 +6,10 @@
 //! hold + rounds · (bytes · 8 / (parts · rate) + delay)
 //! ```
 //!
-//! and completes at the end of that time. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`:
-//! the thesis's eq. 4.1 plus one propagation delay per ring step, as in its author's program; `delay` is that of the
-//! whole path. Bands are strict, first come, first served inside a band, without pre-emption. Not modelled: the switch,
-//! the receiving side, and flows that share a link with others.
+//! and completes at the end of that time; `delay` is that of the whole path. A ring all-reduce of S bytes on N hosts
+//! has `rounds = 2(N-1)` and `parts = N`. This gives eq. 4.1 of the thesis plus one propagation delay per ring step, as
+//! in its author's program. Bands are strict, first come, first served within a band, without pre-emption. Not
+//! modelled: the switch, the receiving side, and flows that share a link with others.
 
 use crate::event::EventQueue;
 use crate::topology::Link;
@@ -17,7 +17,7 @@ use crate::units::Time;
 use crate::{Band, Bytes, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
-/// One transmission queue per host. No queue of a real switch corresponds to it.
+/// One transmission queue per host. Real switches have no such queue.
 #[derive(Debug)]
 pub struct HostQueues {
     now: Time,
@@ -43,7 +43,7 @@ struct Departure {
 }
 
 impl HostQueues {
-    /// Creates idle queues at time zero: one for each host, by its link out.
+    /// Creates idle queues at time zero. `links` contains the outgoing link of each host.
     pub fn new(links: impl IntoIterator<Item = Link>) -> Self {
         let hosts = links.into_iter().map(|link| Host { link, busy: false, waiting: BTreeMap::new() }).collect();
         Self { now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
@@ -95,7 +95,7 @@ impl Network for HostQueues {
         }
     }
 
-    /// Returns an empty list: a flow arrives as a whole, so no flow in flight has delivered bytes.
+    /// Returns an empty list. A flow arrives as a whole, so a flow in flight has delivered no bytes.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }
@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn ring_of_eight_takes_fourteen_slices_and_delays() {
-        // 2(N-1)·(S·8/(N·B) + d) = 14·(8000/8 ns + 1000 ns) = 28 us.
+        // Eq. 4.1 with delays, for N = 8 hosts, S = 8000 bytes, B = 8 Gbit/s and d = 1 us: 2(N-1)·(S·8/(N·B) + d) =
+        // 14·(8000/8 ns + 1000 ns) = 28 us.
         let ring = Flow { rounds: 14, parts: 8, ..flow(0, 8_000, 0) };
         let mut queues = HostQueues::new(links(8));
         queues.start(ring);
@@ -156,8 +157,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the ring, message by message on the fluid engine, with its closed form. The fluid engine rounds
-        /// each message up to a femtosecond and the end down to a picosecond; these queues round once, half up.
+        /// Compares the ring, simulated message by message on the fluid engine, with its closed form. The fluid engine
+        /// rounds each message up to a femtosecond and the end down to a picosecond. These queues round once, half up.
         #[test]
         fn a_ring_on_a_star_takes_what_its_closed_form_says(
             ranks in 2..=64_u32, bytes in 0..1_000_000_000_u64, bps in 1_000_000..800_000_000_000_u64,

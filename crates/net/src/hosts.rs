@@ -1,14 +1,14 @@
-//! Costs of hosts: stages before and behind the network interface, and a fixed time for each message.
+//! Costs of hosts: processing stages before and after the network interface, and a fixed time for each message.
 //!
 //! ```text
 //! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
 //! Every host has one server for each of these steps except the network. A server is first come, first served, whatever
-//! the bands. A part of a collective consists of all messages of the part that a host starts at one instant
-//! ([`Flow::part`]). It leaves the first two stages as a whole; then its messages are sent one after another. A
-//! transfer of one part is thus at one stage at a time, and several parts form a pipeline: k stages of the rate r carry
-//! one part at r/k, and d parts at r d/(d + k - 1).
+//! the bands. All messages of one part of a collective ([`Flow::part`]) that a host starts at one instant leave the
+//! first two stages as a whole; then they are sent one after another. A transfer of a single part is thus at one stage
+//! at a time, and moves through k stages of rate r at r/k. Several parts form a pipeline: d parts move at r d/(d + k -
+//! 1).
 //!
 //! [`Hosts`] wraps any engine. It starts a flow on the engine when the flow has left the last stage of its sender, and
 //! reports the flow as complete when it has left the last stage of its receiver. Flows on connections of their own skip
@@ -24,14 +24,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
-    /// Time per sent message: o of LogP (Culler et al. 1993).
+    /// Time per sent message: the overhead o of LogP (Culler et al. 1993).
     #[serde(rename = "message_ps")]
     pub message: Time,
     /// Stages in series.
     pub stages: Stages,
 }
 
-/// Rates of the stages of a host; a stage with `None` takes no time.
+/// Rates of the stages of a host. A stage without a rate takes no time.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stages {
@@ -41,7 +41,7 @@ pub struct Stages {
     /// The second stage before the network interface.
     #[serde(rename = "serialise_bps")]
     pub serialise: Option<Rate>,
-    /// The stage behind the network interface.
+    /// The stage after the network interface.
     #[serde(rename = "receive_bps")]
     pub receive: Option<Rate>,
 }
@@ -52,21 +52,21 @@ impl Stages {
         [self.copy, self.serialise].into_iter().flatten()
     }
 
-    /// Returns the stages behind the network interface.
+    /// Returns the rates of the stages after the network interface.
     pub fn receiving(&self) -> impl Iterator<Item = Rate> + use<> {
         self.receive.into_iter()
     }
 }
 
 impl Host {
-    /// Returns the time that the host adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
+    /// Returns the time that the hosts add to a flow that waits for no other flow, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
         let message = std::iter::once(self.message_time(flow));
         let stages = stage_times(self.stages.sending().chain(self.stages.receiving()), flow);
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
-    /// Returns the time of several flows together in each stage of their sender.
+    /// Returns the time that several flows take together in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.stages.sending().count()];
         for (_, flow) in flows {
@@ -100,14 +100,14 @@ type Given = (FlowId, Flow);
 /// Flows in the hosts and on the network.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Time at which each stage of a sender becomes idle, by host.
+    /// Time at which each stage of each sender becomes idle.
     sending: Vec<Vec<Time>>,
     messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
-    /// Flows started since time last advanced.
+    /// Flows that were started since the last [`Network::advance`].
     given: Vec<Given>,
-    /// Flows in stages of their senders, by the time at which they leave.
+    /// Flows in the stages of their senders, by the time at which they leave the last stage.
     waiting: BTreeMap<(Time, FlowId), Flow>,
     /// Flows on the network, by their ids on the inner network.
     under_way: BTreeMap<FlowId, (FlowId, Flow)>,
@@ -121,7 +121,7 @@ impl<N: Network> Hosts<N> {
         Self { network, host, state: State::default() }
     }
 
-    /// Moves the flows started at this instant into the stages of their senders.
+    /// Moves the flows that were started at this instant into the stages of their senders.
     fn enter_stages(&mut self) {
         let now = self.network.now();
         for flows in together(std::mem::take(&mut self.state.given)) {
@@ -163,8 +163,8 @@ impl<N: Network> Hosts<N> {
     }
 }
 
-/// Groups flows by part, in order of their starts. The messages of a part have different destinations, so another
-/// transfer begins when the first destination occurs again.
+/// Groups flows by part, in the order of their starts. The messages of a part have different destinations, so when the
+/// first destination occurs again, another transfer has begun.
 fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     let mut groups: Vec<Vec<Given>> = Vec::new();
     let mut open: BTreeMap<(HostId, u32), usize> = BTreeMap::new();
@@ -185,7 +185,8 @@ fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     groups
 }
 
-/// Passes work that arrives at `now` through a host's stages; returns the time at which it leaves the last one.
+/// Passes work that arrives at `now` through a host's stages. `times` contains the time that each stage needs. Returns
+/// the time at which the work leaves the last stage.
 fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
     let index = host.0 as usize;
     if hosts.len() <= index {
@@ -275,7 +276,7 @@ mod tests {
         Rate::from_bps(bps).unwrap()
     }
 
-    /// Creates queues of 1 byte per nanosecond and a microsecond of delay.
+    /// Creates queues with a rate of 1 byte per nanosecond and a delay of one microsecond.
     fn queues(hosts: usize) -> HostQueues {
         let link = Link { rate: rate(8_000_000_000), delay: Time::from_ps(MICROSECOND) };
         HostQueues::new(std::iter::repeat_n(link, hosts))
@@ -301,7 +302,8 @@ mod tests {
 
     #[test]
     fn one_message_is_at_one_stage_at_a_time_and_several_are_at_several() {
-        // 1000 bytes: 2 us in each of two stages at the sender, 1 us on the wire and 1 us of delay, 4 us behind it.
+        // 1000 bytes take 2 us in each of two stages at the sender, 1 us on the wire, 1 us of delay and 4 us in the
+        // receiver's stage.
         let fast = Some(rate(4_000_000_000));
         let stages = Stages { copy: fast, serialise: fast, receive: Some(rate(2_000_000_000)) };
         let host = Host { stages, ..Host::default() };
@@ -309,7 +311,7 @@ mod tests {
         one.start(flow(0, 1, 1000));
         assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
         assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
-        // Of three flows, the slowest stage alone delays each later one.
+        // With three flows, each later one is delayed only by the slowest stage.
         let mut three = Hosts::new(host, queues(2));
         for _ in 0..3 {
             three.start(flow(0, 1, 1000));
@@ -319,7 +321,7 @@ mod tests {
 
     #[test]
     fn messages_of_one_part_leave_their_stages_together() {
-        // 2 us in a stage and 2 us in the queue of the host: the parts of one host follow one another.
+        // A part takes 2 us in a stage and 2 us in the queue of the host. The parts of one host follow one another.
         let stages = Stages { copy: Some(rate(4_000_000_000)), ..Stages::default() };
         let host = Host { stages, ..Host::default() };
         let mut network = Hosts::new(host, queues(3));
@@ -328,7 +330,7 @@ mod tests {
             network.start(flow);
         }
         assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
-        // Flows of separate parts leave the stage at 2 us and 4 us.
+        // Flows of separate parts leave the stage at 2 us and at 4 us.
         let mut network = Hosts::new(host, queues(3));
         network.start(flow(0, 1, 1000));
         network.start(flow(0, 2, 1000));
@@ -365,7 +367,7 @@ mod tests {
     fn what_waits_at_a_host_changes_its_band_with_its_stream() {
         let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(3));
         let band = |index| Band::new(index).unwrap();
-        // Flow 0 takes the queue at 1 us; flows 1 and 2 wait for it from 2 us and 3 us on.
+        // Flow 0 occupies the queue from 1 us on. Flows 1 and 2 wait for the queue from 2 us and 3 us on.
         network.start(flow(0, 2, 4000));
         network.start(Flow { band: band(1), stream: 1, ..flow(0, 2, 1000) });
         network.start(Flow { band: band(1), stream: 2, ..flow(0, 2, 1000) });

@@ -1,5 +1,6 @@
-//! A hash table from keys to numbers, whose keys the caller keeps: open addressing with linear probing (Knuth 6.4,
-//! algorithms L and R). It has no iteration, so no order depends on a hash, and no hash depends on the machine.
+//! A hash table that maps keys to numbers and leaves the storage of keys to its caller: open addressing with linear
+//! probing (Knuth 6.4, algorithms L and R). It has no iteration, so no order depends on a hash, and its hashes are the
+//! same on every machine.
 
 /// An empty slot.
 const EMPTY: u64 = u64::MAX;
@@ -7,7 +8,7 @@ const EMPTY: u64 = u64::MAX;
 /// A hash table of the numbers of the caller's records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// Hash in the upper and number in the lower half of each slot.
+    /// Slots with the hash in the upper half and the number in the lower half.
     slots: Vec<u64>,
     count: usize,
 }
@@ -15,8 +16,8 @@ pub(crate) struct Index {
 /// Returns the hash of some words.
 #[inline]
 pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u32 {
-    // Fibonacci hashing (Knuth 6.4), word by word. The upper half is folded in, so that every bit reaches every other
-    // bit.
+    // Fibonacci hashing (Knuth 6.4), word by word. The upper half is folded in, so that every input bit reaches every
+    // output bit.
     let mixed = words.into_iter().fold(0_u64, |mixed, word| {
         let product = (mixed ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         product ^ (product >> 32)
@@ -35,7 +36,7 @@ impl Index {
         (place + 1) & (self.slots.len() - 1)
     }
 
-    /// Returns the number with this hash for which `is_match` holds.
+    /// Returns the number that was inserted under `hash` and for which `is_match` holds.
     #[inline]
     pub fn find(&self, hash: u32, is_match: impl Fn(u32) -> bool) -> Option<u32> {
         if self.count == 0 {
@@ -54,7 +55,7 @@ impl Index {
         }
     }
 
-    /// Adds a number that is not in the table and is not [`u32::MAX`].
+    /// Inserts a number. The number must not be in the table, and not be [`u32::MAX`].
     #[inline]
     pub fn insert(&mut self, hash: u32, number: u32) {
         if 4 * (self.count + 1) > 3 * self.slots.len() {
@@ -75,7 +76,7 @@ impl Index {
         self.slots[place] = slot;
     }
 
-    /// Removes a number that is in the table under this hash.
+    /// Removes a number that was inserted under `hash`.
     #[inline]
     pub fn remove(&mut self, hash: u32, number: u32) {
         let slot = u64::from(hash) << 32 | u64::from(number);
@@ -83,7 +84,7 @@ impl Index {
         while self.slots[hole] != slot {
             hole = self.next(hole);
         }
-        // Moves the entries behind the hole forward, unless that puts an entry before its home slot.
+        // Moves later entries forward into the hole, unless that puts an entry before its home slot.
         let last = self.slots.len() - 1;
         let mut place = self.next(hole);
         while self.slots[place] != EMPTY {
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Compares with a set, for hashes that collide, wrap round the end and leave holes.
+    /// Compares with a set, for hashes that collide, wrap around the end and leave holes.
     #[test]
     fn inserted_numbers_are_found_and_removed_ones_are_not() {
         for spread in [1, 3, 7, 1 << 28] {

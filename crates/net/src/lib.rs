@@ -3,7 +3,7 @@
 //! Layers, gradients and iterations do not occur here. The crate uses no file, clock, thread or global state: time is
 //! simulated ([`Network::now`]), so thousands of runs can share a process, and every run produces the same bytes.
 //!
-//! Users of the crate run flows through [`Network`] alone.
+//! Callers run flows through [`Network`] alone.
 
 pub mod event;
 pub mod fluid;
@@ -56,43 +56,43 @@ impl Band {
     }
 }
 
-/// Queue length, in packets, from which switches mark while a burst is announced (Kang et al. 2021, fig. 7): a multiple
-/// of [`Announced::STEP`], because a packet has four bits for it.
+/// Queue length, in packets, from which switches mark while a burst is announced (Kang et al. 2021, fig. 7). It is a
+/// multiple of [`Announced::STEP`], because a packet has only four bits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Announced(u8);
 
 impl Announced {
-    /// Packets per unit of the threshold.
+    /// Number of packets per unit of the four bits.
     pub const STEP: u32 = 5;
 
-    /// Returns a threshold of `packets`, or `None` if a packet cannot carry the number: 0, 5, …, 75.
+    /// Returns a threshold of `packets`, which must be one of 0, 5, …, 75. Returns `None` for other numbers.
     pub fn new(packets: u32) -> Option<Self> {
         let fifths = packets / Self::STEP;
         (packets.is_multiple_of(Self::STEP) && fifths < 16).then_some(Self(fifths as u8))
     }
 
-    /// Returns the four bits of the threshold in a packet.
+    /// Returns the threshold as the four bits in a packet.
     pub const fn fifths(self) -> u8 {
         self.0
     }
 }
 
-/// Position of a flow in the list of its stream's flows. The order of starts may depend on the run; the position does
-/// not.
+/// Position of a flow in the list of its stream's flows. Unlike the order of starts, the position does not depend on
+/// the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Number of the flow among all flows of the list, from 0.
+    /// Number of the flow among all flows in the list, from 0.
     pub number: u32,
-    /// Number of the flow among those of its source, from 1.
+    /// Number of the flow among the flows of its source, from 1.
     pub of_source: u32,
 }
 
 /// Bytes that move from one host to another.
 ///
 /// `rounds` and `parts` describe a host's share of a lock-step collective: `rounds` consecutive messages of `bytes /
-/// parts` each, every one followed by the propagation delay. A plain transfer has one of each. `bytes / parts` may be a
-/// fraction: rounding every message would shift an iteration by more than the nanosecond to which the engines are
-/// compared.
+/// parts` bytes each. Every message is followed by the propagation delay. A plain transfer has `rounds = 1` and `parts
+/// = 1`. `bytes / parts` may be a fraction, because rounding every message would shift an iteration by more than the
+/// nanosecond to which the engines are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Sending host.
@@ -105,37 +105,37 @@ pub struct Flow {
     pub rounds: u32,
     /// Divisor of `bytes` for each message; not 0.
     pub parts: u32,
-    /// Whole bytes that counters add for each message: `bytes`, or the part of a buffer in `parts`. No time depends on
+    /// Whole bytes that counters add for each message, although `bytes / parts` may be a fraction. No time depends on
     /// this value.
     pub counted: Bytes,
-    /// Time for which the flow holds its queue before the first byte.
+    /// Time for which the flow occupies its queue before the first byte is sent.
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
-    /// Stream of the flow; returned in its [`Completion`].
+    /// Stream of the flow. It is returned in the flow's [`Completion`].
     pub stream: u32,
     /// Connection that carries the flow.
     pub connection: Connection,
-    /// Part of a collective that the flow belongs to. Messages of one part that a host starts at one instant for
+    /// Part of a collective to which the flow belongs. Messages of one part that a host starts at one instant for
     /// different hosts pass the host's stages together: see [`hosts`].
     pub part: Option<u32>,
-    /// Announcement of the flow as a burst to the switches; the burst begins when the receiver has answered. Engines
-    /// without announcements start the flow at once.
+    /// Announcement of the flow as a burst to the switches, if any. The burst begins when the receiver's answer
+    /// arrives. Engines that do not model announcements start the flow at once.
     pub announced: Option<Announced>,
-    /// Position of the flow in its stream's list, if there is one.
+    /// Position of the flow in the list of its stream's flows, if there is such a list.
     pub listed: Option<Listed>,
 }
 
 impl Flow {
-    /// Returns the time of the flow on an idle link: the hold, and its consecutive messages, each followed by the
-    /// delay. Rounded once, half up; `None` beyond [`Time::MAX`].
+    /// Returns the time of the flow on an idle link: the hold and its consecutive messages, each followed by the delay.
+    /// The total is rounded once, half up, to a picosecond. Returns `None` beyond [`Time::MAX`].
     pub fn time_alone(&self, link: &Link) -> Option<Time> {
         let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
         let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;
         self.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
     }
 
-    /// Creates a flow of one message, without hold, in the first band and on a connection of its own.
+    /// Creates a flow of one message without hold, in the first band, on a connection of its own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
         let (part, announced, listed) = (None, None, None);
@@ -156,7 +156,8 @@ impl Flow {
         }
     }
 
-    /// Returns the key of a connection between two hosts: the stream, and the band if each band has a connection.
+    /// Returns the key of the flow's connection between its hosts: the stream and, if each band has a connection, the
+    /// band.
     pub(crate) fn stream_key(&self) -> StreamKey {
         let band = match self.connection {
             Connection::StreamBand { .. } => 1 + self.band.index(),
@@ -166,29 +167,29 @@ impl Flow {
     }
 }
 
-/// A stream and, if each band has a connection, a band: see [`Flow::stream_key`].
+/// Key of a connection: a stream and, if each band has a connection, a band. See [`Flow::stream_key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StreamKey {
     pub stream: u32,
     pub band: u8,
 }
 
-/// The connection that carries a flow. It determines when the flow is complete.
+/// The connection that carries a flow. It determines when the flow counts as complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
-    /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its
-    /// flows, whose bytes follow one another. A flow is complete when the *receiver* has the last byte.
+    /// The stream's connection from `src` to `dst`. Its first flow opens it, and it is never closed. The bytes of all
+    /// its flows follow one another. A flow is complete when the *receiver* has its last byte.
     #[default]
     Stream,
     /// A connection of the stream from `src` to `dst` for each band, so that urgent flows do not queue behind others.
-    /// At most `window` bytes are in flight, whatever congestion control allows; the first flow of each connection sets
-    /// this limit. Engines without windows use the band alone.
+    /// At most `window` bytes are in flight, whatever congestion control allows; the first flow of a connection sets
+    /// this limit. Engines without windows ignore the limit.
     StreamBand {
         /// Maximum number of unacknowledged bytes.
         window: Bytes,
     },
-    /// A connection of its own, opened at the start and closed at the end. The flow is complete when the *sender* has
-    /// closed it.
+    /// A connection of its own, which is opened at the start of the flow and closed at its end. The flow is complete
+    /// when the *sender* has closed the connection.
     Own,
 }
 
@@ -199,14 +200,15 @@ pub struct Completion {
     pub flow: FlowId,
     /// Stream of the flow.
     pub stream: u32,
-    /// Time at which the flow became first in its queue; for a connection of its own, the time of establishment.
+    /// Time at which the flow became the first in its queue; for a connection of its own, the time at which it was
+    /// established.
     pub began: Time,
     /// Time at which the receiver had the last byte.
     pub received: Time,
 }
 
-/// The interface of an engine: calls control the flows, and completions report them. An engine may process any number
-/// of its own events inside one [`Network::advance`].
+/// The interface of an engine. Calls control the flows, and completions report their ends. An engine may process any
+/// number of its own events inside one [`Network::advance`].
 pub trait Network {
     /// Returns the current simulated time.
     fn now(&self) -> Time;
@@ -214,31 +216,32 @@ pub trait Network {
     /// Starts a flow at [`now`](Network::now).
     fn start(&mut self, flow: Flow) -> FlowId;
 
-    /// Runs until `until`, or until the first instant at which a flow completes, whichever is earlier, and appends
-    /// every flow that completes at that instant to `done`. Flows started at one instant compete as if started
-    /// together.
+    /// Runs until `until` or until the first instant at which a flow completes, whichever is earlier. Appends every
+    /// flow that completes at that instant to `done`. Flows that are started at one instant compete as if they were
+    /// started together.
     ///
-    /// An engine may leave its events at `until` itself to the next call, so that flows started by the caller at that
-    /// time come first. An engine may also return earlier, without a completion: see [`PacketEngine::pause_every`].
+    /// An engine may leave its events at `until` itself to the next call, so that flows that the caller starts at that
+    /// time come first. An engine may also return earlier without a completion: see [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// Returns the payload that the receiver still lacks, for each flow in flight on a connection of its own
-    /// ([`Connection::Own`]), in no particular order. Flows not in the list have delivered nothing.
+    /// Returns each flow in flight on a connection of its own ([`Connection::Own`]), with the payload bytes that its
+    /// receiver has not received. The order is arbitrary. Flows that are not in the list have delivered nothing.
     fn remaining(&self) -> Vec<(FlowId, Bytes)>;
 
-    /// Sends the rest of `stream`, on its connections for all bands ([`Connection::Stream`]), in `band` from now on.
-    /// Packets in flight keep their band. Engines that fix the band at the start of a flow ignore this call.
+    /// Sends the rest of `stream` in `band` from now on. This affects only its connections for all bands
+    /// ([`Connection::Stream`]), and not packets in flight. Engines that fix the band at the start of a flow ignore
+    /// this call.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
 }
 
-/// An engine that can be copied, for policies that look ahead.
+/// An engine that can be copied, for policies that simulate ahead.
 pub trait ForkNetwork: Network {
-    /// Returns an independent copy at [`now`](Network::now), with the same behaviour for the same flows, to the
+    /// Returns an independent copy at [`now`](Network::now). For the same flows, the copy behaves identically, to the
     /// picosecond.
     fn fork(&self) -> Box<dyn ForkNetwork>;
 }
 
-/// A reference, a box.
+/// References and boxes.
 impl<P: DerefMut<Target: Network>> Network for P {
     fn now(&self) -> Time {
         (**self).now()

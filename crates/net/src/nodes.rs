@@ -1,20 +1,21 @@
-//! Machines with several GPUs, around any engine: each GPU has a port on the scale-up switch of its machine, and shares
-//! the machine's network cards.
+//! Machines with several GPUs, as a layer around any engine. Each GPU has a port on the scale-up switch of its machine,
+//! and shares the network cards of the machine.
 //!
 //! ```text
 //! hosts of the engine:   cards of node 0, of node 1, …, then ports of GPU 0, of GPU 1, …
-//! GPU r:                 number r mod gpus of node r / gpus; its card is number (r mod gpus) · nics / gpus of the node
-//! from GPU a to GPU b:   on one node between their ports, else between their cards
+//! GPU r:                 number r mod gpus on node r / gpus; its card has number (r mod gpus) · nics / gpus on the node
+//! from GPU a to GPU b:   on one node between their ports, otherwise between their cards
 //! ```
 //!
-//! The caller sees GPUs as hosts. Two GPUs have a connection of their own for each stream, even if they share their
-//! cards with other GPUs: a stream of the caller is one stream of the engine for each pair of GPUs behind two cards.
+//! The caller addresses GPUs as hosts. Two GPUs have a connection of their own for each stream, even if other GPUs
+//! share their cards. To this end, a stream of the caller becomes one stream of the engine for each pair of GPUs behind
+//! two cards.
 //!
 //! The links of cards and ports belong to the engine.
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, ForkNetwork, Host, HostId, Hosts, Network, Time};
 
-/// Positions of GPUs among the hosts of an engine.
+/// Numbers of machines, GPUs and cards, and the hosts of the engine that stand for each GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes {
     gpus: u32,
@@ -22,12 +23,12 @@ pub struct Nodes {
     count: u32,
 }
 
-/// Maximum number of GPUs that share a card, so that streams of all their pairs can be numbered.
+/// Maximum number of GPUs that share a card. It is limited because the streams of all pairs of such GPUs are numbered.
 const MOST_SHARING: u32 = 64;
 
 impl Nodes {
-    /// Creates `count` machines, each with `gpus` GPUs and `nics` cards. Returns `None` if there are no cards, if not
-    /// every card has the same number of GPUs, at most 64, or if there are 2^32 endpoints.
+    /// Creates `count` machines, each with `gpus` GPUs and `nics` cards. Returns `None` if there are no cards, if the
+    /// cards do not all have the same number of GPUs, if that number exceeds 64, or if there are 2^32 endpoints.
     pub fn new(count: u32, gpus: u32, nics: u32) -> Option<Self> {
         let shared_alike = nics > 0 && gpus > 0 && gpus.is_multiple_of(nics) && gpus / nics <= MOST_SHARING;
         gpus.checked_add(nics)?.checked_mul(count)?;
@@ -64,18 +65,18 @@ impl Nodes {
         gpu.0 / self.gpus
     }
 
-    /// Returns the number of pairs of GPUs that may send to one another through two cards.
+    /// Returns the number of pairs of a sending and a receiving GPU behind the same two cards.
     fn pairs(&self) -> u32 {
         (self.gpus / self.nics).pow(2)
     }
 
-    /// Returns the index of the pair of two GPUs.
+    /// Returns the index of a pair of GPUs among the pairs behind the same two cards.
     fn pair(&self, src: HostId, dst: HostId) -> u32 {
         let sharing = self.gpus / self.nics;
         src.0 % sharing * sharing + dst.0 % sharing
     }
 
-    /// Returns source and destination host of a message between GPUs.
+    /// Returns the source and destination hosts of a message between two GPUs.
     pub fn ends(&self, src: HostId, dst: HostId) -> (HostId, HostId) {
         if self.node(src) == self.node(dst) {
             (self.port(src), self.port(dst))
@@ -160,7 +161,7 @@ mod tests {
         let nodes = Nodes::new(2, 8, 4).unwrap();
         assert_eq!((nodes.card_count(), nodes.gpu_count()), (8, 16));
         assert_eq!(nodes.ends(HostId(1), HostId(7)), (HostId(8 + 1), HostId(8 + 7)));
-        // GPUs 6 and 7 of a node share its fourth card.
+        // GPUs 6 and 7 of a node share the node's fourth card.
         assert_eq!(nodes.ends(HostId(7), HostId(8)), (HostId(3), HostId(4)));
         assert_eq!(nodes.ends(HostId(14), HostId(6)), (HostId(7), HostId(3)));
     }

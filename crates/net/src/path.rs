@@ -1,6 +1,7 @@
-//! The ends of paths: stages of hosts, and the links of hosts, or of the cards and ports of nodes.
+//! The resources at the two ends of a path: the stages of its hosts, and the links of these hosts. On nodes with
+//! several GPUs, they are the links of network cards or of GPU ports.
 //!
-//! Links between switches are not included: routes choose them ([`crate::route`]).
+//! Links between switches are not included, because routes choose them ([`crate::route`]).
 
 use crate::{Ends, Graph, HostId, Link, Time};
 
@@ -24,19 +25,19 @@ impl Passage {
     }
 }
 
-/// The ends of all paths between the endpoints of a network: hosts, or GPUs of nodes.
+/// The ends of all paths between the endpoints of a network. An endpoint is a host or a GPU of a node.
 #[derive(Clone, Debug)]
 pub struct Paths {
     ends: Ends,
-    /// Link out of every host of the graph; the link into the host has the same rate and delay.
+    /// Link out of every host of the graph. The link into the host has the same rate and delay.
     links: Vec<Link>,
 }
 
 impl Paths {
-    /// Returns the paths of a network with `ends` around it.
+    /// Returns the paths of a network with the layers `ends`.
     ///
     /// # Panics
-    /// If it has no link.
+    /// If the graph has no link.
     pub fn new(graph: &Graph, ends: &Ends) -> Self {
         let mut links = vec![graph.links[0].link; graph.host_count as usize];
         for wire in &graph.links {
@@ -47,8 +48,8 @@ impl Paths {
         Self { ends: ends.clone(), links }
     }
 
-    /// Returns the ends of the path from one endpoint to another, the sender's first, with the rate and delay of each.
-    /// The rate of a host's stages is that of the slowest.
+    /// Returns the resources at the ends of the path between two endpoints, the sender's first, with the rate and delay
+    /// of each. The rate of a host's stages is that of the slowest stage.
     pub fn passages(&self, from: HostId, to: HostId) -> impl Iterator<Item = (Passage, Link)> {
         let (src, dst) = self.ends.nodes.map_or((from, to), |nodes| nodes.ends(from, to));
         let host = self.ends.host.unwrap_or_default().stages;

@@ -1,4 +1,4 @@
-//! Next-hop tables: shortest paths, and a policy for the choice among equal ones.
+//! Next-hop tables of shortest paths, and the policy that chooses among equal-cost paths.
 
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
@@ -6,36 +6,37 @@ use gradtide_watch::check_cancelled;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A switch's choice among ports of equal distance.
+/// Policy by which a switch chooses among ports of equal distance.
 ///
 /// On a [fat tree](crate::topology::FatTree) these ports are the links up, and the choices on the way up determine the
-/// path. In the formulas of the policies, M is the number of hosts below a switch on tier t, m the number below each of
-/// its children, and P the product of the parent counts of the tiers below t. For other graphs [`Routes::shortest`]
-/// computes substitutes for these numbers, and all policies still choose shortest paths.
+/// path. The formulas below use these numbers of a switch on tier t: M is the number of hosts below the switch, m the
+/// number below each of its children, and P the product of the parent counts of the tiers below t. For other graphs,
+/// [`Routes::shortest`] computes substitutes for these numbers, and all policies still choose shortest paths.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Choice by hash of the connection (RFC 2992): see [`Hashes`]. Each tier uses different digits of the hash;
-    /// otherwise, flows that one tier has sent to one port would all take one port at the next tier.
+    /// Choice by a hash of the connection (RFC 2992): see [`Hashes`]. Each tier uses different digits of the hash.
+    /// Otherwise, all flows that one tier has sent to a given port would take the same port at the next tier.
     #[default]
     Ecmp,
-    /// Parent `dst / P mod parents`: the traffic to a host comes down from one top switch (D-mod-K, Zahavi et al. 2010,
-    /// «Optimized InfiniBand fat-tree routing for shift all-to-all communication patterns»; SimGrid's fat trees).
+    /// Parent `dst / P mod parents`, so that the traffic to a host comes down from one top switch (D-mod-K: Zahavi et
+    /// al. 2010, «Optimized InfiniBand fat-tree routing for shift all-to-all communication patterns»; used by SimGrid's
+    /// fat trees).
     DModK,
-    /// Parent `(s + g(d - s mod b)) mod b mod parents`, where b = M/m is the number of children, s and d are the
-    /// numbers of the children, `src / m mod b` and `dst / m mod b`. For an odd b, g(x) = 2x mod b; for an even b, g(x)
-    /// is 2x below b/2 and 2x + 1 - b from there on.
+    /// Parent `(s + g(d - s mod b)) mod b mod parents`. Here b = M/m is the number of children; s = `src / m mod b` and
+    /// d = `dst / m mod b` are the numbers of the children towards source and destination. For an odd b, g(x) = 2x mod
+    /// b. For an even b, g(x) is 2x below b/2 and 2x + 1 - b from there on.
     ///
-    /// Hosts that send with one distance between source and destination share no link of a Clos network with r = 1,
-    /// because s alone distinguishes them. Hosts with one number on every edge switch, such as the heads of
-    /// sub-clusters, are separated on the next tier, by the edge switch's number. From one s to all d, and from all s
-    /// to one d, every parent gets its part: g is a permutation, and so is g(x) - x except for one value that occurs
-    /// twice if b is even. (Without the exception no such g exists: cyclic groups of even order have no orthomorphism;
-    /// Hall & Paige 1955.) A switch with more parents than children uses only as many parents as it has children.
+    /// Flows with the same distance between source and destination share no link of a Clos network with r = 1, because
+    /// s alone distinguishes them. Hosts with the same number on every edge switch, such as the heads of sub-clusters,
+    /// are separated on the next tier by the number of the edge switch. From one s to all d, and from all s to one d,
+    /// every parent gets an equal share, because g is a permutation. So is g(x) - x, except that one value occurs twice
+    /// if b is even. This exception is unavoidable, because cyclic groups of even order have no orthomorphism (Hall &
+    /// Paige 1955). A switch with more parents than children uses only as many parents as it has children.
     Spread,
 }
 
-/// Numbers of a switch that the formulas of [`Policy`] use.
+/// Numbers of a switch in the formulas of [`Policy`].
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// P: product of the parent counts of the tiers below.
@@ -59,24 +60,25 @@ impl Place {
 
 /// Next-hop tables of all switches.
 ///
-/// A table entry is a port, or, with its top bit set, a group of ports of equal distance. Hosts need no table, because
-/// they have one port. Hosts on one switch differ only in the last hop, so they share a column.
+/// A table entry is a port or, with the top bit set, a group of ports of equal distance. Hosts need no table, because
+/// they have one port. All hosts on one switch share a column of the table, because their routes differ only in the
+/// last hop.
 #[derive(Clone, Debug)]
 pub struct Routes {
     host_count: u32,
     column_count: u32,
-    /// Table entries `[switch][column]`; [`LAST_HOP`] on the switch of the column's hosts.
+    /// Table entries `[switch][column]`. On the switch of the column's hosts, the entry is [`LAST_HOP`].
     next: Vec<u32>,
-    /// Columns `[destination host]`.
+    /// Column of each destination host.
     columns: Vec<Column>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
     /// The node at the far end of each link.
     ends: Vec<NodeId>,
-    /// Numbers for the policies, `[switch]`.
+    /// Numbers of each switch for the policies.
     places: Vec<Place>,
     policy: Policy,
-    /// Groups by their ports; used only to fill the tables.
+    /// Numbers of the groups by their ports. The map is used only while the tables are filled.
     known: BTreeMap<Vec<PortId>, u32>,
 }
 
@@ -84,7 +86,7 @@ pub struct Routes {
 #[derive(Clone, Copy, Debug)]
 struct Column {
     number: u32,
-    /// Entry of the host's own switch.
+    /// Entry of the host on its own switch.
     last_hop: u32,
 }
 
@@ -93,21 +95,21 @@ struct Search<'a> {
     graph: &'a Graph,
     /// Links to each host.
     last: Vec<Vec<PortId>>,
-    /// Links from and to each switch, except those of hosts.
+    /// Links from and to each switch, without those from or to hosts.
     out: Vec<Vec<PortId>>,
     into: Vec<Vec<PortId>>,
-    /// Distance of each switch to the host of the current column.
+    /// Distance of each switch from the host of the current column.
     distance: Vec<u32>,
     frontier: VecDeque<u32>,
     ports: Vec<PortId>,
 }
 
-/// The hash of every connection, for [`Policy::Ecmp`].
+/// Hashes of connections, for [`Policy::Ecmp`].
 ///
-/// A switch hashes addresses and ports. Here, source, destination, stream and band replace them; for a flow's own
-/// connection, its number among those of its source and stream is added: its position in the list, or in order of
-/// opening. A flow thus has the same hash on every engine, independent of other connections. The key of the hash is
-/// drawn from the run's seed.
+/// A switch hashes addresses and ports. Here, source, destination, stream and band take their place. A flow's own
+/// connection also needs a number among those of its source and stream: the flow's position in its list or, without a
+/// list, the order of opening. A flow thus has the same hash on every engine, independent of other connections. The key
+/// of the hash is drawn from the run's seed.
 #[derive(Clone, Debug)]
 pub struct Hashes {
     key: u64,
@@ -116,12 +118,13 @@ pub struct Hashes {
 }
 
 impl Hashes {
-    /// Creates the hashes before any connection is opened.
+    /// Creates the hashes of a run in which no connection was opened yet.
     pub fn new(seed: Seed) -> Self {
         Self { key: seed.stream("ecmp").word(), own_counts: BTreeMap::new() }
     }
 
-    /// Returns the hash of the connection that `flow` opens; to be called once for each connection.
+    /// Returns the hash of the connection that `flow` opens. This function must be called once for each connection,
+    /// because it counts flows' own connections.
     pub fn open(&mut self, flow: &Flow) -> u32 {
         let (src, stream) = (flow.src.0, flow.stream);
         if flow.connection != Connection::Own {
@@ -133,7 +136,7 @@ impl Hashes {
         self.hash([src, flow.dst.0, stream, 0, number])
     }
 
-    /// Returns the hash of the connection of a stream.
+    /// Returns the hash of a stream's connection.
     pub(crate) fn of_stream(&self, src: u32, dst: u32, StreamKey { stream, band }: StreamKey) -> u32 {
         self.hash([src, dst, stream, u32::from(band), 0])
     }
@@ -160,7 +163,7 @@ fn mix(word: u64) -> u64 {
 
 const GROUP: u32 = 1 << 31;
 const UNREACHABLE: u32 = u32::MAX;
-/// Sentinel: the entry is that of the destination.
+/// Sentinel: an entry that is replaced by the [`Column::last_hop`] of the destination.
 const LAST_HOP: u32 = u32::MAX - 1;
 
 /// Reason why routes cannot be computed.
@@ -185,11 +188,11 @@ pub enum RouteError {
 }
 
 impl Routes {
-    /// Computes all shortest paths by hop count. Ports of a group are in the order of their indices, and the choice
-    /// among them is by hash unless [`Routes::by`] selects another policy.
+    /// Computes all shortest paths by hop count. Among equal-cost ports, the choice is by hash unless [`Routes::by`]
+    /// selects another policy.
     ///
     /// # Errors
-    /// [`RouteError`] if a host has not exactly one link out, or if a node cannot reach a host.
+    /// [`RouteError`] if a host does not have exactly one link out, or if a node cannot reach a host.
     pub fn shortest(graph: &Graph) -> Result<Self, RouteError> {
         let mut out = vec![Vec::new(); (graph.host_count + graph.switch_count) as usize];
         for (index, directed) in graph.links.iter().enumerate() {
@@ -229,13 +232,13 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Returns the same paths with another policy.
+    /// Returns the same paths with another policy for the choice among them.
     #[must_use]
     pub fn by(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Fills the column of `host`.
+    /// Fills column `number` with the next hops towards `host`.
     fn fill(&mut self, number: u32, host: u32, search: &mut Search<'_>) -> Result<(), RouteError> {
         search.measure(host, &self.first)?;
         let (graph, own) = (search.graph, search.switch_of(host));
@@ -254,7 +257,8 @@ impl Routes {
                     };
                     let links = if distance == 1 { &search.last[host as usize] } else { &search.out[switch as usize] };
                     search.ports.extend(links.iter().filter(closer));
-                    // The policy chooses by position, so the order of the graph's links must not matter.
+                    // A policy chooses by position in the group, so the order must not depend on the order of the
+                    // graph's links.
                     search.ports.sort_by_key(|&port| graph.far(port));
                     self.entry(&search.ports)
                 }
@@ -283,8 +287,8 @@ impl Routes {
         self.first[host as usize]
     }
 
-    /// Returns the port of `switch` (by its index among switches) towards host `dst`. `flow` returns source and hash of
-    /// the flow; it is called only if there are several ports.
+    /// Returns the port of `switch`, an index among switches, towards host `dst`. `flow` returns the source and the
+    /// hash of the flow; it is called only if there are several ports.
     #[inline]
     pub fn next(&self, switch: u32, dst: u32, flow: impl FnOnce() -> (u32, u32)) -> PortId {
         let Column { number, last_hop } = self.columns[dst as usize];
@@ -303,7 +307,8 @@ impl Routes {
         let place = &self.places[switch as usize];
         let count = group.len() as u32;
         let number = match self.policy {
-            // The hash as a fraction of 2^32, with the digits that lower tiers have used shifted out.
+            // The hash is taken as a fraction of 2^32. The multiplication by `stride` shifts out the digits that lower
+            // tiers have used.
             Policy::Ecmp => ((u64::from(hash.wrapping_mul(place.stride)) * u64::from(count)) >> 32) as u32,
             Policy::DModK => dst / place.stride % count,
             Policy::Spread => place.spread(src, dst) % count,
@@ -311,15 +316,15 @@ impl Routes {
         group[number as usize]
     }
 
-    /// Returns the links from host `src` to host `dst`, in order, for a flow with hash `hash` (uniform over 32 bits);
-    /// none if both are the same host.
+    /// Returns the links from host `src` to host `dst`, in order, for a flow with hash `hash`, which must be uniform
+    /// over 32 bits. The path is empty if both are the same host.
     pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
         let mut path = Vec::new();
         self.each_hop(src, dst, hash, |port| path.push(port));
         path
     }
 
-    /// Calls `each` with the links of [`Routes::path`], without allocating a list.
+    /// Calls `each` with each link of [`Routes::path`], without allocating a list.
     #[inline]
     pub fn each_hop(&self, src: u32, dst: u32, hash: u32, mut each: impl FnMut(PortId)) {
         if src == dst {
@@ -388,7 +393,7 @@ impl<'a> Search<'a> {
         (numbers.collect(), firsts)
     }
 
-    /// Computes the distance of each switch from `host`; hosts do not forward.
+    /// Computes the distance of each switch from `host`. Paths do not lead through other hosts.
     fn measure(&mut self, host: u32, first: &[PortId]) -> Result<(), RouteError> {
         let graph = self.graph;
         self.distance.fill(UNREACHABLE);
@@ -426,15 +431,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the numbers of each switch for the policies. The tier of a switch is its distance from the nearest host. In
-/// graphs other than fat trees, where the nodes below a switch differ, the largest number counts.
+/// Computes the numbers of each switch for the policies. The tier of a switch is its distance from the nearest host. In
+/// graphs other than fat trees, the nodes below a switch may differ; then the maximum counts.
 fn places(graph: &Graph, out: &[Vec<PortId>]) -> Vec<Place> {
     let host_count = graph.host_count as usize;
     let mut tier = vec![UNREACHABLE; out.len()];
     tier[..host_count].fill(0);
     let mut order: Vec<usize> = (0..host_count).collect();
     let mut seen = 0;
-    // For each node: stride, hosts below, hosts below its largest child.
+    // For each node: its stride, the number of hosts below it, and the number of hosts below its largest child.
     let mut counts = vec![(1_u32, 0_u32, 1_u32); out.len()];
     while let Some(&node) = order.get(seen) {
         seen += 1;

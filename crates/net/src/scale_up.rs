@@ -1,20 +1,20 @@
-//! Scale-up switches beside the packet engine: messages between GPUs of one machine run on the fluid engine, all others
-//! packet by packet.
+//! Scale-up switches next to another engine: messages between GPUs of one machine run on the fluid engine, and all
+//! others on the engine of the network cards, usually packet by packet.
 //!
 //! ```text
 //! hosts before `first_port`:    network cards, on any engine
 //! hosts from `first_port` on:   ports of GPUs on the scale-up switches of their machines, on the fluid engine
 //! ```
 //!
-//! NVLink and similar links have credits per hop instead of TCP, and lose nothing: max-min fair rates model them better
-//! than any transport of the packet engine. The two engines share no link and advance event by event; neither is ahead
-//! of the other by more than the picosecond of the fluid engine's next event.
+//! NVLink and similar links have credits per hop instead of TCP and lose nothing, so max-min fair rates model them
+//! better than any transport of the packet engine. The two engines share no link and advance event by event. Their
+//! clocks differ by at most the picosecond to which the fluid engine's next event is rounded.
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, ForkNetwork, HostId, Network, Time};
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 
-/// Cards on one engine, ports on the fluid engine.
+/// Network cards on one engine, and ports of GPUs on the fluid engine.
 #[derive(Debug)]
 pub struct ScaleUp<F, N> {
     first_port: u32,
@@ -26,8 +26,8 @@ pub struct ScaleUp<F, N> {
     arrived: Vec<Completion>,
 }
 
-/// Flows of one engine, by their ids on that engine: their ids outside, and their start times. Rows are dropped from
-/// the front once their flows have completed.
+/// The flows of one engine, by their ids on that engine. Each row contains the id that was returned to the caller, and
+/// the start time. Rows are dropped from the front once their flows have completed.
 #[derive(Clone, Debug, Default)]
 struct Started {
     first: u64,
@@ -35,7 +35,8 @@ struct Started {
 }
 
 impl Started {
-    /// Returns a completion with the id outside; the fluid engine's clock may be behind by less than a picosecond.
+    /// Returns a completion with the id that was returned to the caller. The flow cannot have begun before its start
+    /// time, although the fluid engine's clock may be behind by less than a picosecond.
     fn take(&mut self, completion: Completion) -> Completion {
         let row = &mut self.rows[(completion.flow.0 - self.first) as usize];
         let (flow, at) = row.take().expect("a flow completes once");
@@ -46,7 +47,7 @@ impl Started {
         Completion { flow, began: completion.began.max(at), ..completion }
     }
 
-    /// Returns the bytes left of a flow, with its id outside.
+    /// Returns the remaining bytes of a flow, with the id that was returned to the caller.
     fn named(&self, (flow, bytes): (FlowId, Bytes)) -> Option<(FlowId, Bytes)> {
         let row = self.rows.get(flow.0.checked_sub(self.first)? as usize)?;
         row.map(|(outside, _)| (outside, bytes))
@@ -54,13 +55,13 @@ impl Started {
 }
 
 impl<F, N> ScaleUp<F, N> {
-    /// Creates idle engines at time zero. The hosts of `ports` are those from `first_port` on.
+    /// Creates a network of idle engines at time zero. The hosts of `ports` are numbered from `first_port` on.
     pub fn new(first_port: u32, cards: N, ports: F) -> Self {
         let (of_cards, of_ports) = (Started::default(), Started::default());
         Self { first_port, cards, ports, started_count: 0, of_cards, of_ports, arrived: Vec::new() }
     }
 
-    /// Reports completions of an engine with their ids outside.
+    /// Reports the completions of an engine, with the ids that were returned to the caller.
     fn report(arrived: &mut Vec<Completion>, started: &mut Started, done: &mut Vec<Completion>) {
         done.extend(arrived.drain(..).map(|completion| started.take(completion)));
     }
@@ -99,7 +100,7 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
             Self::report(&mut self.arrived, &mut self.of_cards, done);
             ports.advance(now, &mut self.arrived);
             Self::report(&mut self.arrived, &mut self.of_ports, done);
-            // The cards' engine may return early.
+            // The engine of the cards may return early.
             if done.len() > before || now >= until || now < next {
                 return;
             }
@@ -135,8 +136,8 @@ mod tests {
     use crate::topology::Directed;
     use crate::{Connection, Graph, Link, NodeId, Rate, Seed};
 
-    /// Creates a network of two cards with 1 byte per nanosecond and a delay of 1 us, and two ports with 8 bytes per
-    /// nanosecond and 0.1 us each way.
+    /// Creates a network of two cards and two ports. A card has 1 byte per nanosecond and a delay of 1 us; a port has 8
+    /// bytes per nanosecond and a delay of 0.1 us in each direction.
     fn network() -> ScaleUp<Fluid, HostQueues> {
         let link = |bps, delay_ps| Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
         let (card, port) = (link(8_000_000_000, 1_000_000), link(64_000_000_000, 100_000));
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn each_message_goes_over_its_own_network_and_what_follows_begins_in_time() {
         let mut network = network();
-        // 8000 bytes: 8 us and 1 us between cards, 1 us and 0.2 us between ports.
+        // 8000 bytes take 8 us plus 1 us between cards, and 1 us plus 0.2 us between ports.
         for (src, dst) in [(0, 1), (2, 3), (3, 2)] {
             network.start(flow(src, dst, 8_000));
         }
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn no_flow_begins_before_it_is_started() {
         let mut network = network();
-        // Transfers between ports end between two picoseconds: a third of a byte takes 41 and 2/3 ps.
+        // Transfers between ports end between two picoseconds, because a third of a byte takes 41 and 2/3 ps.
         let start = |network: &mut ScaleUp<Fluid, HostQueues>, bytes| {
             let id = network.start(Flow { parts: 3, ..flow(2, 3, bytes) });
             (id, network.now())

@@ -1,8 +1,8 @@
 //! One root seed, and named, independent random streams derived from it.
 //!
-//! Every consumer draws from the stream of its own name, so that a new consumer does not shift the others. Generator:
-//! PCG XSL RR 128/64 (O'Neill 2014) of `rand_pcg`, whose output is fixed by its definition. Sampling is implemented
-//! here, because the next version of a library might draw differently.
+//! Every consumer draws from a stream of its own name, so that a new consumer does not change the numbers of the
+//! others. The generator is PCG XSL RR 128/64 (O'Neill 2014) of `rand_pcg`, whose output is fixed by its definition.
+//! Sampling is implemented in this module, because a later version of a library might draw differently.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng as _;
@@ -18,7 +18,8 @@ pub struct Stream(Pcg64);
 impl Seed {
     /// Returns the stream called `name`.
     pub fn stream(self, name: &str) -> Stream {
-        // FNV-1a, 64 bit: any fixed hash would do; the names are few, and fixed here or by the keys of a scenario.
+        // FNV-1a with 64 bits. Any fixed hash would do, because there are few names, all fixed by the code or by the
+        // keys of a scenario.
         let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -47,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Puts `items` in a uniformly random order (Fisher-Yates).
+    /// Shuffles `items` into a uniformly random order (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(last as u64 + 1) as usize;
@@ -55,7 +56,7 @@ impl Stream {
         }
     }
 
-    /// Swaps each of `items`, with a probability of `share_ppm` in a million, with a uniformly random one behind it.
+    /// Swaps each of `items`, with a probability of `share_ppm` millionths, with a uniformly random later one.
     pub fn disorder<T>(&mut self, items: &mut [T], share_ppm: u64) {
         let count = items.len();
         for place in 0..count {
@@ -97,7 +98,8 @@ mod tests {
         };
         assert!(moved(0).iter().all(|moved| !moved));
         let count = moved(10_000).iter().filter(|&&moved| moved).count();
-        // 100 swaps of two items, fewer where two meet; binomial with a standard deviation of 10; tolerance of five.
+        // There are 100 swaps of two items, and fewer moved items where two swaps meet. The count is binomial with a
+        // standard deviation of 10; the tolerance is five of them.
         assert!((100..=300).contains(&count), "{count}");
         assert!(moved(1_000_000).iter().filter(|&&moved| moved).count() > 9_900);
     }
@@ -112,7 +114,8 @@ mod tests {
             *counts.entry(items).or_insert(0_i32) += 1;
         }
         assert_eq!(counts.len(), 6);
-        // Binomial with n = 60,000 and p = 1/6: standard deviation 91; tolerance of five.
+        // The counts are binomial with n = 60,000 and p = 1/6, so their standard deviation is 91. The tolerance is five
+        // of them.
         assert!(counts.values().all(|count| (count - 10_000).abs() < 457), "{counts:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Counters and states for observers: written by engines and never read by them.
+//! Counters and states for observers. Engines write them and never read them.
 
 use crate::units::{Bytes, Time};
 
@@ -9,7 +9,7 @@ pub struct Counters {
     pub packet_hops: u64,
     /// Bytes that have crossed a link, headers included, counted once per link.
     pub hop_bytes: u64,
-    /// Events: arrivals at a node, timers, application writes.
+    /// Events: arrivals at a node, timers, and writes by applications.
     pub events: u64,
     /// Packets that a qdisc dropped.
     pub drops: u64,
@@ -40,7 +40,7 @@ pub struct PortCounters {
     pub queue_bytes_max: u64,
 }
 
-/// State of one egress port and its link at an instant, with totals up to that instant.
+/// State of one egress port and its link at an instant, with the totals up to that instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortState {
     /// Packets waiting in the qdisc.
@@ -53,8 +53,8 @@ pub struct PortState {
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Number of long flows that cross the link: flows whose sender has at least as many bytes to send as in flight, so
-    /// that a mark can still slow them.
+    /// Number of long flows that cross the link. A flow is long if its sender has at least as many unsent bytes as
+    /// bytes in flight, so that a mark can still slow it.
     pub long_flows: u32,
     /// Bytes in flight of the long flows, on their whole paths.
     pub long_flight: Bytes,
@@ -67,6 +67,6 @@ pub struct Window {
     pub cwnd: Bytes,
     /// Slow-start threshold; `None` before it is first set.
     pub ssthresh: Option<Bytes>,
-    /// Bytes sent and not acknowledged (RFC 5681, FlightSize).
+    /// Bytes sent but not acknowledged (RFC 5681, FlightSize).
     pub flight: Bytes,
 }

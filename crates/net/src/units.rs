@@ -1,18 +1,18 @@
-//! Types of quantities: time, bytes, rates and ratios. Arithmetic only. In JSON they are whole numbers of the unit at
-//! the end of their field's name; a ratio is a pair.
+//! Types of quantities: time, bytes, rates and ratios, with their arithmetic. In JSON, they are whole numbers of the
+//! unit at the end of their field's name; a ratio is a pair of numbers.
 
 use serde::Deserialize;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-/// Simulated time or a span of it, in picoseconds. Every Ethernet rate from 1 G to 1.6 T is a whole number of
-/// picoseconds per byte; the range is 213 days.
+/// A point or a span of simulated time, in picoseconds. At every Ethernet rate from 1 to 1600 Gbit/s, a byte takes a
+/// whole number of picoseconds. The maximum is 213 days.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The start of the simulation, and the empty span.
+    /// The start of the simulation, or an empty span.
     pub const ZERO: Self = Self(0);
     /// The latest time.
     pub const MAX: Self = Self(u64::MAX);
@@ -75,7 +75,7 @@ impl Sum for Time {
 }
 
 impl fmt::Display for Time {
-    /// Writes microseconds with all six decimals.
+    /// Writes the time in microseconds, always with six decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
     }
@@ -120,7 +120,7 @@ impl Sum for Bytes {
     }
 }
 
-/// Bits per second, never 0.
+/// A rate in bits per second, never 0.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(try_from = "u64")]
 pub struct Rate(u64);
@@ -141,15 +141,15 @@ impl Rate {
         self.0
     }
 
-    /// Returns the time to put `bytes` on a link of this rate, rounded up to a picosecond, so that the link never
-    /// exceeds its rate. At most [`Time::MAX`].
+    /// Returns the time to put `bytes` on a link of this rate, at most [`Time::MAX`]. The time is rounded up to a
+    /// picosecond, so that the link never exceeds its rate.
     pub fn transmit(self, bytes: Bytes) -> Time {
         let exact = (u128::from(bytes.0) * Self::BITS_PER_BYTE_PS_PER_S).div_ceil(u128::from(self.0));
         u64::try_from(exact).map_or(Time::MAX, Time::from_ps)
     }
 
-    /// Returns the time to put `rounds` consecutive messages of `bytes / parts` on a link of this rate, rounded once,
-    /// half up, to a picosecond. `None` beyond [`Time::MAX`].
+    /// Returns the time to put `rounds` consecutive messages of `bytes / parts` bytes each on a link of this rate, or
+    /// `None` beyond [`Time::MAX`]. The total is rounded once, half up, to a picosecond.
     ///
     /// # Panics
     /// If `parts` is 0.
@@ -204,7 +204,7 @@ impl Ratio {
         self.denominator
     }
 
-    /// Returns this part of `count`, or `None` if that is not a whole number of 32 bits.
+    /// Returns `count` times this ratio, or `None` if that is not a whole number of 32 bits.
     pub fn of(self, count: u32) -> Option<u32> {
         let parts = u128::from(count) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);
@@ -234,7 +234,7 @@ impl Ord for Ratio {
 }
 
 impl fmt::Display for Ratio {
-    /// Writes `1/4`, or `1`.
+    /// Writes the ratio as `1/4`, or as `1` if it is a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.denominator {
             1 => write!(f, "{}", self.numerator),
@@ -257,7 +257,7 @@ mod tests {
     fn a_byte_at_one_gigabit_takes_eight_nanoseconds() {
         let gigabit = Rate::from_bps(1_000_000_000).unwrap();
         assert_eq!(gigabit.serialize(Bytes(1), 1, 1), Some(Time::from_ps(8_000)));
-        // A third of a byte, twice: 16000 / 3 = 5333.33 ps.
+        // Two messages of a third of a byte take 16000 / 3 = 5333.33 ps.
         assert_eq!(gigabit.serialize(Bytes(1), 2, 3), Some(Time::from_ps(5_333)));
         // Two thirds round up.
         assert_eq!(gigabit.serialize(Bytes(2), 1, 3), Some(Time::from_ps(5_333)));

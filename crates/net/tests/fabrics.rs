@@ -1,4 +1,5 @@
-//! Leaf-spine and Clos networks: paths, the distribution of flows by policy, SimGrid's paths, and the packet engine.
+//! Leaf-spine and Clos networks: their paths, the distribution of flows by each policy, SimGrid's paths, and the packet
+//! engine on them.
 #![allow(missing_docs)]
 
 mod study;
@@ -45,7 +46,7 @@ fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u
     loads
 }
 
-/// Returns the tier of a node: 0 for hosts.
+/// Returns the tier of a node, which is 0 for hosts.
 fn tier(tree: &FatTree, node: NodeId) -> u32 {
     match tree.node_name(node).trim_end_matches(char::is_numeric) {
         "h" => 0,
@@ -206,8 +207,8 @@ fn one_server_on_every_edge_switch_loads_no_link_more_than_its_share_when_spread
     assert_eq!(most(Policy::DModK, false), 93);
 }
 
-/// Returns the ends of SimGrid's link `lower_upper_number_UP` or `..._DOWN`. SimGrid's hosts are 0 to n - 1, its
-/// switches 2n - 1 downwards.
+/// Returns the ends of SimGrid's link `lower_upper_number_UP` or `..._DOWN`. SimGrid numbers hosts from 0 to n - 1, and
+/// switches from 2n - 1 downwards.
 fn simgrid_link(graph: &Graph, name: &str) -> (NodeId, NodeId) {
     let hosts = graph.host_count;
     let node = |text: &str| match text.parse::<u32>().unwrap() {
@@ -309,8 +310,8 @@ fn a_spread_packet_takes_the_path_of_its_source() {
     }
 }
 
-/// Runs three waves of flows, each to its end, some on connections of their own and some on those of two streams. The
-/// engines thus open and close connections at different instants, and reuse slots of closed connections.
+/// Runs three waves of flows, each until its end. Some flows have connections of their own, and some share those of two
+/// streams. Engines thus open and close connections at different instants, and reuse the slots of closed connections.
 fn waves(network: &mut dyn Network, bytes: u64) {
     for wave in 0..3_u32 {
         for number in 0..12_u32 {
@@ -357,7 +358,8 @@ fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// 8192 connections on 16 paths: 512 each, with a standard deviation of 21.9; tolerance of five.
+    /// There are 8192 connections on 16 paths, so a path has 512 on average, with a standard deviation of 21.9. The
+    /// tolerance is five of them.
     #[test]
     fn hashes_share_connections_among_paths_evenly(seed: u64, stream in 0..4_u32) {
         let mut hashes = Hashes::new(Seed(seed));

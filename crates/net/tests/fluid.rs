@@ -1,5 +1,5 @@
-//! The fluid engine compared with closed forms, an exact solution in fractions, SimGrid's finish times and the packet
-//! engine, and properties of every network.
+//! Tests of the fluid engine: comparisons with closed forms, with an exact solution in fractions, with SimGrid's finish
+//! times and with the packet engine, and properties that hold on every network.
 #![allow(missing_docs)]
 
 use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, ideal};
@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 
 const US: u64 = 1_000_000;
 
-/// Returns a link of 1 GB/s: a thousand bytes take a microsecond.
+/// Returns a link of 1 GB/s, on which a thousand bytes take a microsecond.
 fn link() -> Link {
     Link { rate: Rate::from_bps(8_000_000_000).unwrap(), delay: Time::from_ps(US) }
 }
@@ -40,7 +40,7 @@ fn in_band(band: u8, flow: Flow) -> Flow {
     Flow { band: Band::new(band).unwrap(), stream: u32::from(band), ..flow }
 }
 
-/// Returns the time at which each of `count` flows was received, in ps, by the order of starts.
+/// Returns the times in ps at which `count` flows are received, in the order of their starts.
 fn received(network: &mut dyn Network, count: usize) -> Vec<u64> {
     let mut done = Vec::new();
     while done.len() < count {
@@ -62,7 +62,8 @@ fn times(graph: &Graph, flows: &[Flow]) -> Vec<u64> {
     times
 }
 
-/// A flow without duration completes at the instant of its start, with other flows in flight and no later event.
+/// A flow of zero duration completes at the instant of its start, even if other flows are in flight and no later event
+/// is pending.
 #[test]
 fn what_takes_no_time_is_told_at_the_instant_of_its_start() {
     assert_eq!(times(&star(2), &[flow(0, 1, 1_000), flow(0, 0, 5_000), stream(1, 1, 0)]), [3 * US, 0, 0]);
@@ -232,7 +233,7 @@ fn a_link_too_fast_for_the_solver_is_told() {
     assert_eq!(error, FluidError::TooFast { port: 0, bps: 20_000_000_000_000 });
 }
 
-/// Finish times equal SimGrid's for 2000 flows on 128 hosts: `validation/simgrid/README.md`.
+/// Finish times of 2000 flows on 128 hosts equal SimGrid's: see `validation/simgrid/README.md`.
 #[test]
 fn finish_times_are_simgrids() {
     let data = |name: &str| {
@@ -258,8 +259,8 @@ fn finish_times_are_simgrids() {
     }
 }
 
-/// Returns flows of all hosts to all others, some of them on one stream and some in a second band, with a wide range of
-/// sizes.
+/// Returns flows from all hosts to all others, with a wide range of sizes. Some belong to one stream, and some are in a
+/// second band.
 fn irregular(hosts: u32, seed: u64, bands: u8) -> Vec<Flow> {
     let mut state = seed;
     let mut draw = |below: u64| {
@@ -276,7 +277,8 @@ fn irregular(hosts: u32, seed: u64, bands: u8) -> Vec<Flow> {
         .collect()
 }
 
-/// Returns start and reception of each flow, in ps, by the order of starts; each flow starts at its time.
+/// Returns the times in ps at which each flow starts and is received, in the order of starts. `flows` contains the
+/// start time of each flow.
 fn spans(network: &mut Fluid, flows: &[(u64, Flow)]) -> Vec<(u64, u64)> {
     let mut done = Vec::new();
     for &(start, flow) in flows {
@@ -292,7 +294,7 @@ fn spans(network: &mut Fluid, flows: &[(u64, Flow)]) -> Vec<(u64, u64)> {
     done.iter().map(|done| (done.began.ps(), done.received.ps())).collect()
 }
 
-/// Returns the error of each flow's duration, as a fraction of the exact one.
+/// Returns the error of each flow's duration, as a fraction of the exact duration.
 fn errors(graph: &Graph, flows: &[(u64, Flow)], ppm: u32, exact_below: u64) -> Vec<f64> {
     let exact = spans(&mut fluid(graph), flows);
     let mut network = within(graph, ppm, exact_below);
@@ -318,7 +320,7 @@ fn at_once(flows: Vec<Flow>) -> Vec<(u64, Flow)> {
     flows.into_iter().map(|flow| (0, flow)).collect()
 }
 
-/// Distributes flows over `groups` groups that start one after the other within half of the total time.
+/// Distributes flows over `groups` groups. The groups start one after another within half of the total time.
 fn spread(flows: Vec<Flow>, groups: usize, hosts: u32) -> Vec<(u64, Flow)> {
     // A thousand bytes take a microsecond.
     let all: u64 = flows.iter().map(|flow| flow.bytes.0 * US / 1_000).sum::<u64>() / u64::from(hosts);
@@ -331,7 +333,7 @@ fn both_networks(hosts: u32) -> [Graph; 2] {
     [star(hosts), FatTree::leaf_spine(hosts / 8, 8, 4, link(), link()).unwrap().graph()]
 }
 
-/// With few flows, where solving costs little, times are exact.
+/// With few flows, times are exact, because solving costs little.
 #[test]
 fn bounded_times_of_few_flows_are_exact() {
     for graph in both_networks(48) {
@@ -342,7 +344,7 @@ fn bounded_times_of_few_flows_are_exact() {
     }
 }
 
-/// Checks the largest error for flows that start together, one after the other, in groups, or consecutively on streams.
+/// Checks the largest error of flows that start together, one after another, in groups, or consecutively on streams.
 /// `exact_below` is 0, so that no case is exact because of its size.
 #[test]
 fn bounded_times_of_one_band_are_within_the_accuracy() {
@@ -374,8 +376,8 @@ fn bounded_times_of_one_band_are_within_the_accuracy() {
     }
 }
 
-/// No solve is deferred while flows of several bands are in flight: a flow that waits for another band may end before
-/// it has to wait, or after it.
+/// While flows of several bands are in flight, no solve is deferred. Otherwise, a flow could end just before instead of
+/// just after it has to wait for another band.
 #[test]
 fn bounded_times_of_several_bands_are_within_the_accuracy() {
     for graph in both_networks(48) {
@@ -400,7 +402,7 @@ fn bounded_times_of_several_bands_are_within_the_accuracy() {
     }
 }
 
-/// Enough messages end at one instant to justify a solve.
+/// Equal messages end at one instant, and there are enough of them to justify a solve.
 #[test]
 fn bounded_times_of_equal_messages_are_exact() {
     for graph in both_networks(48) {
@@ -416,7 +418,7 @@ fn bounded_times_are_the_same_every_time() {
     assert_eq!(run(), run());
 }
 
-/// Flows in flight are counted and have their rate, also after a solve that no longer counts them.
+/// Flows in flight are included in counters and have their rate, even if the last solve excluded them.
 #[test]
 fn bounded_links_count_what_has_crossed() {
     let graph = star(32);
@@ -440,7 +442,7 @@ fn bounded_links_count_what_has_crossed() {
     assert_eq!(before, 2 * flows.iter().map(|flow| flow.bytes.0).sum::<u64>());
 }
 
-/// An exact fraction; `None` from any step that does not fit.
+/// An exact fraction. A step whose result does not fit returns `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Exact(i128, i128);
 
@@ -471,7 +473,7 @@ impl Exact {
     }
 }
 
-/// Fills progressively from scratch; returns the rates of flows over `paths` on links of 1 B/ns.
+/// Fills progressively from scratch. Returns the rates of flows over `paths` on links of 1 B/ns.
 fn exact_rates(paths: &[Vec<u32>]) -> Option<Vec<Exact>> {
     let mut rates: Vec<Option<Exact>> = vec![None; paths.len()];
     while rates.iter().any(Option::is_none) {
@@ -503,7 +505,8 @@ fn exact_rates(paths: &[Vec<u32>]) -> Option<Vec<Exact>> {
     rates.into_iter().collect()
 }
 
-/// Returns the time in ns at which each flow (start in ns, bytes, path) is received, each link with a delay of 1000 ns.
+/// Returns the time in ns at which each flow is received. A flow consists of its start in ns, its bytes and its path;
+/// each link has a delay of 1000 ns.
 fn exact_times(flows: &[(u64, u64, Vec<u32>)]) -> Option<Vec<Exact>> {
     let enter = |flow: &(u64, u64, Vec<u32>)| Exact::new(i128::from(flow.0) + 1_000 * flow.2.len() as i128, 1);
     let mut left: Vec<Exact> = flows.iter().map(|flow| Exact::new(flow.1.into(), 1)).collect();
@@ -544,8 +547,8 @@ fn exact_times(flows: &[(u64, u64, Vec<u32>)]) -> Option<Vec<Exact>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The engine is late by less than 1 fs per event, plus 1e-14 of the time from rounding shares. The clock rounds down
-    /// to whole ps, so a time may be up to 1 ps early.
+    /// The engine is late by less than 1 fs per event, plus 1e-14 of the time because shares are rounded. The clock is
+    /// rounded down to whole picoseconds, so a time may be early by up to 1 ps.
     #[test]
     fn times_are_those_of_exact_fractions(
         flows in prop::collection::vec((0..3_000_u64, 0..5_u32, 1..5_u32, 1..20_000_u64), 1..8)
@@ -579,7 +582,7 @@ proptest! {
         }
     }
 
-    /// Bertsekas & Gallager: shares are max-min fair if and only if each flow has a bottleneck.
+    /// Bertsekas & Gallager: shares are max-min fair if and only if each flow has a bottleneck link.
     #[test]
     fn every_flow_has_a_full_link_on_which_none_is_faster(
         pairs in prop::collection::vec((0..16_u32, 1..16_u32), 1..60), policy in 0..3_usize, seed: u64
@@ -619,7 +622,7 @@ proptest! {
         }
     }
 
-    /// Twice the rates and half the delays give half the times, except for the picosecond by which each clock may be
+    /// Twice the rates and half the delays halve all times, except for the picosecond by which each clock may be
     /// behind.
     #[test]
     fn a_faster_network_is_the_same_one_sooner(
@@ -638,14 +641,14 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Equal flows of n segments from one leaf to another, each with its own sender and receiver, so that neither data
-    /// nor acknowledgements of different flows interfere; k of them go through the spine `dst mod spines`. A queue is
-    /// first come, first served, which is fair in this family because senders fill it at the same rate; in general it
-    /// is not.
+    /// Equal flows of n segments go from one leaf to another. Each has its own sender and receiver, so neither data nor
+    /// acknowledgements of different flows interfere. Spine `dst mod spines` carries k flows. Its queue is first come,
+    /// first served. This is fair here, although not in general, because the senders fill the queue at equal rates.
     ///
-    /// Packets of one segment (1 us on every link) are stored and forwarded, so the last packet is one microsecond
-    /// later for each link after the first, and the last packet of a flow is one of the last k on the shared link. The
-    /// write adds 1 ns before the first packet. Window and queue hold the whole flow.
+    /// A packet has one segment and takes 1 us on every link. Because packets are stored and forwarded, the last packet
+    /// is one microsecond later for each link after the first. The last packet of a flow is one of the last k packets
+    /// on the shared link. A write takes 1 ns before the first packet is sent. Window and queue can hold the whole
+    /// flow.
     #[test]
     fn packets_of_the_ideal_transport_take_what_fluids_take(
         spines in 1..5_u32, senders in 1..9_u32, segments in 1..200_u64

@@ -1,4 +1,4 @@
-//! A copy of a network is independent, and behaves the same with the same flows.
+//! A copy of a network is independent of the original and behaves identically with the same flows.
 #![allow(missing_docs)]
 
 use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic, dctcp, newreno};
@@ -14,7 +14,8 @@ use proptest::prelude::*;
 const HOSTS: u32 = 4;
 const US: u64 = 1_000_000;
 
-/// A flow with its start: microseconds, source and destination, bytes, band, whether it has a connection of its own.
+/// A flow and its start: start in microseconds, source and destination, bytes, band, and whether the flow has a
+/// connection of its own.
 type Start = (u64, u32, u32, u64, u8, bool);
 
 fn star() -> Star {
@@ -42,7 +43,7 @@ fn engine(kind: usize) -> Box<dyn ForkNetwork> {
     Box::new(engine)
 }
 
-/// Starts the flows that are due from `from` on, and runs until `to`, in steps of `step` ps.
+/// Starts the flows that are due between `from` and `to`, and runs until `to` in steps of `step` ps.
 fn go(network: &mut dyn Network, starts: &[Start], from: Time, to: Time, step: u64) -> Vec<(Time, Completion)> {
     let mut all = Vec::new();
     let mut next = starts.partition_point(|start| start.0 * US < from.ps());

@@ -1,4 +1,5 @@
-//! The max-min solver compared with SimGrid's finish times and closed forms, and properties of every network.
+//! Tests of the max-min solver: comparisons with SimGrid's finish times and with closed forms, and properties that hold
+//! on every network.
 #![allow(missing_docs)]
 
 mod certificate;
@@ -78,7 +79,8 @@ fn a_link_twice_is_refused() {
     MaxMin::new(&[10, 10]).add(&links(&[1, 0, 1]));
 }
 
-/// A step of a history: a flow arrives (its links, and whether it has its own class), or the n-th flow present leaves.
+/// A step of a history: either a flow arrives, with its links and whether it has its own class, or the n-th flow
+/// present leaves.
 #[derive(Clone, Debug)]
 enum Step {
     Add(Vec<u32>, bool),
@@ -97,7 +99,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Generates few different capacities, so that links often fill at one level, and some with few divisors.
+/// Generates capacities with few different values, so that links often fill at one level, and some values with few
+/// divisors.
 fn capacities() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(prop_oneof![Just(20), Just(40), 1..100_u64], LINKS as usize)
 }
@@ -124,7 +127,7 @@ fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &
     look(solver, &present);
 }
 
-/// Fills progressively from scratch, link by link: the reference for the solver, to the last bit.
+/// Reference for the solver, to the last bit: fills progressively from scratch, link by link.
 fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
     let mut left: Vec<u64> = capacities.iter().map(|capacity| capacity * PARTS).collect();
     let mut rates = vec![None; paths.len()];
@@ -146,8 +149,8 @@ fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
     }
 }
 
-/// Irregular traffic on a network of two layers with different levels: flows and bottlenecks come and go one by one,
-/// and now and then the capacity of a link changes.
+/// Irregular traffic on a network of two layers with different levels. Flows and bottlenecks come and go one by one,
+/// and the capacity of a link changes from time to time.
 #[test]
 fn rates_of_a_long_history_are_those_of_plain_filling() {
     for start_over in [0, 1, 3] {
@@ -155,7 +158,7 @@ fn rates_of_a_long_history_are_those_of_plain_filling() {
     }
 }
 
-/// Checks a long history in which every `start_over`-th solve starts from scratch; none if 0.
+/// Checks a long history in which every `start_over`-th solve starts from scratch; with 0, no solve does.
 fn check_a_long_history(start_over: u32) {
     const LEAVES: u32 = 8;
     const HOSTS: u32 = 64;
@@ -196,7 +199,7 @@ fn check_a_long_history(start_over: u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Bertsekas & Gallager: shares are max-min fair if and only if each flow has a bottleneck.
+    /// Bertsekas & Gallager: shares are max-min fair if and only if each flow has a bottleneck link.
     #[test]
     fn every_flow_has_a_full_link_on_which_none_is_faster(
         capacities in capacities(), steps in prop::collection::vec(step(), 1..60)
@@ -221,7 +224,8 @@ proptest! {
         });
     }
 
-    /// Rates are the same whichever solves start from scratch, whatever their state, and also by link and by class.
+    /// Rates do not depend on which solves start from scratch, whatever the state before. Rates that are read by link
+    /// equal those that are read by class.
     #[test]
     fn a_solve_from_scratch_gives_the_same_rates(
         capacities in capacities(), steps in prop::collection::vec(step(), 1..80), pattern: u64
@@ -250,8 +254,8 @@ proptest! {
         });
     }
 
-    /// Rates do not depend on the order of links: the same network with its links numbered backwards, so that no tie is
-    /// broken by order.
+    /// Rates do not depend on the order of links. The same network is solved with its links numbered backwards, so no
+    /// tie may be broken by order.
     #[test]
     fn the_order_of_links_is_not_seen_in_the_rates(
         capacities in capacities(), steps in prop::collection::vec(step(), 1..60)
@@ -270,7 +274,7 @@ proptest! {
         });
     }
 
-    /// A private link of ample capacity puts every flow into its own class, without effect on rates.
+    /// A private link of ample capacity puts every flow into a class of its own, and must not change rates.
     #[test]
     fn classes_are_single_flows(
         capacities in capacities(),

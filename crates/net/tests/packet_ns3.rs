@@ -1,8 +1,9 @@
 //! The packet engine against ns-3.37: every time in `validation/ns3/data`, to the nanosecond.
 //!
-//! Requirements: 2 % (one flow, two bands), 5 % (incast), 0.5 % (ring), and in the study 5 % of each class's mean, 10 %
-//! of its p99, 1 % of an iteration. The engine follows ns-3's order of events, so no tolerance is needed. In turn, a
-//! saturated network is chaotic, so a single event out of order would soon exceed these tolerances.
+//! The requirements are 2 % (one flow, two bands), 5 % (incast) and 0.5 % (ring); in the study they are 5 % of each
+//! class's mean, 10 % of its p99 and 1 % of an iteration. The engine follows ns-3's order of events, so it needs no
+//! tolerance. Conversely, a saturated network is chaotic, so a single event out of order would soon exceed these
+//! tolerances.
 #![allow(missing_docs)]
 
 mod study;
@@ -18,7 +19,7 @@ fn check_micro(case: &str) {
     check_small(case, 1000);
 }
 
-/// Checks a small case. `packets`: capacity of a port.
+/// Checks a small case. Every port has a queue of `packets` packets.
 fn check_small(case: &str, packets: u32) {
     let list = arrivals(&data(&format!("in_{case}.csv")));
     let expected = oracle(&data(&format!("fct_{case}.csv")));
@@ -67,8 +68,8 @@ fn flows_that_meet() {
     check_micro("i_tiny");
 }
 
-/// Twelve flows with a SYN due in the nanosecond in which a packet reaches their host: the SYN is sent first, whether
-/// the engine received the flow before or receives it at that time.
+/// For each of twelve flows, a SYN is due in the nanosecond in which a packet reaches the flow's host. The SYN is sent
+/// first, no matter whether the engine received the flow in advance or at that time.
 #[test]
 fn a_flow_that_is_due_when_a_packet_arrives() {
     check_micro("o_due_on_arrival");
@@ -79,8 +80,8 @@ fn ties_at_a_small_queue() {
     check_small("f_incast_16x1MB_100p", 100);
 }
 
-/// Bursts written in the nanosecond in which a transmission from the same host ends, into queues that overflow: the
-/// first packet finds the queue unchanged, the second one place more.
+/// Bursts are written in the nanosecond in which a transmission from the same host ends, and their queues overflow. The
+/// first packet of a burst finds the queue unchanged, and the second one finds one more place.
 #[test]
 fn a_burst_when_a_packet_leaves() {
     check_small("p_burst_at_departure", 20);
@@ -91,8 +92,8 @@ fn an_idle_port_holds_one_packet_more() {
     check_small("n_single_1MB_1p", 1);
 }
 
-/// 300 flows of all sizes within milliseconds, so that SYNs, FINs and acknowledgements are also lost, overtaken and
-/// late.
+/// 300 flows of all sizes start within milliseconds, so that SYNs, FINs and acknowledgements are lost, overtaken and
+/// late as well.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "two million packet-hops: a fraction of a second in release")]
 fn the_beginning_and_the_end_of_a_connection_under_loss() {

@@ -1,4 +1,4 @@
-//! Announced bursts in the engine: their start, the thresholds on their path, and the cost of a loss.
+//! Announced bursts on the packet engine: their start, the thresholds on their path, and the cost of a loss.
 #![allow(missing_docs)]
 
 mod study;
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use study::*;
 
 const HOSTS: u32 = 4;
-/// The switch's port to the last host. Ports of a star: first those of the hosts, then those of the switch.
+/// Port of the switch that leads to the last host. A star numbers the ports of its hosts first, then those of the
+/// switch.
 const TO_LAST: PortId = PortId(2 * HOSTS - 1);
 const TIMEOUT: Time = Time::from_ps(1_000_000 * NS);
 const EXPIRE: Time = Time::from_ps(3_000_000 * NS);
@@ -149,7 +150,7 @@ fn a_lost_announcement_costs_the_timeout() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Bursts of several tenants through full queues, with losses of announcements, answers and data.
+    /// Several tenants send bursts through full queues. Announcements, answers and data are lost.
     #[test]
     fn every_burst_ends_and_every_threshold_is_restored(
         capacity in 0_u32..30,

@@ -1,4 +1,4 @@
-//! Queues of every kind, shared buffers, and their states as reported to an observer.
+//! Queues of every kind, shared buffers, and the states that observers receive of them.
 #![allow(missing_docs)]
 
 mod study;
@@ -29,7 +29,7 @@ fn incast(bytes: u64) -> Vec<Arrival> {
     (0..4).map(|src| arrival(0, src, 4, bytes)).collect()
 }
 
-/// Returns the completion times of flows in bands of their own.
+/// Returns the completion times of flows, each in the given band.
 fn closes_ns(engine: &mut PacketEngine, flows: &[(Arrival, u8)]) -> Vec<u64> {
     for (arrival, band) in flows {
         engine.start(Flow { band: Band::new(*band).unwrap(), ..background(arrival) });
@@ -98,8 +98,8 @@ fn a_busy_port_leaves_room_in_a_shared_buffer() {
     assert!((200_000 - 2 * 1434..=200_000 + 1434 / 2).contains(&counters.queue_bytes_max), "{counters:?}");
 }
 
-/// Compared with a fabric of 4 hosts, all links are in another order and an idle host is on leaf 1; RED drops the same
-/// packets.
+/// The fabric is compared with one of 4 hosts. It has its links in another order and an additional idle host on leaf 1,
+/// but RED drops the same packets.
 #[test]
 fn an_idle_host_and_another_order_of_links_change_no_coin_of_red() {
     let link = star(4).link;
@@ -211,8 +211,8 @@ fn buffers() -> impl Strategy<Value = Option<SharedBuffer>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// In debug builds the engine itself checks at every stop that bytes are conserved, that queues stay within their
-    /// buffers, that time does not go back, and that all flows are complete when no event is left.
+    /// In debug builds, the engine checks its invariants at every stop: bytes are conserved, queues stay within their
+    /// buffers, time does not go back, and all flows are complete when no event is pending.
     #[test]
     fn every_kind_of_queue_delivers_every_flow_and_does_not_feel_that_it_is_watched(
         flows in prop::collection::vec(

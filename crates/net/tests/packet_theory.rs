@@ -1,4 +1,4 @@
-//! The packet engine against arithmetic: every expected value is computed here, with the tolerance derived.
+//! The packet engine against arithmetic. Every expected value is computed here, and every tolerance is derived.
 #![allow(missing_docs)]
 
 mod study;
@@ -21,12 +21,12 @@ const SEGMENT: u64 = 1380;
 /// Serialisation time of a full packet at 10 Gbit/s.
 const PACKET_TIME: Time = Time::from_ps(1_147_200);
 
-/// Returns the nanoseconds on a 10 Gbit/s link, rounded to the nearest.
+/// Returns the serialisation time on a 10 Gbit/s link, in whole nanoseconds.
 fn wire_ns(bytes: u64) -> u64 {
     (bytes * 8 + 5) / 10
 }
 
-/// Returns the time over two hops, store and forward.
+/// Returns the time over two store-and-forward hops.
 fn two_hops_ns(bytes: u64) -> u64 {
     2 * (wire_ns(bytes) + DELAY_NS)
 }
@@ -199,10 +199,10 @@ fn a_tiny_buffer_loses_much_and_delivers_all() {
     }
 }
 
-/// 100 MB from an idle host overflow its own queue once, in slow start. Recovery by SACK alone retransmits each lost
-/// segment once. With a retransmission on every partial acknowledgement, a retransmitted segment that fills a hole
-/// causes such an acknowledgement, and the next hole, already retransmitted in the same window, is sent once more:
-/// nearly every loss costs a second retransmission.
+/// A transfer of 100 MB from an idle host overflows the host's own queue once, in slow start. Recovery by SACK alone
+/// retransmits each lost segment once. If every partial acknowledgement causes a retransmission, a retransmitted
+/// segment that fills a hole causes such an acknowledgement. The next hole, which was already retransmitted in the same
+/// window, is then sent once more, so nearly every loss costs a second retransmission.
 #[test]
 fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     let list = [arrival(0, 1, 100_000_000, 16)];
@@ -216,8 +216,8 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     assert!(counters[1].retransmits > counters[1].drops * 3 / 2, "{:?}", counters[1]);
 }
 
-/// Sends from a NIC that holds 100 packets, with windows that hold many more: no packet is lost, the link is never idle
-/// once it is full, and all connections of a host share its NIC equally, whatever their order.
+/// The windows hold many more packets than the 100 of the NIC. No packet is lost, the link is never idle once it is
+/// full, and all connections of a host share its NIC equally, whatever their order.
 #[test]
 fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     let bytes = 10_000_000;
@@ -256,9 +256,9 @@ fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     }
 }
 
-/// Two hosts in step overflow a port, and the phase of their packets decides whose packets are lost (Floyd & Jacobson
-/// 1992): always those of the same host if both start together; those of each host for half of the seeds if each starts
-/// at a random time within a packet.
+/// Two senders in lock step overflow a port, and the phase of their packets decides whose packets are lost (Floyd &
+/// Jacobson 1992). If both start together, the same host always loses. If each starts at a random time within a
+/// packet's serialisation, each host loses for half of the seeds.
 #[test]
 fn who_loses_of_two_symmetric_senders_is_drawn() {
     let later = |seed: u64, most: Time| {
@@ -405,7 +405,7 @@ fn the_same_flows_give_the_same_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A link that is never idle carries its rate, minus under a picosecond per packet, and never more.
+    /// A link that is never idle carries its rate minus less than a picosecond per packet, and never more.
     #[test]
     fn no_link_carries_more_than_its_rate(
         rates in prop::collection::vec(1_000_000_u64..7_200_000_000_000, 2),

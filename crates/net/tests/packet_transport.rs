@@ -1,6 +1,6 @@
 //! Transports against theory: windows, queues and shares as derived in papers and RFCs, computed here with their
-//! tolerances. Windows and queues are in packets of 1434 bytes on the wire; `s` is the serialisation time of a packet
-//! on the bottleneck.
+//! tolerances. Windows and queues are in packets of 1434 bytes on the wire, and `s` is the serialisation time of a
+//! packet on the bottleneck.
 #![allow(missing_docs)]
 
 mod study;
@@ -24,7 +24,7 @@ const DCTCP: CongestionAlgorithm = CongestionAlgorithm::Dctcp(dctcp::Parameters 
 const CUBIC: CongestionAlgorithm =
     CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false });
 
-/// Returns a stream that never closes, so that the links carry only its data and the acknowledgements.
+/// Returns a flow on a stream. Streams never close, so the links carry only the stream's data and acknowledgements.
 fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
     let arrival = Arrival { start_ns: 0, src, dst, bytes, tos: 16 };
     Flow { connection: Connection::Stream, stream, ..background(&arrival) }
@@ -35,7 +35,7 @@ fn cable(a: u32, b: u32, bps: u64, delay_ns: u64) -> [Directed; 2] {
     [Directed { from: NodeId(a), to: NodeId(b), link }, Directed { from: NodeId(b), to: NodeId(a), link }]
 }
 
-/// Returns a network of `count` senders at 100 Gbit/s and one receiver at `bps`, whose link is port 0.
+/// Returns a network of `count` senders at 100 Gbit/s and one receiver at `bps`. The receiver's link is port 0.
 fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
     let delay_ns = round_ns / 4;
     let mut links = Vec::new();
@@ -46,14 +46,14 @@ fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
     Graph { host_count: count + 1, switch_count: 1, links, has_parts: false }
 }
 
-/// Returns the number of packets in a round trip of `dumbbell` without a queue: four delays, a packet and an
-/// acknowledgement on both links.
+/// Returns the number of packets in a round trip of `dumbbell` without a queue. A round trip consists of four delays
+/// and the transmissions of a packet and of an acknowledgement on both links.
 fn held(round_ns: u64) -> f64 {
     (round_ns as f64 + 1.01 * (PACKET + ACK) as f64 * 8.0) / S_NS as f64
 }
 
-/// Returns a configuration with timers far longer than the test, which is about the window. One acknowledgement per
-/// segment, as the theories assume.
+/// Returns a configuration whose timers are far longer than the test, so that only the window matters. Every segment is
+/// acknowledged, as the theories assume.
 fn config(algorithm: CongestionAlgorithm, ecn: bool, queue: QueueConfig) -> PacketConfig {
     let mut config = PacketConfig::basic_sim(&star(2));
     config.tcp.algorithm = algorithm;
@@ -82,7 +82,7 @@ struct Seen {
     queue_min: f64,
     queue_max: f64,
     queue_mean: f64,
-    /// Times at which drops or marks begin again after a pause of two round trips.
+    /// Times at which drops or marks begin after a pause of at least two round trips.
     cuts_ns: Vec<u64>,
 }
 
@@ -174,7 +174,7 @@ fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
     }
 }
 
-/// Observes a gigabit bottleneck with `round` packets per round trip every 3 us from `from_ms` to `to_ms`.
+/// Observes a gigabit bottleneck with `round` packets per round trip, every 3 us from `from_ms` to `to_ms`.
 fn saw(
     algorithm: CongestionAlgorithm,
     ecn: bool,
@@ -196,8 +196,8 @@ struct Saw {
     retransmits: u64,
 }
 
-/// Returns the number of acknowledgements by which congestion avoidance grows one window to another: RFC 5681, equation
-/// (3), in whole bytes. While the queue is not empty, acknowledgements come one every `s`.
+/// Returns the number of acknowledgements during which congestion avoidance grows the window from `from` to `to`, by
+/// RFC 5681, equation (3), in whole bytes. While the queue is not empty, an acknowledgement arrives every `s`.
 fn acks_between(from: f64, to: f64) -> f64 {
     let (mut cwnd, end) = ((from * SEGMENT as f64) as u64, (to * SEGMENT as f64) as u64);
     let mut count = 0.0;
@@ -481,9 +481,10 @@ fn the_ideal_transport_repairs_what_a_small_queue_drops() {
     assert!(engine.conserves_packets());
 }
 
-/// Returns three switches in a row with a gigabit between them: port 0 leads from the first to the second and port 2
-/// from the second to the third. Host 0 sends to host 1 over both links, 2 to 3 over the first, 4 to 5 over the second;
-/// ports 5, 9 and 13 are those of the receivers. All round trips without queues are equal.
+/// Returns three switches in a row, connected by gigabit links. Port 0 leads from the first to the second, and port 2
+/// from the second to the third. Host 0 sends to host 1 over both links, host 2 to host 3 over the first, and host 4 to
+/// host 5 over the second. Ports 5, 9 and 13 are those of the receivers. Without queues, all round trips take equally
+/// long.
 fn parking_lot(round_ns: u64) -> Graph {
     let hop_ns = round_ns / 8;
     let switch = |index: u32| 6 + index;
@@ -498,7 +499,7 @@ fn parking_lot(round_ns: u64) -> Graph {
     Graph { host_count: 6, switch_count: 3, links, has_parts: false }
 }
 
-/// Returns the shares of the long flow and the two cross flows in a gigabit.
+/// Returns the shares that the long flow and the two cross flows have of a gigabit.
 fn parking_lot_shares(configuration: PacketConfig, round_ns: u64, (from_ms, to_ms): (u64, u64)) -> [f64; 3] {
     let mut engine = PacketEngine::new(&parking_lot(round_ns), configuration).unwrap();
     for (src, dst) in [(0, 1), (2, 3), (4, 5)] {

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use std::sync::Arc;
 
-/// Named columns of one length. Times are float64 microseconds here; the CSV keeps every picosecond.
+/// Named columns of equal length. Times are float64 microseconds in arrays, whereas the CSV has every picosecond.
 #[pyclass(frozen, name = "Table", module = "gradtide._core")]
 pub struct PyTable(gradtide_table::Table);
 
@@ -21,7 +21,7 @@ impl PyTable {
         Self(table)
     }
 
-    /// The underlying table.
+    /// Returns the underlying table of the core.
     pub fn core(&self) -> &gradtide_table::Table {
         &self.0
     }
@@ -33,7 +33,7 @@ impl PyTable {
 
 #[pymethods]
 impl PyTable {
-    /// Builds a table from columns of one length: lists of str, of bool, of int, or of float and None.
+    /// Builds a table from columns of equal length: lists of str, of bool, of int, or of float and None.
     #[staticmethod]
     fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {
         let columns: Vec<(String, Column)> = columns.into_iter().map(|(name, values)| (name, values.into())).collect();
@@ -41,7 +41,7 @@ impl PyTable {
         if table.is_ragged() { Err(PyValueError::new_err("columns differ in length")) } else { Ok(Self(table)) }
     }
 
-    /// Column names, each with its unit last.
+    /// Names of the columns, each with its unit at the end.
     #[getter]
     fn columns(&self) -> Vec<&str> {
         self.0.columns.iter().map(|(name, _)| name.as_str()).collect()
@@ -51,7 +51,7 @@ impl PyTable {
         self.0.row_count()
     }
 
-    /// One column; text as a list of str, absent numbers as NaN.
+    /// Returns one column. Text is a list of str; missing numbers are NaN.
     fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (_, column) = self.0.columns.iter().find(|(other, _)| other == name).ok_or_else(|| {
             PyKeyError::new_err(format!("no column {name:?}; there are {}", self.columns().join(", ")))
@@ -74,19 +74,19 @@ impl PyTable {
         })
     }
 
-    /// The table as CSV with a header row.
+    /// Returns the table as CSV with a header row.
     fn to_csv(&self, py: Python<'_>) -> PyResult<String> {
         watched(py, || self.0.to_csv())
     }
 
-    /// Arrow PyCapsule interface: polars, pyarrow and pandas read it.
+    /// Returns an Arrow stream by the PyCapsule interface, which polars, pyarrow and pandas read.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The protocol lets a producer ignore a schema that it does not offer.
+        // By the protocol, a producer may ignore a requested schema that it does not offer.
         let _ = requested_schema;
         let batch = self.batch().map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let schema = batch.schema();
@@ -99,7 +99,7 @@ impl PyTable {
 #[derive(FromPyObject)]
 enum Values {
     Text(Vec<String>),
-    // Before numbers: a Python bool is an int.
+    // Bools are tried before numbers, because a Python bool is also an int.
     Flag(Vec<bool>),
     Count(Vec<u64>),
     Ratio(Vec<Option<f64>>),

@@ -5,12 +5,12 @@ use gradtide_train::RunError;
 use gradtide_train::opdag::OpDagError;
 use pyo3::prelude::*;
 
-/// JSON that `gradtide.scenario` should have rejected: our bug, not the user's.
+/// Converts an error in JSON that `gradtide.scenario` has written, which is our bug and not the user's.
 pub fn from_json(error: &serde_json::Error) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("the core does not understand the resolved scenario: {error}"))
 }
 
-/// An invalid scenario becomes `gradtide.errors.CoreRefusal`, a run that fails `SimulationError`.
+/// Converts an invalid scenario to `gradtide.errors.CoreRefusal`, and the failure of a run to `SimulationError`.
 pub fn from_run(py: Python<'_>, error: &RunError) -> PyErr {
     let class = match error {
         RunError::Spec(_) => "CoreRefusal",
@@ -19,17 +19,17 @@ pub fn from_run(py: Python<'_>, error: &RunError) -> PyErr {
     raised(py, class, &error.to_string())
 }
 
-/// An invalid op DAG becomes `gradtide.errors.CoreRefusal`.
+/// Converts an invalid op DAG to `gradtide.errors.CoreRefusal`.
 pub fn from_dag(py: Python<'_>, error: &OpDagError) -> PyErr {
     raised(py, "CoreRefusal", &error.to_string())
 }
 
-/// An unreadable trace file becomes `gradtide.errors.TraceError`.
+/// Converts an unreadable trace file to `gradtide.errors.TraceError`.
 pub fn from_trace(py: Python<'_>, error: &TraceError) -> PyErr {
     raised(py, "TraceError", &error.to_string())
 }
 
-/// JSON that is not a trace document becomes `gradtide.errors.TraceError`.
+/// Converts JSON that is not a trace document to `gradtide.errors.TraceError`.
 pub fn from_trace_json(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raised(py, "TraceError", &format!("it is no DAG of a trace: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Python bindings of the core: conversions only, no decisions.
+//! Python bindings of the core. They convert arguments and results, and contain no logic of their own.
 
 mod convert;
 mod errors;
@@ -38,14 +38,14 @@ struct RunOutput {
     queues: Py<PyTable>,
     #[pyo3(get)]
     cwnd: Py<PyTable>,
-    /// Figures as a JSON document; times in picoseconds.
+    /// Summary figures as a JSON document, with times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
 }
 
 #[pymethods]
 impl RunOutput {
-    /// The output as one JSON document, without loss of precision, for [`RunOutput::from_json`].
+    /// Returns the output as one JSON document without loss of precision, for [`RunOutput::from_json`].
     fn to_json(&self) -> PyResult<String> {
         let tables = [
             &self.iterations,
@@ -84,12 +84,13 @@ impl RunOutput {
 
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
-/// `progress` is called every few milliseconds with the completed share, from 0 to 1; an exception from it aborts the
-/// run and is passed on, as are Ctrl-C and limits; see `watch`.
+/// `progress` is called every few milliseconds with the completed share of the run, from 0 to 1. An exception of
+/// `progress` aborts the run and is passed on. Ctrl-C and limits also abort the run, with their own exceptions; see
+/// `watch`.
 #[pyfunction]
 #[pyo3(signature = (spec_json, progress=None))]
 fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
-    // Parsing takes a while with millions of flows.
+    // Parsing is slow with millions of flows, so it can be cancelled as well.
     let spec: Spec = watched(py, || serde_json::from_str(spec_json))?.map_err(|error| errors::from_json(&error))?;
     let outcome = watched(py, || {
         let mut raised = None;
@@ -118,7 +119,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
     })
 }
 
-/// The messages of one collective of job `job` of a resolved scenario on `bytes`.
+/// Returns the messages of one collective of job `job` of a resolved scenario, for a buffer of `bytes`.
 #[pyfunction]
 fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult<PyTable> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -126,8 +127,8 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
     table.map(PyTable::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
-/// Costs of one collective on S bytes: steps, messages, total bytes, and bytes of the busiest sender as numerator and
-/// denominator; bytes in units of S.
+/// Returns the costs of one collective on a buffer of S bytes: the number of steps, the number of messages, the total
+/// bytes, and the bytes of the busiest sender as numerator and denominator. Bytes are in units of S.
 #[pyfunction]
 fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u64, (u64, u64))> {
     let algorithm: Algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;
@@ -135,21 +136,22 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
     Ok((steps, messages, sent, most))
 }
 
-/// The congestion controls of the packet engine, in JSON: each with the defaults of its parameters.
+/// Returns the congestion control algorithms of the packet engine, each with the defaults of its parameters, in JSON.
 #[pyfunction]
 fn congestion_controls() -> PyResult<String> {
     serde_json::to_string(&CongestionAlgorithm::registered()).map_err(|error| errors::from_json(&error))
 }
 
-/// The collective algorithms by name, as JSON: what docs and scenarios say of them. Read by `tools/generate.py` alone.
+/// Returns the name of each collective algorithm and its description for docs and scenarios, in JSON. Only
+/// `tools/generate.py` calls this function.
 #[pyfunction]
 fn collective_algorithms() -> PyResult<Vec<(&'static str, String)>> {
     let about = |one: Algorithm| serde_json::to_string(&one.description()).map(|about| (one.name(), about));
     Algorithm::all().map(about).collect::<Result<_, _>>().map_err(|error| errors::from_json(&error))
 }
 
-/// Size of an iteration of a parallel job with every rank simulated: compute ops and transfers, messages, and bytes
-/// that cross network cards.
+/// Returns the size of an iteration of a parallel job in which every rank is simulated: the number of compute ops and
+/// transfers, the number of messages, and the bytes that cross network cards.
 #[pyfunction]
 fn ranks_load(py: Python<'_>, job_json: &str, cluster_json: &str) -> PyResult<(u64, u64, u64)> {
     let job = serde_json::from_str(job_json).map_err(|error| errors::from_json(&error))?;
@@ -159,7 +161,8 @@ fn ranks_load(py: Python<'_>, job_json: &str, cluster_json: &str) -> PyResult<(u
     Ok((ops, messages, bytes))
 }
 
-/// Size of a recorded step: ranks, compute ops and transfers, and the compute time of the longest rank in picoseconds.
+/// Returns the size of a recorded step: the number of ranks, the number of compute ops and transfers, and the longest
+/// compute time of a rank in picoseconds.
 #[pyfunction]
 fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64)> {
     let recorded = serde_json::from_str(recorded_json).map_err(|error| errors::from_json(&error))?;
@@ -175,9 +178,9 @@ fn link(py: Python<'_>, rate_bps: u64, delay_ps: u64) -> PyResult<Link> {
 
 type ShapeRow = (u32, u32, u32, u32, u32, u32, u32);
 
-/// Dimensions of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
-/// cables, ports of a switch, links of the longest route, hosts of an edge switch, and the largest number of hosts
-/// whose traffic may share one link.
+/// Returns the dimensions of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: the
+/// numbers of hosts, switches, cables, ports per switch, links on the longest route, hosts per edge switch, and the
+/// largest number of hosts whose traffic can share a link.
 #[pyfunction]
 fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<ShapeRow> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
@@ -187,8 +190,8 @@ fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u
     Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
 }
 
-/// Names of the links of any network, by port; with `node_json`, of a cluster of nodes whose network cards are the
-/// hosts.
+/// Returns the names of a network's links, by port. With `node_json`, the network is that of a cluster of nodes, whose
+/// network cards are its hosts.
 #[pyfunction]
 #[pyo3(signature = (topology_json, rate_bps, delay_ps, node_json=None))]
 fn link_names(
@@ -206,7 +209,8 @@ fn link_names(
     Ok(wires.names.iter().map(|name| name.as_ref().to_owned()).collect())
 }
 
-/// Transfer time of each layer of job `job` of a resolved scenario that schedulers assume, in picoseconds.
+/// Returns the transfer times, in picoseconds, that schedulers assume for the layers of job `job` of a resolved
+/// scenario.
 #[pyfunction]
 fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u64>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -215,7 +219,7 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
     Ok(times.into_iter().map(Time::ps).collect())
 }
 
-/// The step of the scenario's parallel job, in JSON; None without such a job.
+/// Returns the step of the scenario's parallel job in JSON, or None if there is no such job.
 #[pyfunction]
 fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -224,7 +228,8 @@ fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
     graph.map(|graph| serde_json::to_string(&graph).map_err(|error| errors::from_json(&error))).transpose()
 }
 
-/// Links, timers and the route of every connection of a resolved scenario on the packet engine, in JSON.
+/// Returns the links, the timers and the route of every connection of a resolved scenario on the packet engine, in
+/// JSON.
 #[pyfunction]
 fn routed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -233,8 +238,8 @@ fn routed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     serde_json::to_string(&routed).map_err(|error| errors::from_json(&error))
 }
 
-/// Planned transfers of an iteration of job `job` of a resolved scenario, by send priority: the layers of each bucket,
-/// and its release time as picoseconds of compute.
+/// Returns the planned transfers of an iteration of job `job` of a resolved scenario, by send priority. A transfer is a
+/// bucket of layers and its release time, in picoseconds of compute.
 #[pyfunction]
 fn planned(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<(Vec<u32>, u64)>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -243,7 +248,7 @@ fn planned(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<(Vec<u32
     Ok(sent.into_iter().map(|(layers, gate)| (layers, gate.ps())).collect())
 }
 
-/// Orders the transfers of an op DAG read by `gradtide.order`; takes and returns a JSON document.
+/// Orders the transfers of an op DAG that `gradtide.order` has read. Takes and returns a JSON document.
 #[pyfunction]
 fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     let answer = watched(py, || {

@@ -1,4 +1,4 @@
-//! Bindings of the trace readers: file contents in, tables and files out.
+//! Bindings of the trace readers. They take the contents of files and return tables and files.
 
 use crate::convert::PyTable;
 use crate::errors;
@@ -25,7 +25,7 @@ impl PyTrace {
 
 #[pymethods]
 impl PyTrace {
-    /// Combines traces of single ranks; `numbers` are their ranks.
+    /// Combines traces of single ranks. `numbers` contains their ranks.
     #[staticmethod]
     fn of_ranks(numbers: Vec<u32>, parts: Vec<Py<PyTrace>>) -> Self {
         let mut whole = Self { ranks: Vec::new() };
@@ -37,7 +37,7 @@ impl PyTrace {
         whole
     }
 
-    /// Reads a document of `to_dag`.
+    /// Reads a document that `to_dag` returned.
     #[staticmethod]
     fn from_dag(py: Python<'_>, text: &str) -> PyResult<Self> {
         let document: dag::Document =
@@ -46,7 +46,7 @@ impl PyTrace {
         Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
     }
 
-    /// Per rank: rank, rank according to the file, number of ranks of the job, and version of the schema.
+    /// Rank, rank according to the file, number of ranks of the job, and version of the schema, for each rank.
     #[getter]
     fn about(&self) -> Vec<(u32, Option<u32>, Option<u32>, String)> {
         let about = |(number, trace): &(u32, Arc<RankTrace>)| {
@@ -55,7 +55,7 @@ impl PyTrace {
         self.ranks.iter().map(about).collect()
     }
 
-    /// Information that files lack or that cannot be represented: rank, kind of gap, the file's name for the event,
+    /// Information that files lack or that cannot be represented: rank, kind of gap, name of the event in the file, and
     /// count.
     #[getter]
     fn gaps(&self) -> Vec<(u32, &'static str, String, u64)> {
@@ -67,7 +67,7 @@ impl PyTrace {
         self.ranks.iter().flat_map(of_rank).collect()
     }
 
-    /// Gaps of one step, and gaps without a time.
+    /// Gaps of one step. Gaps without a time are included.
     fn gaps_of_step(&self, py: Python<'_>, place: usize) -> PyResult<Vec<(u32, &'static str, String, u64)>> {
         let found = || {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
@@ -80,13 +80,13 @@ impl PyTrace {
         watched(py, found)?.ok_or_else(|| PyKeyError::new_err(place))
     }
 
-    /// Purpose of process groups by name, if files have it.
+    /// Purposes of process groups by the name of the group, if the files contain them.
     #[getter]
     fn described(&self) -> BTreeMap<String, String> {
         self.ranks.iter().flat_map(|(_, trace)| trace.about.described.clone()).collect()
     }
 
-    /// Ranks of all groups.
+    /// Ranks that occur in any group.
     #[getter]
     fn members(&self) -> Vec<u32> {
         let comms = self.ranks.iter().flat_map(|(_, trace)| &trace.ops).filter_map(|op| op.comm.as_ref());
@@ -113,7 +113,7 @@ impl PyTrace {
         watched(py, || serde_json::to_string(&step::steps(&self.ranks)))?.map_err(|error| errors::from_json(&error))
     }
 
-    /// Analysis of a step, in JSON, with the detail of a plot of width `pixels`.
+    /// Analysis of the step with index `place`, in JSON, in enough detail for a plot of width `pixels`.
     fn step(&self, py: Python<'_>, place: usize, pixels: u64) -> PyResult<String> {
         let cut = || {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
@@ -123,16 +123,16 @@ impl PyTrace {
         text.map_err(|error| errors::from_json(&error))
     }
 
-    /// A rank's trace as a Chakra file.
+    /// Returns a rank's trace as a Chakra file.
     fn to_chakra<'py>(&self, py: Python<'py>, rank: u32, version: &str) -> PyResult<Bound<'py, PyBytes>> {
         let trace = self.rank(rank)?;
         Ok(PyBytes::new(py, &watched(py, || gradtide_trace::chakra::write(trace, version))?))
     }
 
-    /// A rank's trace as an op DAG, in JSON.
+    /// Returns a rank's trace as an op DAG, in JSON.
     fn to_dag(&self, py: Python<'_>, rank: u32, cut: bool) -> PyResult<String> {
         let trace = self.rank(rank)?;
-        // The file may lack its rank, which the caller knows from its name.
+        // The file may lack its rank, but the caller has the rank from the file's name.
         let document = || dag::Document { rank: Some(rank), ..dag::write(trace, cut) };
         watched(py, || serde_json::to_string(&document()))?.map_err(|error| errors::from_json(&error))
     }
@@ -165,7 +165,7 @@ pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrac
     Ok(PyTrace { ranks: vec![(0, Arc::new(trace))] })
 }
 
-/// Feeds every chunk to `take`; an exception of the iterator aborts and is passed on, as is Ctrl-C.
+/// Passes every chunk to `take`. An exception of the iterator stops the reading and is passed on; so is Ctrl-C.
 fn feed(
     py: Python<'_>,
     chunks: &Bound<'_, PyIterator>,

@@ -1,13 +1,13 @@
-//! Cancellation of computations in the core by Ctrl-C and limits.
+//! Cancellation of computations in the core, by Ctrl-C or at a limit.
 
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Runs `work` without the GIL. Every few milliseconds its loops poll Python for cancellation.
+/// Runs `work` without the GIL. Every few milliseconds, the loops of `work` call Python to check for cancellation.
 ///
 /// # Errors
-/// The exception of [`looked`] if the work was cancelled.
+/// If the work was cancelled, the exception that [`looked`] raised.
 pub fn watched<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     py.detach(|| {
         let raised = Rc::new(RefCell::new(None));
@@ -22,7 +22,7 @@ pub fn watched<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyRe
     })
 }
 
-/// Cancellation poll: raises `KeyboardInterrupt` after Ctrl-C, and the exception of `gradtide.watch` at a limit.
+/// Checks for cancellation. Raises `KeyboardInterrupt` after Ctrl-C, and the exception of `gradtide.watch` at a limit.
 pub fn looked(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
     py.import("gradtide.watch")?.getattr("check_cancelled")?.call0().map(drop)

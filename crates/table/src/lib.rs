@@ -1,4 +1,4 @@
-//! Tables of exact numbers with their CSV and JSON forms: the interface of results to Python.
+//! Tables of exact numbers, and their CSV and JSON forms. They are the interface of results to Python.
 
 use gradtide_net::Time;
 use gradtide_watch::check_cancelled;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Named columns of one length.
+/// Named columns of equal length.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// Name, which ends in the unit, and values.
+    /// Name and values of each column. The name ends in the unit.
     pub columns: Vec<(String, Column)>,
 }
 
@@ -18,29 +18,29 @@ pub struct Table {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
-    /// Labels; equal labels share one allocation.
+    /// Labels. Equal labels share one allocation.
     Text(#[serde(with = "labels")] Vec<Arc<str>>),
     /// Counts, indices and bytes.
     Count(Vec<u64>),
-    /// Counts that can be absent or negative.
+    /// Counts that may be missing or negative.
     Signed(Vec<Option<i64>>),
-    /// Times in picoseconds, shown in microseconds.
+    /// Times in picoseconds, written as microseconds.
     Time(Vec<i64>),
-    /// Times that can be absent.
+    /// Times that may be missing.
     MaybeTime(Vec<Option<i64>>),
-    /// Ratios; absent where they would divide by zero.
+    /// Ratios. A ratio whose denominator is zero is missing.
     Ratio(Vec<Option<f64>>),
-    /// Yes or no, `true` or `false` in CSV.
+    /// Flags, written as `true` or `false`.
     Flag(Vec<bool>),
 }
 
 impl Table {
-    /// A table of these columns.
+    /// Creates a table of these columns.
     pub fn new(columns: Vec<(&str, Column)>) -> Self {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Appends the rows of `other`. A column that one of the two tables lacks has no value in its rows.
+    /// Appends the rows of `other`. Rows of a table that lacks a column of the other one have no value in that column.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {
@@ -63,18 +63,18 @@ impl Table {
         self
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
         self.columns.first().map_or(0, |(_, column)| column.row_count())
     }
 
-    /// Whether the columns differ in length.
+    /// Returns whether the columns differ in length.
     pub fn is_ragged(&self) -> bool {
         self.columns.iter().any(|(_, column)| column.row_count() != self.row_count())
     }
 
-    /// CSV by RFC 4180 with a header row. Times are in microseconds with all six decimals, ratios are the shortest
-    /// decimal that parses to the same number.
+    /// Returns the table as CSV (RFC 4180) with a header row. Times are in microseconds with all six decimals. Ratios
+    /// are the shortest decimal that parses to the same number.
     pub fn to_csv(&self) -> String {
         let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
@@ -92,8 +92,8 @@ impl Table {
     }
 }
 
-/// Serializes labels as the distinct names and an index per row, so that equal labels share one allocation after
-/// reading, too.
+/// Serializes labels as the list of distinct names and an index per row. After reading, equal labels therefore share
+/// one allocation again.
 mod labels {
     use super::{Arc, BTreeMap, Deserialize, Serialize};
     use serde::de::Error;
@@ -122,7 +122,7 @@ mod labels {
 }
 
 impl Column {
-    /// An empty column of the same kind.
+    /// Returns an empty column of the same kind.
     fn empty(&self) -> Self {
         match self {
             Self::Text(_) => Self::Text(Vec::new()),
@@ -135,7 +135,7 @@ impl Column {
         }
     }
 
-    /// The same column as the kind that may lack a value, where there is one.
+    /// Returns the column as the kind whose values may be missing, if its kind has such a counterpart.
     fn optional(self) -> Self {
         match self {
             Self::Count(rows) => Self::Signed(rows.into_iter().map(signed).collect()),
@@ -144,7 +144,7 @@ impl Column {
         }
     }
 
-    /// Appends the rows of a column of the same kind, or of the kind that may lack a value.
+    /// Appends the rows of a column of the same kind, or of its counterpart whose values may be missing.
     fn append(&mut self, mut other: Self) {
         if std::mem::discriminant(self) != std::mem::discriminant(&other) {
             *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
@@ -162,8 +162,7 @@ impl Column {
         }
     }
 
-    /// Appends `count` rows without a value. A column of a kind that always has one becomes a column of the kind that
-    /// may have none.
+    /// Appends `count` rows without a value. The column becomes one whose values may be missing, if it is not yet.
     fn pad(&mut self, count: usize) {
         *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
         match self {
@@ -201,7 +200,7 @@ impl Column {
     }
 }
 
-/// A count in a column that may lack one.
+/// Converts a count for a column in which values may be missing.
 fn signed(count: u64) -> Option<i64> {
     Some(i64::try_from(count).unwrap_or(i64::MAX))
 }

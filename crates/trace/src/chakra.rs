@@ -1,8 +1,8 @@
-//! Reader and writer of MLCommons Chakra execution traces: length-delimited protobuf messages, `GlobalMetadata` first,
-//! then nodes.
+//! Reader and writer of MLCommons Chakra execution traces. A file consists of length-delimited protobuf messages:
+//! `GlobalMetadata`, then nodes.
 //!
-//! The messages follow `et_def.proto` of schema 0.0.4; 1.0.0 keeps its field numbers (docs/models/traces.md). Unused
-//! fields (tensors, shapes) are skipped as unknown fields.
+//! The messages follow `et_def.proto` of schema 0.0.4; 1.0.0 has the same field numbers (docs/models/traces.md). Fields
+//! that are not used (tensors, shapes) are skipped as unknown fields.
 
 use crate::kernels::named;
 use crate::{
@@ -15,7 +15,7 @@ use prost::Message;
 const FORMAT: &str = "Chakra trace";
 const NS_PER_US: u64 = 1000;
 
-/// The message `GlobalMetadata`. Before version 0.0.4 its field 1 was a list of attributes, so it is read as bytes.
+/// The message `GlobalMetadata`. Field 1 is read as bytes, because it was a list of attributes before version 0.0.4.
 #[derive(Clone, PartialEq, Message)]
 struct Metadata {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -52,7 +52,7 @@ struct Attribute {
     value: Option<Value>,
 }
 
-/// The scalars of `AttributeProto.value`: writers use different integer types for the same attribute.
+/// The scalars of `AttributeProto.value`. Writers use different integer types for the same attribute.
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Value {
     #[prost(int32, tag = "7")]
@@ -93,11 +93,11 @@ impl Value {
     }
 }
 
-/// Reads one rank's file, chunk by chunk.
+/// Reader of one rank's file, which it consumes chunk by chunk.
 #[derive(Default)]
 pub struct ChakraReader {
     pending: Vec<u8>,
-    /// Number of bytes of `pending` already read.
+    /// Number of bytes of `pending` that have been processed.
     done: usize,
     /// Offset of `pending` in the file.
     at: u64,
@@ -157,10 +157,10 @@ impl ChakraReader {
         Ok(self.trace)
     }
 
-    /// Returns the range of the next complete message in `pending`.
+    /// Returns the range of the next complete message in `pending`, or `None` if it is incomplete.
     fn frame(&self) -> Result<Option<(usize, usize)>, TraceError> {
         let rest = &self.pending[self.done..];
-        // A varint ends with the first byte below 128; ten bytes hold any.
+        // A varint ends with the first byte below 128, and has at most ten bytes.
         let Some(last) = rest.iter().take(10).position(|&byte| byte < 0x80) else {
             return if rest.len() < 10 {
                 Ok(None)
@@ -177,7 +177,7 @@ impl ChakraReader {
         Ok((end <= self.pending.len()).then_some((start, end)))
     }
 
-    /// Returns the error for the current message. If the first node is invalid, the file is taken to have another
+    /// Returns the error for the current message. If this is the first node, the file is assumed to have another
     /// format.
     fn fault(&self, what: String) -> TraceError {
         let at = self.at + self.done as u64;
@@ -200,7 +200,7 @@ fn op(message: &[u8], names: &mut Names, gaps: &mut Gaps) -> Result<TraceOp, Str
     let kind =
         NodeType::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
     let has = |name: &str| node.attr.iter().any(|attr| attr.name == name);
-    // Workload generators write the number of operations and leave the time to a device model.
+    // Workload generators write the number of operations, and leave the duration to a device model.
     if kind.is_busy() && node.duration_micros == 0 && has("num_ops") {
         gaps.add(Gap::Duration, &node.name);
     }
@@ -239,14 +239,15 @@ fn comm(
     let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
     let whole = |name: &str| value(name).and_then(Value::whole);
     let collective = if kind == NodeType::Coll {
-        // Falls back to the name without `comm_type`. Writers may omit the number 0, which stands for the all-reduce.
+        // Without `comm_type`, the name of the node gives the collective. If the name does not contain it, the
+        // collective is an all-reduce, because writers may omit a `comm_type` of 0, the number of the all-reduce.
         let number = whole("comm_type").unwrap_or_else(|| by_name.map_or(0, |one| one.number().into()));
         let known = i32::try_from(number).ok().and_then(CollectiveType::from_number);
         Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)
     } else {
         None
     };
-    // Writers that do not have the size write 0.
+    // Writers write 0 if the size is unknown.
     let size = whole("comm_size").filter(|&size| size != 0);
     let rank = |name: &str| whole(name).and_then(|rank| u32::try_from(rank).ok());
     Ok(Comm {
@@ -263,8 +264,7 @@ fn comm(
     })
 }
 
-/// Writes a trace as a Chakra file, with times in whole microseconds: starts are rounded down, durations to the
-/// nearest.
+/// Writes a trace as a Chakra file. Times are whole microseconds: starts are rounded down, durations to the nearest.
 pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
     let mut file = Vec::new();
     put(&mut file, &Metadata { version: vec![version.into()] });
@@ -281,7 +281,7 @@ pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
                 push("pg_name", Value::Text(comm.group.to_string()));
             }
             if let Some((from, to)) = comm.ends {
-                // ASTRA-sim reads these fields only as `int32`; ranks are below a million.
+                // ASTRA-sim reads these fields only as `int32`, which is enough for ranks below a million.
                 push("comm_src", Value::Int32(from as i32));
                 push("comm_dst", Value::Int32(to as i32));
             }

@@ -1,4 +1,4 @@
-//! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with additional fields that make it lossless.
+//! A rank's trace as an op DAG in JSON, as `gradtide.order` reads it. Additional fields make the conversion lossless.
 
 use crate::{
     About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked, plausible,
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An op DAG with additional fields. Times are nanoseconds.
+/// An op DAG with additional fields. Times are in nanoseconds.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Document {
     /// Name and version of the schema: "gradtide.trace/1".
@@ -17,9 +17,9 @@ pub struct Document {
     pub rank: Option<u32>,
     /// Number of ranks of the job, if known.
     pub world_size: Option<u32>,
-    /// Id of the target op, which is added at the end and depends on all ops without a dependent.
+    /// Id of the target op. It is added at the end, and depends on all ops on which no other op depends.
     pub target: u64,
-    /// Ops in the order of the trace, and the target.
+    /// Ops in the order of the trace, then the target.
     pub ops: Vec<Row>,
 }
 
@@ -28,14 +28,14 @@ pub struct Document {
 pub struct Row {
     id: u64,
     name: String,
-    /// `recv` or `comp`, the kinds of op DAGs.
+    /// Kind of the op in an op DAG: `recv` or `comp`.
     kind: String,
-    /// Type of the op in the trace; none for the target.
+    /// Type of the op in the trace; `None` for the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     /// Data dependencies, then control dependencies.
     inputs: Vec<u64>,
-    /// Number of control dependencies.
+    /// Number of control dependencies at the end of `inputs`.
     ctrl_inputs: usize,
     time: u64,
     start: u64,
@@ -49,7 +49,8 @@ struct RowComm {
     collective: Option<String>,
     bytes: Option<u64>,
     group: String,
-    /// Ranks of a group, only on its first transfer; otherwise the file would grow with transfers times ranks.
+    /// Ranks of the group. They are written only for the group's first transfer, because the file would otherwise grow
+    /// with the number of transfers times the number of ranks.
     ranks: Option<Arc<[u32]>>,
     ends: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -62,8 +63,8 @@ fn is_zero(tag: &u32) -> bool {
 
 const SCHEMA: &str = "gradtide.trace/1";
 
-/// Converts a rank's trace to a document. With `cut`, receives have no dependencies, as in TicTac's DAGs; without it, a
-/// trace whose transfers have dependencies is a valid document but not a valid op DAG.
+/// Converts a rank's trace to a document. With `cut`, receives have no dependencies, as in TicTac's DAGs. Without
+/// `cut`, the document of a trace whose transfers have dependencies is not a valid op DAG.
 pub fn write(trace: &RankTrace, cut: bool) -> Document {
     let mut groups = BTreeSet::new();
     let mut is_new = |op: &TraceOp| op.comm.as_ref().is_some_and(|comm| groups.insert(comm.group.clone()));
@@ -118,7 +119,7 @@ fn row(op: &TraceOp, cut: bool, is_first_of_group: bool) -> Row {
 /// Converts a document to a trace.
 ///
 /// # Errors
-/// [`TraceError::NotThis`] for another schema, [`TraceError::Piece`] for unknown words.
+/// [`TraceError::NotThis`] for another schema, [`TraceError::Piece`] for unknown names of kinds.
 pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     if document.schema != SCHEMA {
         let what = format!("its schema is {:?}", document.schema);

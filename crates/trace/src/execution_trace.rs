@@ -1,10 +1,10 @@
 //! Reader for traces of PyTorch's `ExecutionTraceObserver`: a JSON object with a list `nodes`, one node per operator
 //! call.
 //!
-//! The file contains a graph and no times. A node is written when its call returns, so children precede their parent;
-//! ids ascend with the start of calls. Ops are the outermost operators, and transfers at any depth. An operator that
-//! contains a transfer is replaced by its child operators, because some of them run before the transfer and some may
-//! depend on it.
+//! The file contains a graph but no times. A node is written when its call returns, so children precede their parent.
+//! Ids ascend with the start of calls. The outermost operators become ops, as do transfers at any depth. An operator
+//! that contains a transfer is replaced by its child operators, because some of them run before the transfer and others
+//! may depend on it.
 //!
 //! The file is longer than 600 lines because all stages read and write the tree of one rank.
 //!
@@ -14,13 +14,13 @@
 //!                            └ c10d::allreduce_ ─ record_param_comms       transfer
 //! ```
 //!
-//! An op depends on the previous op of its thread, and on the last writer of each storage that it reads; a collective
-//! on the previous one of its group (a message on none); and the op after a `wait` on the transfer with that sequence
-//! number. Every dependency has a smaller id, so there are no cycles.
+//! An op depends on the previous op of its thread, and on the last writer of each storage that it reads. A collective
+//! also depends on the previous collective of its group, whereas a message does not. The op after a `wait` depends on
+//! the transfer with the sequence number of the `wait`. Every dependency has a smaller id, so there are no cycles.
 //!
 //! Sources: pytorch/pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp (schemas 1.0.1 to 1.1.1),
 //! torch/csrc/distributed/c10d/ParamCommsUtils.hpp (inputs of `record_param_comms`), torch/profiler/profiler.py and
-//! torch/distributed/distributed_c10d.py (`## process_group:init ##`); the versions' differences as in
+//! torch/distributed/distributed_c10d.py (`## process_group:init ##`). The differences between versions are those in
 //! facebookresearch/param et_replay/execution_trace.py.
 
 use crate::job::{Distributed, ProcessGroup};
@@ -45,11 +45,11 @@ const LAYOUT: Layout =
 /// Name of c10d's record of a backend call (ATen/record_function.h, `kParamCommsCallName`).
 const RECORD: &str = "record_param_comms";
 
-/// Node in which `ExecutionTraceObserver.start` writes the process groups.
+/// Node to which `ExecutionTraceObserver.start` writes the process groups.
 const GROUPS: &str = "## process_group:init ##";
 
-/// `RecordScope` of ATen/record_function.h: function, backward function, static-runtime op. Other scopes enclose
-/// operators or are parts of one.
+/// Values of `RecordScope` (ATen/record_function.h) that are operators: function, backward function, static-runtime op.
+/// Nodes of other scopes enclose operators or are parts of one.
 const OPERATORS: &[u64] = &[FUNCTION, 1, 8];
 const FUNCTION: u64 = 0;
 
@@ -59,13 +59,13 @@ struct Written<'a> {
     id: u64,
     #[serde(borrow)]
     name: Cow<'a, str>,
-    /// Parent of the node, since 1.0.2.
+    /// Parent of the node, from schema 1.0.2 on.
     #[serde(borrow)]
     ctrl_deps: Option<&'a RawValue>,
-    /// Parent of the node, until 1.0.1.
+    /// Parent of the node, up to schema 1.0.1.
     #[serde(borrow)]
     parent: Option<&'a RawValue>,
-    /// Values, types and shapes since 1.0.2; only values until 1.0.1.
+    /// Values, types and shapes from schema 1.0.2 on; only values up to 1.0.1.
     #[serde(borrow)]
     inputs: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -124,7 +124,7 @@ impl<'a> Arguments<'a> {
         Ok(Self { values, types: types.to_vec() })
     }
 
-    /// Returns the tensors of one argument, including nested lists.
+    /// Returns the tensors of one argument, including those in nested lists.
     fn tensors(&self, place: usize) -> Vec<Tensor> {
         let mut found = Vec::new();
         if let (Some(name), Some(value)) = (self.types.get(place), self.values.get(place))
@@ -140,7 +140,8 @@ impl<'a> Arguments<'a> {
         all.map(|tensor| tensor.storage).filter(|&storage| storage > 0).collect()
     }
 
-    /// Returns the total bytes of the tensors from argument `from` on; `None` without tensors or with symbolic shapes.
+    /// Returns the total bytes of the tensors from argument `from` on. Returns `None` if there are no tensors or if
+    /// their shapes are symbolic.
     fn bytes(&self, from: usize) -> Option<u64> {
         let all = (from..self.values.len()).flat_map(|place| self.tensors(place));
         let bytes = all.map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
@@ -148,9 +149,9 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A tensor, written as `[id, storage, offset, elements, bytes of one, device]`.
+/// A tensor, written as `[id, storage, offset, number of elements, bytes per element, device]`.
 struct Tensor {
-    /// Storage id; 0 if the tensor has no identifiable storage.
+    /// Id of the storage; 0 if the tensor has no identifiable storage.
     storage: u64,
     bytes: u64,
 }
@@ -167,7 +168,7 @@ fn add_tensors(value: &Value, found: &mut Vec<Tensor>) {
     parts.iter().for_each(|part| add_tensors(part, found));
 }
 
-/// The used fields of a node.
+/// The fields of a node that are used.
 struct Node {
     id: u64,
     name: Arc<str>,
@@ -175,34 +176,35 @@ struct Node {
     thread: u64,
     /// Whether the node is an operator call, as opposed to an enclosing thread, step or annotation.
     is_operator: bool,
-    /// Storages that the node reads.
+    /// Storages that the node reads or writes.
     reads: Box<[u64]>,
     writes: Box<[u64]>,
     record: Option<Box<Record>>,
 }
 
-/// Information of a node about a transfer.
+/// Information about a transfer in a node.
 #[derive(Default)]
 struct Record {
-    /// Whether a backend wrote the record; otherwise it comes from the call itself, because in old versions only NCCL
-    /// writes records.
+    /// Whether a backend wrote the record. Otherwise, the information comes from the call itself, because in old
+    /// versions only NCCL writes records.
     is_of_backend: bool,
     /// Name of the operation in the backend.
     what: String,
     kind: Option<Transferred>,
     bytes: Option<u64>,
-    /// Whether the element type is assumed to be float32.
+    /// Whether the element type is unknown and assumed to be float32.
     is_assumed: bool,
-    /// Sequence number by which a `wait` refers to the transfer.
+    /// Sequence number of the transfer, to which a `wait` refers.
     sequence: Sequence,
     group: Group,
     group_size: Option<u64>,
     /// First rank of the group, and stride between its ranks.
     first: Option<u32>,
     stride: Option<u32>,
-    /// Rank within the group: of the peer for a message, of the root for a rooted collective, else of this process.
+    /// A rank within the group. For a message it is the peer's, for a rooted collective the root's, otherwise that of
+    /// this process.
     rank: Option<u32>,
-    /// Whether the thread's next op depends on the transfer: the call was made with `async_op=False`.
+    /// Whether the next op of the thread depends on the transfer, because the call was made with `async_op=False`.
     is_blocking: bool,
 }
 
@@ -212,20 +214,21 @@ impl Record {
     }
 }
 
-/// Sequence number, and whether it belongs to a message; collectives and messages are numbered separately.
+/// Sequence number of a transfer, and whether the transfer is a message. Collectives and messages are numbered
+/// separately.
 type Sequence = Option<(u64, bool)>;
 
-/// Identification of a group in a record.
+/// Identification of a process group in a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     #[default]
     Unsaid,
     Name(String),
-    /// Address of the group in the process, until 1.0.2.
+    /// Address of the group in the process, up to schema 1.0.2.
     Address(u64),
 }
 
-/// Reads one rank's file, chunk by chunk.
+/// Reader of one rank's file, which it consumes chunk by chunk.
 pub struct ExecutionTraceReader {
     splitter: Splitter,
     nodes: Nodes,
@@ -237,7 +240,7 @@ struct Nodes {
     names: Names,
     distributed: Distributed,
     version: String,
-    /// Invalid JSON nodes.
+    /// Nodes with invalid JSON.
     damage: Damage,
     gaps: Gaps,
 }
@@ -287,7 +290,7 @@ impl Nodes {
         Err(format!("`schema` is {shown}; versions 1.0.1 to 1.1 are read: record it with another PyTorch"))
     }
 
-    /// Reads a node; damage affects only the damaged node.
+    /// Reads a node. If the node is damaged, no other node is affected.
     fn node(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) {
         check_cancelled();
         let read = |text: &[u8], nodes: &mut Self| -> Result<(), String> {
@@ -316,7 +319,7 @@ impl Nodes {
         let record = match name.split_once("::") {
             _ if name == RECORD => Some(backend_record(written, &inputs)),
             Some(("c10d", what)) => named(what).map(|kind| call_record(what, kind, &inputs, &schema)),
-            // Encloses the c10d call: _c10d_functional::all_reduce(tensor, operation, name of the group).
+            // This op encloses the c10d call: _c10d_functional::all_reduce(tensor, operation, name of the group).
             Some(("_c10d_functional" | "_c10d_functional_autograd", _)) => {
                 let group = inputs.values.last().and_then(Value::as_str).map(|name| Group::Name(name.to_owned()));
                 group.map(|group| Record { group, ..Record::default() })
@@ -332,7 +335,7 @@ impl Nodes {
         self.nodes.push(Node {
             id: written.id,
             name: self.names.get(name),
-            // A node always has one parent, although 1.0.2 and later allow several.
+            // A node has exactly one parent, although the format allows several from 1.0.2 on.
             parent: parent.trim_matches(['[', ']', ' ']).split(',').next().unwrap_or("").trim().parse().unwrap_or(0),
             thread: written.tid.or_else(|| written.whole("tid")).unwrap_or(0),
             is_operator: OPERATORS.contains(&scope) || has_kernel,
@@ -346,7 +349,7 @@ impl Nodes {
     fn groups(&mut self, inputs: &Arguments) -> Result<(), String> {
         let Some(text) = inputs.values.first().and_then(Value::as_str) else { return Ok(()) };
         let groups: Vec<ProcessGroup> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        // The observer repeats the process groups at every start.
+        // The observer writes the process groups again at every start.
         let known: BTreeSet<String> = self.distributed.pg_config.iter().map(|group| group.pg_name.clone()).collect();
         let new = groups.into_iter().filter(|group| !known.contains(&group.pg_name));
         new.into_iter().try_for_each(|group| self.distributed.add(group))
@@ -376,7 +379,7 @@ impl Nodes {
         let rank = groups.own_rank(&self.nodes, &tree);
         for op in &mut ops {
             let Some(comm) = &mut op.comm else { continue };
-            // At this point only the peer is known.
+            // Only the peer is known up to here.
             comm.ends = comm.ends.and_then(|(other, _)| {
                 let own = rank?;
                 Some(if op.kind == NodeType::Send { (own, other) } else { (other, own) })
@@ -401,11 +404,12 @@ impl Nodes {
     }
 }
 
-/// Reads a backend's record of a call: attributes since 1.1.0, and inputs `[tensors], sequence number, group, rank,
-/// name, sizes of parts in, out, (first rank, stride,) ranks of the group`.
+/// Reads a backend's record of a call. From schema 1.1.0 on, the information is in attributes. Before, it is in the
+/// inputs: `[tensors], sequence number, group, rank, name, sizes of parts in, out, (first rank, stride,) ranks of the
+/// group`.
 ///
-/// Without a transfer there are no tensors. A sequence number may be a pair. A group is an address until 1.0.2, and a
-/// name and a description in later versions.
+/// If the call transfers nothing, there are no tensors. A sequence number may be a pair. A group is an address up to
+/// 1.0.2, and a name and a description in later versions.
 fn backend_record(written: &Written, inputs: &Arguments) -> Record {
     let values = &inputs.values;
     let is_name = |&place: &usize| values[place].is_string() && values.get(place + 1).is_some_and(Value::is_array);
@@ -458,9 +462,10 @@ fn backend_record(written: &Written, inputs: &Arguments) -> Record {
     }
 }
 
-/// Reads a c10d call, for backends without records: `c10d::allreduce_(tensors, group, …)`.
+/// Reads a c10d call of a backend that writes no records: `c10d::allreduce_(tensors, group, …)`.
 fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
-    // A call with an output of another size has the output first, as in c10d::_reduce_scatter_base_(output, input, …).
+    // If the output differs in size from the input, the output comes first: c10d::_reduce_scatter_base_(output, input,
+    // …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
     // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
     let peer = inputs.values.get(2).and_then(Value::as_u64).filter(|_| kind.0 != NodeType::Coll);
@@ -477,8 +482,9 @@ fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) 
     }
 }
 
-/// Returns the storages that a call writes: outputs that are not views of an input, and inputs that its schema marks,
-/// as in `aten::add_(Tensor(a!) self, …)`. A Triton kernel has no marks, so it may write any of its arguments.
+/// Returns the storages that a call writes: outputs that are not views of an input, and inputs that the schema marks as
+/// written, as in `aten::add_(Tensor(a!) self, …)`. A Triton kernel has no such marks, so all its arguments count as
+/// written.
 fn written_by(inputs: &Arguments, outputs: &Arguments, schema: &str, has_kernel: bool) -> BTreeSet<u64> {
     let read = inputs.storages();
     let mut written: BTreeSet<u64> = outputs.storages().difference(&read).copied().collect();
@@ -492,8 +498,8 @@ fn written_by(inputs: &Arguments, outputs: &Arguments, schema: &str, has_kernel:
     written
 }
 
-/// Returns the parameters of a schema, in the order of the inputs: `aten::mul.out(Tensor self, *, Tensor(a!) out) ->
-/// Tensor(a!)`.
+/// Returns the parameters in a schema such as `aten::mul.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)`, in the
+/// order of the inputs.
 fn parameters(schema: &str) -> Vec<&str> {
     let (_, rest) = schema.split_once('(').unwrap_or_default();
     let (mut found, mut depth, mut from) = (Vec::new(), 0_u32, 0);
@@ -533,20 +539,21 @@ impl Groups {
     /// # Errors
     /// [`TraceError::Ranks`] if there are more than [`MAX_RANKS`].
     fn of(distributed: &Distributed, nodes: &[Node]) -> Result<Self, TraceError> {
-        // `pg_config_info` lists no ranks for a group of all ranks.
+        // For a group of all ranks, `pg_config_info` lists no ranks.
         let size = |group: &ProcessGroup| group.pg_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         let mut world_size = distributed.pg_config.iter().find(|group| group.ranks.is_empty()).and_then(size);
         let mut known = BTreeMap::new();
         let records = || nodes.iter().filter_map(|node| node.record.as_deref()).filter(|record| record.moves());
         if distributed.pg_config.is_empty() {
-            // The first group of a job contains all its ranks.
+            // The first group of a job contains all ranks of the job.
             let of_all = |record: &Record| record.group == Group::Name("0".into()) && record.first == Some(0);
             let size = records().find(|record| of_all(record)).and_then(|record| record.group_size);
             world_size = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         }
         plausible(None, world_size, &[])?;
         let all: Option<Arc<[u32]>> = world_size.map(|size| (0..size).collect());
-        // Budget for ranks given only by count and stride, which bounds the memory that a file can allocate.
+        // Budget for groups whose ranks the file gives only by number and stride. The budget limits the memory that a
+        // file can allocate.
         let mut room = u64::from(MAX_RANKS);
         for record in records() {
             if known.contains_key(&record.group) {
@@ -572,12 +579,13 @@ impl Groups {
         Ok(Self { world_size, known })
     }
 
-    /// Returns whether a record belongs to a group of one rank, which transfers nothing.
+    /// Returns whether a record belongs to a group of one rank. Such a group transfers nothing.
     fn is_of_one(&self, record: &Record) -> bool {
         record.group_size.or_else(|| self.known.get(&record.group)?.size) == Some(1)
     }
 
-    /// Returns the rank of this trace, which rootless collectives record; `None` if their records differ.
+    /// Returns the rank of this trace, which the records of rootless collectives contain; `None` if these records
+    /// differ.
     fn own_rank(&self, nodes: &[Node], tree: &Tree) -> Option<u32> {
         use CollectiveType::{AllGather, AllReduce, AllToAll, Barrier, ReduceScatter};
         let rootless = [AllGather, AllReduce, AllToAll, Barrier, ReduceScatter];
@@ -592,13 +600,13 @@ impl Groups {
 }
 
 impl Known {
-    /// Returns the global rank of a rank within the group.
+    /// Returns the global rank of the rank with number `within` in the group.
     fn rank(&self, within: u32) -> Option<u32> {
         self.ranks.as_ref()?.get(within as usize).copied()
     }
 }
 
-/// Returns the ranks of a group with a constant stride, if the budget `room` allows.
+/// Returns the ranks of a group with a constant stride, or `None` if the budget `room` is too small.
 fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u32]>> {
     let last = u64::from(first).checked_add(u64::from(stride).checked_mul(size.checked_sub(1)?)?)?;
     if stride == 0 || last >= u64::from(MAX_RANKS) {
@@ -608,19 +616,19 @@ fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u3
     Some((0..size as u32).map(|place| first + stride * place).collect())
 }
 
-/// The call tree, by index of nodes in id order.
+/// The call tree. All lists are indexed by node, in the order of ids.
 struct Tree {
     is_transfer: Vec<bool>,
-    /// Index of the operator that becomes an op, for the operator itself and all nodes inside it.
+    /// For an operator that becomes an op and for all nodes inside it: the index of that operator.
     op: Vec<Option<usize>>,
-    /// Index of the enclosing c10d call, which completes records of old versions.
+    /// Index of the enclosing c10d call. Its information completes the records of old versions.
     call: Vec<Option<usize>>,
     part: Vec<StepPart>,
 }
 
 impl Tree {
     fn of(nodes: &[Node], groups: &Groups, gaps: &mut Gaps) -> Self {
-        // A parent begins before its children, so its id is smaller; the process node is its own parent.
+        // A parent begins before its children, so its id is smaller. The node of the process is its own parent.
         let parent_of = |(index, node): (usize, &Node)| {
             let found = nodes[..index].binary_search_by_key(&node.parent, |one| one.id).ok();
             if found.is_none() && node.parent != node.id && node.parent > 1 {
@@ -653,7 +661,7 @@ impl Tree {
                 let is_update = node.name.starts_with("Optimizer.step#");
                 part[index] = if is_update { StepPart::Update } else { StepPart::of_name(&node.name) };
             }
-            // A record in the call has more detail than the call.
+            // If the call contains a record, the record represents the transfer, because it has more detail.
             is_transfer[index] = !is_inside[index]
                 && node.record.as_deref().is_some_and(|record| {
                     let is_said = record.is_of_backend || (record.kind.is_some() && !has_record[index]);
@@ -685,22 +693,23 @@ struct Graph {
     ops: Vec<TraceOp>,
     /// Data and control dependencies of each op.
     deps: Vec<[BTreeSet<u64>; 2]>,
-    /// Index in `ops` of an operator, by its node index.
+    /// Index in `ops` of each operator, by the index of its node.
     places: BTreeMap<usize, usize>,
-    /// The last operator of each thread.
+    /// Id of the last operator of each thread.
     last: BTreeMap<u64, u64>,
-    /// The last collective of each group: its stream is sequential, while messages may run concurrently.
+    /// Id of the last collective of each group. Collectives of a group run one after another, while messages may run
+    /// concurrently.
     last_of_group: BTreeMap<Arc<str>, u64>,
-    /// Last writer of each storage.
+    /// Id of the op that last wrote each storage.
     writers: BTreeMap<u64, u64>,
-    /// Transfers without a `wait` so far, by sequence number.
+    /// Transfers for which no `wait` has followed yet, by sequence number.
     begun: BTreeMap<Sequence, Vec<(Group, u64)>>,
-    /// Transfers that each thread has waited for since its last operator.
+    /// Transfers for which each thread has waited since its last operator.
     awaited: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Graph {
-    /// Adds a node; nodes come in the order of their start.
+    /// Adds a node. Nodes must be added in the order of their start.
     fn add(&mut self, index: usize, nodes: &[Node], tree: &Tree, groups: &Groups, gaps: &mut Gaps) {
         let node = &nodes[index];
         let record = node.record.as_deref();
@@ -719,16 +728,18 @@ impl Graph {
         if let Some(record) = record.filter(|record| record.what == "wait") {
             self.wait(node.thread, record, Some(place));
         }
-        // An op that began after an operator and is read inside it cannot be a dependency of the whole operator.
+        // A writer that began after this operator did runs inside it, so the operator as a whole cannot depend on that
+        // writer.
         let written = node.reads.iter().filter_map(|storage| self.writers.get(storage)).filter(|&&one| one < id);
         self.deps[place][0].extend(written);
         self.writers.extend(node.writes.iter().map(|&storage| (storage, id)));
     }
 
-    /// Adds the transfer of a `wait` within an operator to the operator's dependencies, or else to those of the
-    /// thread's next op.
+    /// Processes a `wait`. If the `wait` lies within an operator, the operator depends on the transfer; otherwise, the
+    /// next op of the thread does.
     ///
-    /// The `wait`s of old versions have no group, or no number either: they refer to the last transfer that began.
+    /// In old versions a `wait` lacks the group, or the sequence number as well. It then refers to the last transfer
+    /// that began.
     fn wait(&mut self, thread: u64, wait: &Record, operator: Option<usize>) {
         let Some(begun) = self.begun.get_mut(&wait.sequence) else { return };
         let is_it = |(group, _): &(Group, u64)| wait.group == Group::Unsaid || wait.group == *group;
@@ -756,7 +767,7 @@ impl Graph {
         gaps: &mut Gaps,
     ) -> usize {
         let record = record.expect("a transfer has a record");
-        // The call is asynchronous: later ops depend on data or on a `wait`, not on the call.
+        // The call is asynchronous, so later ops depend on data or on a `wait`, but not on the call.
         let mut waits = self.awaited.get(&node.thread).cloned().unwrap_or_default();
         waits.extend(self.last.get(&node.thread));
         let (kind, collective) = record.kind.or(call.and_then(|call| call.kind)).unwrap_or((NodeType::Coll, None));
@@ -780,7 +791,7 @@ impl Graph {
         let comm = Comm {
             collective,
             bytes: if is_barrier { Some(0) } else { bytes },
-            // The peer, twice, until the rank of this trace is known.
+            // The peer stands for both ends until the rank of this trace is known.
             ends: peer.and_then(|peer| known.rank(peer)).map(|rank| (rank, rank)),
             ranks: known.ranks,
             group,

@@ -1,11 +1,11 @@
-//! The job of a trace file: ranks, process groups and backends.
+//! The job to which a trace file belongs: its ranks, process groups and backends.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Backends of c10d that enqueue a transfer on a device and return, so that the call does not show when bytes move.
+/// Backends of c10d whose calls only enqueue a transfer on a device, so that a call does not show when bytes move.
 pub(super) const ENQUEUE: &[&str] = &["nccl", "rccl", "xccl", "hccl", "cncl", "mccl"];
 
 #[derive(Default, Deserialize)]
@@ -17,7 +17,7 @@ pub(super) struct Distributed {
     #[serde(deserialize_with = "number")]
     pub(super) world_size: Option<u32>,
     pub(super) pg_config: Vec<ProcessGroup>,
-    /// Index in `pg_config` by name; that of the first if two groups have one name.
+    /// Index in `pg_config` of the group with each name. If two groups have one name, it is the index of the first.
     #[serde(skip)]
     place: BTreeMap<String, usize>,
 }
@@ -31,7 +31,7 @@ impl Distributed {
         Ok(read)
     }
 
-    /// Adds a group. If groups share a name, lookups return the first.
+    /// Adds a group. If several groups have one name, lookups return the first.
     pub(super) fn add(&mut self, group: ProcessGroup) -> Result<(), String> {
         crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
         self.place.entry(group.pg_name.clone()).or_insert(self.pg_config.len());
@@ -39,13 +39,13 @@ impl Distributed {
         Ok(())
     }
 
-    /// Returns the purpose of groups, by name.
+    /// Returns the purposes of groups, by the name of the group.
     pub(super) fn described(&self) -> BTreeMap<String, String> {
         let said = self.pg_config.iter().filter(|group| !matches!(&*group.pg_desc, "" | "undefined"));
         said.map(|group| (group.pg_name.clone(), group.pg_desc.clone())).collect()
     }
 
-    /// Returns the group with this name, or, for an empty name, the job's only group.
+    /// Returns the group with this name. If the name is empty, returns the job's only group, if there is only one.
     pub(super) fn group(&self, name: &str) -> Option<&ProcessGroup> {
         match self.pg_config.as_slice() {
             [group] if name.is_empty() => Some(group),
@@ -60,8 +60,8 @@ impl Distributed {
         of_job.or(group?.pg_size).or(Some(group?.ranks.len() as u64).filter(|&size| size > 0))
     }
 
-    /// Returns whether the backend of a group enqueues transfers on a device; `None` if the file does not name the
-    /// backend.
+    /// Returns whether the backend of a group enqueues transfers on a device. Returns `None` if the file does not name
+    /// the backend.
     pub(super) fn enqueues(&self, name: &str) -> Option<bool> {
         let of_group = self.group(name).map(|group| group.backend_config.as_str()).filter(|text| !text.is_empty());
         let text = of_group.or(Some(self.backend.as_str()).filter(|text| !text.is_empty()))?;
@@ -75,9 +75,9 @@ pub(super) struct ProcessGroup {
     pub(super) pg_name: String,
     pub(super) pg_desc: String,
     backend_config: String,
-    /// Address of the backend in the process, by which records of PyTorch 2.3 and earlier refer to it.
+    /// Address of the backend in the process. Records of PyTorch 2.3 and earlier refer to the group by this address.
     pub(super) backend_id: Option<u64>,
-    /// Number of ranks; called `group_size` in c10d's `pg_config_info`.
+    /// Number of ranks. It is called `group_size` in c10d's `pg_config_info`.
     #[serde(alias = "group_size")]
     pub(super) pg_size: Option<u64>,
     pub(super) ranks: Arc<[u32]>,

@@ -1,5 +1,5 @@
-//! Incremental splitter for a JSON file: yields the values of the top-level object and the elements of its one long
-//! list.
+//! Incremental splitter for JSON files. It passes on the values of the top-level object and the elements of its one
+//! long list.
 //!
 //! A piece is buffered only until it is complete, so memory does not grow with the file. The splitter itself parses
 //! only strings and brackets.
@@ -14,7 +14,7 @@ pub struct Layout {
     pub format: &'static str,
     /// Key of the list.
     pub list: &'static str,
-    /// Singular and plural name of a list element.
+    /// Singular name of a list element; the plural follows.
     pub unit: &'static str,
     pub units: &'static str,
     /// Whether a file may consist of the list alone.
@@ -44,7 +44,7 @@ enum State {
     End,
 }
 
-/// Splits one file.
+/// Splitter of one file.
 pub struct Splitter {
     layout: Layout,
     state: State,
@@ -54,7 +54,7 @@ pub struct Splitter {
     depth: u32,
     in_string: bool,
     is_escaped: bool,
-    /// Whether the file is a bare list, as exporters of other devices write it.
+    /// Whether the file is a bare list, which exporters of other devices write.
     is_list: bool,
     /// Number of lines before the chunk.
     lines: u64,
@@ -84,7 +84,7 @@ impl Splitter {
         }
     }
 
-    /// Passes the pieces that end in `chunk` to `on_piece`.
+    /// Reads the next bytes of the file, and calls `on_piece` with each piece that ends in them.
     pub fn feed(
         &mut self,
         chunk: &[u8],
@@ -98,7 +98,7 @@ impl Splitter {
                 State::Value | State::Element => {
                     let is_scalar_end = self.depth == 0 && !self.in_string && matches!(byte, b',' | b'}' | b']');
                     if is_scalar_end || self.is_last(byte) {
-                        // A scalar ends before the next delimiter, other values with their last byte.
+                        // A scalar ends before the next delimiter, and other values end with their last byte.
                         let end = if is_scalar_end { index } else { index + 1 };
                         self.hand_on(chunk, from..end, on_piece)?;
                         index = end;
@@ -118,7 +118,7 @@ impl Splitter {
                     (self.is_list, self.has_list) = (true, true);
                     self.state = State::BeforeElement;
                 }
-                // A byte order mark.
+                // Skips a byte order mark.
                 State::Start if self.at + (index as u64) < 3 && matches!(byte, 0xef | 0xbb | 0xbf) => {}
                 State::BeforeKey if byte == b'"' => {
                     self.key.clear();
@@ -168,10 +168,11 @@ impl Splitter {
         }
     }
 
-    /// Returns whether `byte` ends the string, array or object that is the piece.
+    /// Returns whether `byte` ends the current piece, which is a string, an array or an object.
     fn is_last(&mut self, byte: u8) -> bool {
         if self.in_string {
-            // JSON strings do not contain newlines: a string with a newline has a stray quote or backslash.
+            // JSON strings cannot contain newlines. A string with a newline therefore has a stray quote or backslash,
+            // and ends here.
             self.in_string = byte != b'\n' && (self.is_escaped || byte != b'"');
             self.is_escaped = !self.is_escaped && byte == b'\\';
             return !self.in_string && self.depth == 0;
@@ -230,8 +231,8 @@ fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Repairs a damaged piece: escapes a lone backslash, replaces control characters by spaces and words such as `inf` by
-/// null, and marks invalid UTF-8.
+/// Repairs a damaged piece. Lone backslashes are escaped, control characters become spaces, words such as `inf` become
+/// null, and invalid UTF-8 becomes the replacement character.
 pub fn mended(text: &[u8]) -> Vec<u8> {
     let text: Cow<str> = String::from_utf8_lossy(text);
     let mut found = String::with_capacity(text.len() + 16);
@@ -254,7 +255,7 @@ pub fn mended(text: &[u8]) -> Vec<u8> {
                 }
             }
             _ if in_string => found.push(if one.is_control() { ' ' } else { one }),
-            // The sign belongs to the word: -Infinity.
+            // The sign of -Infinity belongs to the word.
             _ if one.is_ascii_alphabetic() || (one == '-' && rest.peek().is_some_and(char::is_ascii_alphabetic)) => {
                 let mut word = String::from(one);
                 while let Some(&next) = rest.peek().filter(|next| next.is_ascii_alphanumeric()) {

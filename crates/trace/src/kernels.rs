@@ -1,7 +1,7 @@
-//! Classifies device kernels: one table of the names of communication kernels of all libraries.
+//! Classifies device kernels by one table with the names of the communication kernels of all libraries.
 //!
-//! A kernel in the table is communication; its kind is the first word of [`KINDS`] in its name, or unknown. All other
-//! kernels are compute.
+//! A kernel in the table is communication. Its kind is the first word of [`KINDS`] that its name contains, or unknown.
+//! All other kernels are compute.
 
 use crate::{CollectiveType, NodeType};
 
@@ -14,32 +14,32 @@ pub(crate) struct Moving {
     /// Kind of the transfer, if the kernel's name contains it.
     pub kind: Option<Transferred>,
     /// Whether a backend of c10d launches the kernel, so that the backend's records describe it. Other libraries run
-    /// independently of c10d: a record around their kernels describes another transfer.
+    /// independently of c10d, so a record around one of their kernels describes another transfer.
     pub is_of_backend: bool,
 }
 
 /// The kernels of one library.
 struct Row {
-    /// Prefixes of the symbol, after `void` and namespaces; lower case.
+    /// Prefixes of the symbol without `void` and namespaces, in lower case.
     starts: &'static [&'static str],
-    /// Substrings of the name before its arguments.
+    /// Substrings of the name without its arguments.
     holds: &'static [&'static str],
     is_of_backend: bool,
 }
 
-/// The libraries, with repository and file as the source of the names.
+/// The communication kernels of each library. The source of the names is the repository and file above each row.
 const LIBRARIES: &[Row] = &[
     // NVIDIA/nccl src/device/generate.py (ncclDevKernel_, from 2.19; ncclSymDevKernel_ and ncclSymkDevKernel_ of
     // symmetric memory, from 2.27), src/collectives/device/common.h of v2.18 (ncclKernel_) and of v2.7
     // (ncclAllReduceRingLLKernel_sum_f32); ROCm/rccl src/device/generate.py (ncclDevKernel_Generic_4, mscclKernel_ of
     // src/device/msccl_kernel_impl.h).
     Row { starts: &["nccl", "rccl", "msccl"], holds: &["rccl::"], is_of_backend: true },
-    // Ascend's HCCL names the tasks of a collective hcom_allReduce__123_0_1 (Ascend/pytorch, torch_npu/profiler);
-    // Habana's are of its network cards (HabanaAI/hccl).
+    // Ascend's HCCL names the tasks of a collective hcom_allReduce__123_0_1 (Ascend/pytorch, torch_npu/profiler).
+    // Habana's names are those of tasks on its network cards (HabanaAI/hccl).
     Row { starts: &["hcom_", "hccl", "nic_"], holds: &["hccl"], is_of_backend: true },
     // uxlfoundation/oneCCL src/coll/algorithms/utils/sycl_coll_base.hpp and src/sched/entry/ze.
     Row { starts: &["oneccl", "ccl_", "xccl"], holds: &["oneccl", "ccl::v1::", "sycl_coll"], is_of_backend: true },
-    // Cambricon's CNCL, Moore Threads' MCCL, as torch_mlu and torch_musa name them.
+    // Cambricon's CNCL and Moore Threads' MCCL, with the names in torch_mlu and torch_musa.
     Row { starts: &["cncl", "mccl"], holds: &[], is_of_backend: true },
     // deepseek-ai/DeepEP csrc/kernels/{intranode,internode,internode_ll,runtime}.cu; its layout.cu counts tokens.
     Row {
@@ -91,7 +91,8 @@ const LIBRARIES: &[Row] = &[
     Row { starts: &["memcpy ptop", "memcpypeer"], holds: &[], is_of_backend: false },
 ];
 
-/// Kinds by word in names of kernels and records of backends; a word that contains another comes before it.
+/// Kinds of transfers by words in the names of kernels and of backends' records. A word that contains another one comes
+/// first.
 const KINDS: &[(&str, Transferred)] = &[
     ("allreduce", (NodeType::Coll, Some(CollectiveType::AllReduce))),
     ("reducescatter", (NodeType::Coll, Some(CollectiveType::ReduceScatter))),
@@ -101,15 +102,15 @@ const KINDS: &[(&str, Transferred)] = &[
     ("barrier", (NodeType::Coll, Some(CollectiveType::Barrier))),
 ];
 
-/// The send/receive kernel. NCCL uses it for all operations without a kernel of their own, so only the call gives the
-/// kind.
+/// The kernel for sends and receives. NCCL also uses it for operations without a kernel of their own, so only the call
+/// shows the kind.
 const SENDS: &str = "sendrecv";
 
-/// Kernels of libraries for expert parallelism, which dispatch tokens to experts and combine the results: an
-/// all-to-all.
+/// Words in the names of kernels for expert parallelism. These kernels dispatch tokens to experts and combine the
+/// results, which is an all-to-all.
 const EXPERTS: &[&str] = &["dispatch", "combine", "a2a"];
 
-/// Kinds whose words occur in other words; they count only as a prefix.
+/// Kinds whose words also occur within other words. They count only as a prefix.
 const FIRST: &[(&str, Transferred)] = &[
     ("reduce", (NodeType::Coll, Some(CollectiveType::Reduce))),
     ("gather", (NodeType::Coll, Some(CollectiveType::Gather))),
@@ -119,17 +120,19 @@ const FIRST: &[(&str, Transferred)] = &[
     ("receive", (NodeType::Recv, None)),
 ];
 
-/// Records of ProcessGroupNCCL that transfer nothing, about a group or its streams.
+/// Records of ProcessGroupNCCL that transfer nothing. They concern a group or its streams.
 pub(crate) const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
 
-/// Classifies a kernel by name; returns `None` for compute.
+/// Classifies a kernel by its name. Returns `None` for compute.
 pub(crate) fn moving(name: &str) -> Option<Moving> {
-    // Inductor names a compute kernel after the preceding operators: triton_poi_fused_all_reduce_wait_tensor_1.
+    // Inductor names a compute kernel after its operators, which may include a collective:
+    // triton_poi_fused_all_reduce_wait_tensor_1.
     if name.starts_with("triton_") && name.contains("_fused_") {
         return None;
     }
     let name = name.strip_prefix("void ").unwrap_or(name);
-    // Strips arguments and template parameters, but not namespaces in brackets: (anonymous namespace).
+    // Removes arguments and template parameters. Namespaces in brackets, such as (anonymous namespace), are removed
+    // first.
     let name = name.strip_prefix("(anonymous namespace)::").or(name.strip_prefix("<unnamed>::")).unwrap_or(name);
     let until_arguments = if name.starts_with("Memcpy") { name } else { name.split(['(', '<']).next().unwrap_or(name) };
     let whole = until_arguments.to_ascii_lowercase();
@@ -139,8 +142,8 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     };
     let library = LIBRARIES.iter().find(is_of);
     let plain: String = symbol.chars().filter(|&one| one != '_').collect();
-    // Other libraries, too, name their kernels after the collective. `broadcast` is excluded, because tensor operators
-    // also broadcast.
+    // Libraries outside the table also name their kernels after the collective. `broadcast` does not count, because
+    // tensor operators also broadcast.
     let is_named =
         || ["allreduce", "reducescatter", "allgather", "alltoall", SENDS].iter().any(|one| plain.contains(one));
     if library.is_none() && !is_named() {
@@ -159,8 +162,8 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     Some(Moving { kind, is_of_backend: library.is_some_and(|row| row.is_of_backend) })
 }
 
-/// Returns the kind by an operation's name in PyTorch or a backend: `allreduce_`, `_reduce_scatter_base`,
-/// `all_to_allv`, `symm_mem::multimem_all_reduce`.
+/// Returns the kind of a transfer by the name of its operation in PyTorch or in a backend, such as `allreduce_`,
+/// `_reduce_scatter_base`, `all_to_allv` or `symm_mem::multimem_all_reduce`.
 pub(crate) fn named(name: &str) -> Option<Transferred> {
     let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();
     let found = KINDS.iter().chain(FIRST).find(|(word, _)| plain.starts_with(word)).map(|&(_, kind)| kind);

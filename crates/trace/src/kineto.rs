@@ -1,11 +1,11 @@
 //! Reader for `torch.profiler` (Kineto) traces: a JSON object with `distributedInfo` and a list `traceEvents`.
 //!
-//! The file contains spans on host threads and device streams (both called lanes here), and no graph. Ops are the
-//! outermost operators of each thread, the kernels and copies of each stream, and collectives. Dependencies are only
-//! those that must have existed: on the previous op of the same lane, and on the op before the launch. A dependency
-//! always ends before its dependent starts. The files do not show which ops wait for a collective, so no op depends on
-//! a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a span, or the
-//! indices of the spans that have one.
+//! The file contains spans on host threads and device streams, both of which are called lanes here, but no graph. The
+//! outermost operators of each thread become ops, as do the kernels and copies of each stream, and collectives. Only
+//! dependencies that must have existed are added: on the previous op of the same lane, and on the op before the launch.
+//! A dependency always ends before its dependent starts. The files do not show which ops wait for a collective, so no
+//! op depends on a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a span,
+//! or the indices of the spans that have one.
 //!
 //! The file is longer than 600 lines because all stages read and write the spans of one rank.
 //!
@@ -56,8 +56,8 @@ const DEVICE: &[&str] = &[
 /// Categories of host operators.
 const HOST: &[&str] = &["cpu_op", "Operator"];
 
-/// Categories of events that are not work, in addition to calls of a runtime or a driver: annotations, and events of
-/// the profiler itself.
+/// Categories of events that are not work: annotations, and events of the profiler itself. Calls of a runtime or a
+/// driver are not work either: see [`is_launch`].
 const NO_WORK: &[&str] = &[
     "ac2g",
     "cpu_instant_event",
@@ -73,7 +73,7 @@ const NO_WORK: &[&str] = &[
     "",
 ];
 
-/// Backends of c10d that record their own events during a transfer: `gloo:all_reduce`.
+/// Backends of c10d that record their own events during a transfer, such as `gloo:all_reduce`.
 const MOVE: &[&str] = &["gloo", "mpi", "ucc"];
 
 #[derive(Deserialize)]
@@ -96,7 +96,7 @@ struct Event<'a> {
     args: Option<&'a RawValue>,
 }
 
-/// The used fields of `args`; integers are quoted in some versions.
+/// The fields of `args` that are used. Some versions write integers as strings.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Args<'a> {
@@ -126,14 +126,14 @@ struct Args<'a> {
     inputs: Option<Value>,
 }
 
-/// The used field of `args` for a call of a runtime.
+/// The field of `args` that is used in calls of a runtime.
 #[derive(Deserialize)]
 struct OfLaunch<'a> {
     #[serde(borrow)]
     correlation: Option<&'a RawValue>,
 }
 
-/// Reads one rank's file, chunk by chunk.
+/// Reader of one rank's file, which it consumes chunk by chunk.
 pub struct KinetoReader {
     splitter: Splitter,
     events: Events,
@@ -145,17 +145,17 @@ struct Events {
     marks: Vec<Mark>,
     /// Calls of a runtime or a driver.
     launches: Vec<Launch>,
-    /// Calls of the optimizer's step: thread, start, end.
+    /// Calls of the optimizer's step: thread, start and end.
     updates: Vec<(u32, u64, u64)>,
     lanes: BTreeMap<String, u32>,
     lane: String,
     names: Names,
     moving: BTreeMap<Arc<str>, Option<Moving>>,
-    /// Invalid JSON events, by category.
+    /// Events with invalid JSON, by category.
     damage: Damage,
-    /// Start times of events without a duration, and whether they belong to a device.
+    /// Start times of events without a duration, and whether the event ran on a device.
     untimed: Vec<(u64, bool)>,
-    /// Device events without a duration: correlation id and start.
+    /// Device events without a duration: correlation id and start time.
     untimed_launches: Vec<(u64, u64)>,
     distributed: Distributed,
     version: String,
@@ -206,7 +206,7 @@ impl Events {
         Ok(())
     }
 
-    /// Reads an event; damage affects only the damaged fields.
+    /// Reads an event. If the event is damaged, only its damaged fields are lost.
     fn event(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) -> Result<(), String> {
         if let Ok(event) = serde_json::from_slice::<Event>(text)
             && let Some(args) = arguments(&event)
@@ -218,11 +218,11 @@ impl Events {
             return self.unreadable(&String::from_utf8_lossy(&text), line);
         };
         self.damaged(Gap::Mended, &event.cat, line);
-        // Unreadable arguments count as absent.
+        // Arguments that cannot be read count as absent.
         self.read(&event, &arguments(&event).unwrap_or_default(), line)
     }
 
-    /// Counts an event that cannot be repaired, by the category found in its text.
+    /// Counts an event that cannot be repaired. Its category is searched for in the text.
     fn unreadable(&mut self, text: &str, line: &mut dyn FnMut() -> u64) -> Result<(), String> {
         let value = |key: &str| {
             let rest = text.split_once(&format!("\"{key}\":"))?.1.trim_start();
@@ -320,7 +320,7 @@ impl Events {
         Ok(())
     }
 
-    /// Returns the index of an event's lane: its thread or stream.
+    /// Returns the index of an event's lane, which is its thread or stream.
     fn lane(&mut self, event: &Event) -> Result<u32, String> {
         let raw = |raw: Option<&'_ RawValue>| raw.map_or("", RawValue::get).to_owned();
         self.lane.clear();
@@ -376,14 +376,14 @@ impl Events {
                 let assumed = u64::from(known.is_none() && count > 0);
                 Some((count.saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)), assumed))
             }
-            // A call with an output of another size has the output first, as in c10d::_reduce_scatter_base_(output,
+            // If the output differs in size from the input, the output comes first: c10d::_reduce_scatter_base_(output,
             // input, …).
             None => input_bytes(
                 args.dims.as_ref(),
                 args.types.as_ref(),
                 usize::from(level == Level::Call && collective.is_some_and(has_output)),
             )
-            // Argument lists without a tensor give no size.
+            // A list of arguments without a tensor gives no size.
             .filter(|&(bytes, _)| bytes > 0),
         };
         let (bytes, assumed) = match size {
@@ -431,7 +431,7 @@ impl Events {
         let mut launched = LaunchedSteps::of(&self.marks);
         let mut ops = self.ops(&kept, &found, &mut launched);
         self.add_gaps(&ops);
-        // Extends the step to the start of the event, so that the step is recognised as untimed.
+        // Extends each step to the start of its untimed events, so that the step is recognised as untimed.
         for &(correlation, start_ns) in &self.untimed_launches {
             if let Some(place) = join.launch_of(correlation, start_ns) {
                 launched.add(place.at_ns, (start_ns, start_ns));
@@ -443,7 +443,7 @@ impl Events {
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
         }
         self.damage.add_to(&mut self.gaps);
-        // On a rank with a device, host time does not count.
+        // On a rank with a device, only events of the device count.
         let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
         let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
         let Distributed { rank, world_size, .. } = self.distributed;
@@ -452,7 +452,7 @@ impl Events {
         Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
     }
 
-    /// Returns the transfers, and the launches and operators of all kernels.
+    /// Returns all transfers, and for every kernel its launch and its operator.
     fn transfers(&mut self, join: &Join, has_device: bool) -> Found {
         let mut found = Found { transfers: self.host_transfers(), ..Found::default() };
         self.device_transfers(join, &mut found.transfers, &mut found.origins, &mut found.operators);
@@ -461,7 +461,7 @@ impl Events {
         found
     }
 
-    /// Returns the spans that are ops: transfers, outermost operators, and kernels.
+    /// Returns the spans that become ops: transfers, outermost operators, and kernels.
     fn kept(&self, outer: &[Option<usize>], transfers: &BTreeMap<usize, Transfer>) -> Vec<usize> {
         let is_comp = |index: usize, span: &Span| {
             if span.is_host {
@@ -484,7 +484,7 @@ impl Events {
         TraceError::NoOps { what }
     }
 
-    /// Returns the ops of the kept spans. Adds the kernels that steps launched to `launched`.
+    /// Creates the ops of the kept spans. Adds the kernels that each step launched to `launched`.
     fn ops(&self, kept: &[usize], found: &Found, launched: &mut LaunchedSteps) -> Vec<TraceOp> {
         let mut ids = vec![None; self.spans.len()];
         (0..).zip(kept).for_each(|(id, &index)| ids[index] = Some(id));
@@ -497,7 +497,7 @@ impl Events {
             let mut deps = BTreeSet::new();
             // Ops of a thread or stream are sequential.
             deps.extend(seen.before(span.lane, span.start_ns, &self.spans));
-            // The launching thread's last op before the launch.
+            // The last op of the launching thread before the launch.
             let call = transfer.and_then(|transfer| transfer.call).map(|call| &self.spans[call]);
             let launch = call.map(|call| Place { lane: call.lane, at_ns: call.start_ns });
             let origin = launch.or(found.origins.get(&index).copied());
@@ -512,8 +512,8 @@ impl Events {
                 None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
             };
             let ready_ns = call.filter(|_| span.is_host).map(|call| call.start_ns.min(span.start_ns));
-            // ProcessGroupNCCL makes its stream wait for the work that is queued on the caller's stream at the time of
-            // the call.
+            // At a call, ProcessGroupNCCL makes its stream wait for the work that is then queued on the caller's
+            // stream.
             if transfer.is_some()
                 && let Some(number) = span.correlation.filter(|_| !span.is_host)
             {
@@ -541,7 +541,7 @@ impl Events {
         ops
     }
 
-    /// Counts the transfers whose collective or group is not known.
+    /// Counts the transfers whose kind or group is unknown.
     fn add_gaps(&mut self, ops: &[TraceOp]) {
         let has_groups = self.distributed.pg_config.len() > 1;
         for op in ops {
@@ -554,7 +554,7 @@ impl Events {
         }
     }
 
-    /// Drops transfers of groups of one rank, which send nothing.
+    /// Drops the transfers of groups of one rank, because they send nothing.
     fn leave_out_groups_of_one(&mut self) {
         let distributed = &self.distributed;
         for span in &mut self.spans {
@@ -566,10 +566,10 @@ impl Events {
         }
     }
 
-    /// Returns the transfers of host backends, each with its call if it can be determined.
+    /// Returns the transfers of host backends, each with its call if the call can be determined.
     ///
-    /// Gloo's threads record no id of the call, so calls and events of a kind are matched in order. They stay unmatched
-    /// if their numbers differ or a call begins after its event.
+    /// Gloo's threads do not record the id of the call, so the calls and events of each kind are matched in order. They
+    /// are not matched if their numbers differ or if a call begins after its event.
     fn host_transfers(&self) -> BTreeMap<usize, Transfer> {
         let mut found: BTreeMap<Transferred, [Vec<usize>; 2]> = BTreeMap::new();
         let mut transfers = BTreeMap::new();
@@ -598,7 +598,7 @@ impl Events {
         transfers
     }
 
-    /// Finds the launch of every kernel, and for communication kernels the transfer information there.
+    /// Finds the launch of every kernel and, for communication kernels, the transfer information at the launch.
     fn device_transfers(
         &self,
         join: &Join,
@@ -606,7 +606,7 @@ impl Events {
         origins: &mut BTreeMap<usize, Place>,
         operators: &mut BTreeMap<usize, usize>,
     ) {
-        // First kernel of a call on each stream: further kernels of the call continue the same transfer.
+        // First kernel of each call on each stream. Further kernels of the call continue the same transfer.
         let mut firsts: BTreeMap<(usize, u32), usize> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| !span.is_host) {
             check_cancelled();
@@ -619,8 +619,8 @@ impl Events {
             let of_call = origin.map_or_else(Vec::new, |origin| origin.said);
             let of_call = if said.is_of_backend { of_call } else { Vec::new() };
             let kind_of = |one: &usize| self.spans[*one].said.as_ref().and_then(|said| said.kind);
-            // The call gives the collective, the kernel's name its implementation: a barrier runs as an all-reduce, an
-            // all-to-all as sends.
+            // The call gives the kind of the collective, whereas the name of the kernel gives its implementation: a
+            // barrier runs as an all-reduce, and an all-to-all as sends.
             let called = of_call.iter().find_map(kind_of).filter(|_| !said.is_named);
             let kind = called.or(said.kind);
             if let Some(&call) = of_call.first() {
@@ -636,8 +636,8 @@ impl Events {
         }
     }
 
-    /// Links kernels without a call to the messages that the thread enqueued before. For a batch of messages, NCCL
-    /// launches one kernel at the end, outside all their calls.
+    /// Links a kernel without a call to the messages that its thread enqueued before. For a batch of messages, NCCL
+    /// launches one kernel after all their calls.
     fn batch_transfers(
         &self,
         join: &Join,
@@ -678,9 +678,9 @@ impl Events {
         }
     }
 
-    /// Finds calls without a recorded execution. A call of a backend that enqueues does not show when bytes move, so it
-    /// is counted as a gap and left out; for backends without events of their own, the call itself counts as the
-    /// transfer.
+    /// Finds calls for which no execution was recorded. If the backend enqueues transfers, the call does not show when
+    /// bytes move, so it is counted as a gap and left out. If the backend has no events of its own, the call itself
+    /// counts as the transfer.
     fn count_enqueued(&mut self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, has_device: bool) {
         let outermost = |&index: &usize| join.outermost_said(index, &self.spans);
         let seen: BTreeSet<usize> =
@@ -699,7 +699,7 @@ impl Events {
         for call in calls {
             let said = self.spans[call].said.as_deref().expect("a call says something");
             let enqueues = self.distributed.enqueues(&said.group);
-            // Only backends that enqueue write records, though old ones may lack the kind.
+            // Only backends that enqueue write records, although old records may lack the kind.
             let record = records.get(&call);
             if record.is_some() || (said.level == Level::Call && enqueues.unwrap_or(has_device)) {
                 let is_call = said.level == Level::Call;
@@ -722,11 +722,11 @@ impl Events {
         }
     }
 
-    /// Relabels a backend's all-reduce that implements a reduce-scatter.
+    /// Turns all-reduces by which a backend implements reduce-scatters into reduce-scatters.
     ///
     /// ProcessGroupGloo has no native reduce-scatter: it all-reduces the whole buffer, and each rank keeps its part
-    /// (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp). Calls and all-reduces are matched in order and by bytes;
-    /// unless all match, nothing is relabelled.
+    /// (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp). Calls and all-reduces are matched in order and by bytes.
+    /// Unless all of them match, nothing is changed.
     fn name_sums_for_parts(&mut self) {
         let sum = (NodeType::Coll, Some(CollectiveType::AllReduce));
         let part = (NodeType::Coll, Some(CollectiveType::ReduceScatter));
@@ -759,9 +759,9 @@ impl Events {
         }
     }
 
-    /// Splits operators at waits for a transfer, so that only the rest counts as computing.
+    /// Splits operators at waits for a transfer, so that only the rest counts as compute.
     ///
-    /// A call is blocking if it lasts until its transfer is at least half done; a call that returns sooner is
+    /// A call that lasts until its transfer is at least half done counts as blocking. A call that returns earlier is
     /// asynchronous.
     fn cut_at_waits(&mut self) {
         for (transfer, Transfer { call, .. }) in self.host_transfers() {
@@ -805,8 +805,8 @@ impl Events {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
     }
 
-    /// Returns the part of the step at a place, for an operator called `name`: `Update` within a call of the
-    /// optimizer's step.
+    /// Returns the part of the step to which an operator called `name` at a place belongs. It is `Update` within a call
+    /// of the optimizer's step.
     fn pass(&self, Place { lane, at_ns }: Place, name: &str) -> StepPart {
         let place = self.updates.partition_point(|&(other, start_ns, _)| (other, start_ns) <= (lane, at_ns));
         match place.checked_sub(1).map(|before| self.updates[before]) {
@@ -815,7 +815,8 @@ impl Events {
         }
     }
 
-    /// Returns the outermost enclosing operator of each span; `None` for a backend's span and for spans inside it.
+    /// Returns the outermost enclosing operator of each span. Returns `None` for a backend's span and for spans inside
+    /// it.
     fn outermost(&self) -> Vec<Option<usize>> {
         let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
         let mut backend_ends_ns = vec![0; self.lanes.len()];
@@ -842,7 +843,7 @@ impl Events {
     fn never_run(&mut self, call: usize) {
         let span = &self.spans[call];
         let name = match span.said.as_deref() {
-            // The name of an annotation contains its kind: nccl:all_reduce.
+            // The name of an annotation, such as nccl:all_reduce, already contains its kind.
             Some(TransferInfo { level: Level::Record, kind, .. }) if !span.name.contains(':') => {
                 let word = |(kind, collective): Transferred| collective.map_or(kind.word(), CollectiveType::word);
                 format!("{} of {}", span.name, kind.map_or("an unknown kind", word))
@@ -852,9 +853,9 @@ impl Events {
         self.gaps.add_at(Gap::UnmatchedCall, &name, self.base_ns.saturating_add(span.start_ns));
     }
 
-    /// Merges the information about a transfer: first from its span, then from the calls at its launch, innermost
-    /// first, then from the job's only group. Bytes come only from events linked by id, not from events matched by
-    /// order.
+    /// Merges the information about a transfer. Its own span has precedence, then the calls at its launch, innermost
+    /// first, then the job's only group. Bytes are taken only from events that are linked by id, not from events that
+    /// are matched by order.
     fn merged_comm(&self, transfer: &Transfer) -> Comm {
         let own = self.spans[transfer.index].said.as_deref();
         let called = || transfer.said.iter().filter_map(|&index| self.spans[index].said.as_deref());
@@ -883,7 +884,7 @@ impl Events {
     }
 }
 
-/// Transfers by the index of their span; for kernels, the place of their launch and the operator that launched them.
+/// Transfers by the index of their span, and for each kernel the place of its launch and the operator that launched it.
 #[derive(Default)]
 struct Found {
     transfers: BTreeMap<usize, Transfer>,
@@ -891,17 +892,17 @@ struct Found {
     operators: BTreeMap<usize, usize>,
 }
 
-/// A transfer, and the spans with information about it.
+/// A transfer, and the spans that contain information about it.
 struct Transfer {
     /// Index of the span that represents the transfer.
     index: usize,
     kind: Option<Transferred>,
     end_ns: u64,
-    /// For a host backend: the call, matched by order.
+    /// For a host backend: the call that is matched by order.
     call: Option<usize>,
-    /// For a kernel: spans with transfer information around its launch.
+    /// For a kernel: the spans around its launch that contain transfer information.
     said: Vec<usize>,
-    /// For a kernel of a batch: its messages.
+    /// For a kernel that sends a batch of messages: the spans of these messages.
     batch: Vec<usize>,
 }
 
@@ -911,7 +912,7 @@ impl Transfer {
     }
 }
 
-/// Ops so far, by lane and start.
+/// Indices of the ops so far, by lane and start.
 #[derive(Default)]
 struct OpsSoFar {
     lanes: BTreeMap<u32, Vec<usize>>,
@@ -930,26 +931,27 @@ impl OpsSoFar {
     /// Returns the last op of a lane that ended at or before `by_ns`.
     fn before(&self, lane: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let lane = self.lanes.get(&lane)?;
-        // A queued kernel is launched long before it starts, so many later ops of the launching thread may have been
-        // pushed since.
+        // A queued kernel is launched long before it starts. By then, many later ops of the launching thread may have
+        // been added.
         let begun = lane.partition_point(|&one| spans[one].start_ns <= by_ns);
-        // Ops of a lane overlap only where a backend's span lies among operators, so a short scan suffices.
+        // Ops of a lane overlap only where a backend's span lies among operators, so a short scan is enough.
         lane[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
     }
 
-    /// Returns the last kernel launched before correlation id `number`, if it ended at or before `by_ns`.
+    /// Returns the kernel that was launched last before correlation id `number`, if it ended at or before `by_ns`.
     fn launched_before(&self, number: u64, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let (_, &one) = self.launched.range(..number).next_back()?;
         (spans[one].end_ns() <= by_ns).then_some(one)
     }
 }
 
-/// Returns whether a category contains runtime or driver calls, which launch device work.
+/// Returns whether a category contains calls of a runtime or a driver, which launch device work.
 fn is_launch(category: &str) -> bool {
     category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime"
 }
 
-/// Returns the arguments of an event, empty if none of its category are used; `None` if they are invalid.
+/// Returns the arguments of an event, or `None` if they are invalid. If no arguments are used in the event's category,
+/// the result is empty.
 fn arguments<'a>(event: &Event<'a>) -> Option<Args<'a>> {
     let category = &*event.cat;
     let Some(raw) = event.args else { return Some(Args::default()) };
@@ -967,7 +969,7 @@ fn whole(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().trim_matches('"').parse().ok()
 }
 
-/// Parses microseconds with decimals to the nanosecond, exactly: a float would lose digits.
+/// Parses microseconds with decimals, exactly to the nanosecond. A float would lose digits.
 fn nanoseconds(text: &str) -> Option<u64> {
     let text = text.trim_matches('"');
     if text.contains(['e', 'E']) {
@@ -975,7 +977,7 @@ fn nanoseconds(text: &str) -> Option<u64> {
         return (0.0..1.8e19).contains(&value).then_some(value.round() as u64);
     }
     let (micros, part) = text.split_once('.').unwrap_or((text, ""));
-    // A span that was still open when the profiler stopped has a negative duration in some versions.
+    // In some versions, a span that is still open when the profiler stops has a negative duration.
     if micros.starts_with('-') {
         return Some(0);
     }

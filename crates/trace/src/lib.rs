@@ -1,9 +1,9 @@
-//! Readers for traces of other tools, with one common representation ([`RankTrace`]): PyTorch's profiler (Kineto) and
-//! ExecutionTraceObserver, and MLCommons Chakra.
+//! Readers for traces of other tools: PyTorch's profiler (Kineto) and ExecutionTraceObserver, and MLCommons Chakra. All
+//! are converted to one representation ([`RankTrace`]).
 //!
 //! A reader consumes a file in chunks and keeps the ops of a step: computation, communication, and their dependencies.
-//! The caller opens and decompresses files and maps them to ranks. The contents and gaps of each format are listed in
-//! docs/models/traces.md. A "gap" is information that a file lacks or the representation cannot hold.
+//! The caller opens and decompresses the files and assigns them to ranks. docs/models/traces.md lists the contents and
+//! gaps of each format. A "gap" is information that a file lacks or that the representation cannot hold.
 
 pub mod chakra;
 pub mod dag;
@@ -21,23 +21,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Largest accepted message or event, in bytes; it bounds the memory that a corrupt file can allocate.
+/// Maximum size of a message or event, in bytes. It limits the memory that a corrupt file can allocate.
 pub const MAX_PIECE_BYTES: usize = 16 << 20;
 
-/// Maximum number of ranks of a job; bounds the memory that a number in a file can allocate.
+/// Maximum number of ranks of a job. It limits the memory that a number in a file can allocate.
 pub const MAX_RANKS: u32 = 1_000_000;
 
-/// Maximum number of a group's ranks that a table lists.
+/// Maximum number of ranks of a group that a table lists.
 pub const MAX_LISTED_RANKS: usize = 1024;
 
 /// The trace of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTrace {
-    /// Ops, in file order (Chakra) or by start (Kineto, ExecutionTraceObserver).
+    /// Ops, in the order of the file (Chakra) or of their start (Kineto, ExecutionTraceObserver).
     pub ops: Vec<TraceOp>,
-    /// Steps marked for the profiler (`ProfilerStep#7`), in file order, both of the device and of the host.
+    /// Steps marked by the profiler (`ProfilerStep#7`), in the order of the file, for the device as well as for the
+    /// host.
     pub marks: Vec<Mark>,
-    /// Start times, on the rank's own clock, of events without a duration, which are not in `ops`.
+    /// Start times of events without a duration, on the rank's own clock. These events are not in `ops`.
     pub untimed_ns: Vec<u64>,
     /// Metadata of the file.
     pub about: About,
@@ -45,21 +46,23 @@ pub struct RankTrace {
     pub gaps: Gaps,
 }
 
-/// Number of gaps, by kind and by the file's name for the affected event.
+/// Number of gaps, by kind of gap and by the name of the affected event in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps(BTreeMap<(Gap, Arc<str>), Counted>);
 
-/// Invalid elements of a file, by gap ([`Gap::Mended`] or [`Gap::Damaged`]) and kind: count, and line of the first.
+/// Invalid elements of a file, by gap ([`Gap::Mended`] or [`Gap::Damaged`]) and kind of element: their number, and the
+/// line of the first.
 #[derive(Default)]
 pub(crate) struct Damage(BTreeMap<(Gap, Arc<str>), (u64, u64)>);
 
 impl Damage {
-    /// Counts one invalid element. `line` is called for the first of a gap and kind only.
+    /// Counts one invalid element. `line` returns the line of the element; it is called only for the first element of a
+    /// gap and kind.
     pub fn add(&mut self, gap: Gap, kind: &str, line: &mut dyn FnMut() -> u64) {
         self.0.entry((gap, kind.into())).or_insert_with(|| (0, line())).0 += 1;
     }
 
-    /// Returns the line of the first invalid element; `None` without one.
+    /// Returns the line of the first invalid element, or `None` if there is none.
     pub fn first_line(&self) -> Option<u64> {
         self.0.values().map(|&(_, line)| line).min()
     }
@@ -72,10 +75,10 @@ impl Damage {
     }
 }
 
-/// Number of gaps of one kind and name, with their times if known.
+/// Number of gaps of one kind and name, with the times of the affected events if they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {
-    /// Gaps without a time.
+    /// Number of gaps whose time is unknown.
     untimed: u64,
     at_ns: Vec<u64>,
 }
@@ -99,17 +102,18 @@ impl Gaps {
         }
     }
 
-    /// Counts one gap of an event that began at `at_ns` on the rank's own clock.
+    /// Counts one gap for an event that began at `at_ns` on the rank's own clock.
     pub fn add_at(&mut self, gap: Gap, name: &str, at_ns: u64) {
         self.0.entry((gap, name.into())).or_default().at_ns.push(at_ns);
     }
 
-    /// Returns every kind of gap and name, with its count.
+    /// Returns the number of gaps for every kind and name.
     pub fn iter(&self) -> impl Iterator<Item = (Gap, &str, u64)> {
         self.0.iter().map(|((gap, name), counted)| (*gap, name.as_ref(), counted.all()))
     }
 
-    /// Returns the same as [`iter`](Self::iter) for gaps within a window of time and gaps without a time.
+    /// Returns the number of gaps for every kind and name, counting only gaps between `start_ns` and `end_ns` and gaps
+    /// without a time.
     pub fn within(&self, start_ns: u64, end_ns: u64) -> impl Iterator<Item = (Gap, &str, u64)> {
         let count = move |one: &Counted| {
             one.untimed + one.at_ns.iter().filter(|&&ns| (start_ns..end_ns).contains(&ns)).count() as u64
@@ -124,35 +128,35 @@ impl Gaps {
     }
 }
 
-/// Kinds of gaps.
+/// Kinds of gaps. Each names the missing or lost information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gap {
-    /// Size of a transfer.
+    /// The size of a transfer.
     Size,
-    /// Element type of a transfer; float32 is assumed.
+    /// The element type of a transfer. It is assumed to be float32.
     ElementType,
-    /// Kind of a collective; an all-reduce is assumed.
+    /// The kind of a collective. It is assumed to be an all-reduce.
     CollectiveType,
-    /// Kind of a transfer, and hence its bytes; the transfer still counts as communication.
+    /// The kind of a transfer, and therefore its bytes. The transfer still counts as communication.
     UnknownTransfer,
-    /// Process group of a collective in a job with several groups; the collective counts as one of all ranks.
+    /// The process group of a collective, in a job with several groups. The collective is taken to include all ranks.
     Group,
-    /// Kernel or backend event of a communication call that was enqueued and not recorded as run; the call is left out.
+    /// The kernel or backend event of a communication call that was enqueued. The call is left out.
     UnmatchedCall,
-    /// Meaning of events of an unknown category; the events are left out.
+    /// The meaning of events whose category is unknown. The events are left out.
     UnknownCategory,
-    /// Duration of a compute node.
+    /// The duration of a compute node.
     Duration,
-    /// Start of every node: the file describes a workload, not a recording.
+    /// The start of every node, because the file describes a workload instead of a recording.
     Start,
-    /// Op to which a dependency refers; the dependency is left out.
+    /// An op on which another op depends. The dependency is left out.
     Dependency,
-    /// Nodes with a duration that neither compute nor communicate, such as writing a checkpoint.
+    /// The meaning of nodes with a duration that neither compute nor communicate, such as writing a checkpoint.
     Other,
-    /// Events that are left out because they cannot be read or lack a time. Their name is their category and the line
-    /// of the first.
+    /// Events that are invalid or lack a time. They are left out. The name of the gap is their category and the line of
+    /// the first one.
     Damaged,
-    /// Events with invalid JSON that could be repaired.
+    /// Parts of events with invalid JSON that could be repaired.
     Mended,
 }
 
@@ -177,13 +181,13 @@ impl Gap {
     }
 }
 
-/// A step marked for the profiler: `ProfilerStep#7`.
+/// A step that the profiler has marked, such as `ProfilerStep#7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Number of the step.
     pub number: u64,
-    /// Whether the mark spans calls of the host; otherwise it spans the work of a device stream launched by these
-    /// calls.
+    /// Whether the mark spans calls of the host. Otherwise, it spans the work that these calls launched on a device
+    /// stream.
     pub is_host: bool,
     /// Start, on the rank's own clock.
     pub start_ns: u64,
@@ -200,30 +204,30 @@ pub struct About {
     pub world_size: Option<u32>,
     /// Version of the schema, or "".
     pub version: String,
-    /// Purpose of process groups, such as `mesh_tp`, by group name.
+    /// Purposes of process groups, such as `mesh_tp`, by the name of the group.
     pub described: BTreeMap<String, String>,
 }
 
-/// A vertex of a trace.
+/// An op of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOp {
-    /// Id of the op in the file; in Kineto, which has no ids, its index.
+    /// Id of the op in the file. Kineto has no ids, so the id is an index there.
     pub id: u64,
     /// Name of the op in the file.
     pub name: Arc<str>,
     /// Type of work.
     pub kind: NodeType,
-    /// Whether the op runs on the host, which launches work on a device.
+    /// Whether the op runs on the host. On ranks with a device, such ops launch work on the device.
     pub is_host: bool,
-    /// Part of the step that the op belongs to, if known.
+    /// Part of the step to which the op belongs, if known.
     pub pass: StepPart,
     /// Start, on the rank's own clock.
     pub start_ns: u64,
     /// Duration.
     pub duration_ns: u64,
-    /// Data dependencies: ids of the ops whose output the op reads.
+    /// Data dependencies: ids of the ops whose output this op reads.
     pub data_deps: Box<[u64]>,
-    /// Control dependencies: ids of the ops that must end first although the op does not read their output.
+    /// Control dependencies: ids of the ops that must end before this op although it does not read their output.
     pub ctrl_deps: Box<[u64]>,
     /// Communication between ranks, if any.
     pub comm: Option<Box<Comm>>,
@@ -245,10 +249,10 @@ impl TraceOp {
     }
 }
 
-/// The part of a step that an op belongs to.
+/// The part of a step to which an op belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StepPart {
-    /// Unknown part; in particular, the forward pass.
+    /// The part is unknown. Forward passes are never marked, so their ops belong here.
     #[default]
     Unsaid,
     /// Backward pass: ops called by autograd's engine.
@@ -258,7 +262,7 @@ pub enum StepPart {
 }
 
 impl StepPart {
-    /// Returns the part of a step by the name of a host op.
+    /// Returns the part of a step to which a host op with this name belongs.
     pub fn of_name(name: &str) -> Self {
         if name.starts_with("autograd::engine::evaluate_function") { Self::Backward } else { Self::Unsaid }
     }
@@ -269,17 +273,18 @@ impl StepPart {
 pub struct Comm {
     /// Kind of collective; `None` for a point-to-point message and for a collective of unknown kind.
     pub collective: Option<CollectiveType>,
-    /// Bytes of this rank's buffer, as the file counts them, if known.
+    /// Bytes of this rank's buffer according to the file, if known.
     pub bytes: Option<u64>,
-    /// The process group's name, or "".
+    /// Name of the process group, or "".
     pub group: Arc<str>,
-    /// The group's ranks, if the file lists them.
+    /// Ranks of the process group, if the file lists them.
     pub ranks: Option<Arc<[u32]>>,
     /// Sender and receiver of a point-to-point message.
     pub ends: Option<(u32, u32)>,
-    /// Tag that distinguishes messages between the same ranks; 0 if there is none.
+    /// Tag that distinguishes messages between the same two ranks; 0 if there is none.
     pub tag: u32,
-    /// Time at which the transfer became ready, if known: it was called, or its data was computed.
+    /// Time at which the transfer became ready, if known: the time of its call, or the time at which its data had been
+    /// computed.
     pub ready_ns: Option<u64>,
 }
 
@@ -396,7 +401,7 @@ pub enum TraceError {
         /// Byte offset of that content.
         at: u64,
     },
-    /// The recording or the copy was truncated.
+    /// The file is incomplete, because the recording or a copy was cut off.
     #[error("it is cut off at byte {at}, after {seen} {unit}; record or copy it again")]
     Truncated {
         /// Length of the file.
@@ -418,10 +423,10 @@ pub enum TraceError {
         /// Description of the fault.
         what: String,
     },
-    /// The file is complete but has no ops with a duration.
+    /// The file is complete but contains no ops with a duration.
     #[error("it holds no ops: {what}")]
     NoOps {
-        /// Remedy.
+        /// What the user can do.
         what: Cow<'static, str>,
     },
     /// Two ops have the same id.
@@ -437,7 +442,7 @@ pub enum TraceError {
     },
 }
 
-/// String interner.
+/// Interner for strings.
 #[derive(Default)]
 struct Names(BTreeMap<Arc<str>, ()>);
 
@@ -452,7 +457,7 @@ impl Names {
     }
 }
 
-/// Checks the ranks of the file and of a group against [`MAX_RANKS`].
+/// Checks that all ranks and the number of ranks are within [`MAX_RANKS`].
 ///
 /// # Errors
 /// [`TraceError::Ranks`].
@@ -463,7 +468,7 @@ fn plausible(rank: Option<u32>, world_size: Option<u32>, group: &[u32]) -> Resul
     wrong.map_or(Ok(()), |(field, value)| Err(TraceError::Ranks { field, value }))
 }
 
-/// Removes dependencies on ops that the file does not contain, and counts the gaps common to all formats.
+/// Removes dependencies on ops that the file does not contain, and counts the gaps that are common to all formats.
 ///
 /// # Errors
 /// [`TraceError::SameId`].
@@ -484,7 +489,7 @@ fn checked(ops: &mut [TraceOp], gaps: &mut Gaps) -> Result<(), TraceError> {
         if let Some(comm) = &op.comm
             && comm.bytes.is_none()
             && comm.collective != Some(CollectiveType::Barrier)
-            // An unknown kind is counted as [`Gap::UnknownTransfer`].
+            // Ops of unknown kind are already counted as [`Gap::UnknownTransfer`].
             && (op.kind != NodeType::Coll || comm.collective.is_some())
         {
             gaps.add_at(Gap::Size, &op.name, op.start_ns);

@@ -1,12 +1,13 @@
-//! Sizes from shapes and element types.
+//! Sizes of transfers from shapes and element types.
 
 use crate::CollectiveType;
 use serde_json::Value;
 
-/// Assumed size of an element of unknown type: float32.
+/// Size of an element whose type is unknown. The type is assumed to be float32.
 pub(super) const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
-/// Returns the size of an element by PyTorch's type names, in C++ and in records of transfers (c10/core/ScalarType.h).
+/// Returns the size of an element by the name of its type. PyTorch uses different names in C++ and in records of
+/// transfers (c10/core/ScalarType.h).
 pub(super) fn element_bytes(name: &str) -> Option<u64> {
     let name = name.strip_prefix("c10::").unwrap_or(name).to_ascii_lowercase();
     Some(match name.as_str() {
@@ -20,18 +21,19 @@ pub(super) fn element_bytes(name: &str) -> Option<u64> {
     })
 }
 
-/// Returns the total bytes of the tensors among an operator's inputs, and the number of tensors of unknown type; `None`
-/// if no shapes were recorded.
+/// Returns the total bytes of the tensors among an operator's inputs, and the number of tensors whose type is unknown.
+/// Returns `None` if no shapes were recorded.
 ///
 /// # Arguments
-/// `skipped`: number of leading inputs that are output buffers.
+/// `skipped` is the number of leading inputs that are output buffers.
 pub(super) fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: usize) -> Option<(u64, u64)> {
     let (dims, types) = (dims?.as_array()?, types?.as_array()?);
     let (mut bytes, mut assumed) = (0_u64, 0);
     for (shape, name) in dims.iter().zip(types).skip(skipped) {
         let name = name.as_str().unwrap_or("");
         let known = element_bytes(name);
-        // A TensorList has one shape per tensor; before PyTorch 2.1 it has none, and must not count as a scalar.
+        // A TensorList has one shape per tensor. In files before PyTorch 2.1 it has no shapes, and must not count as a
+        // scalar.
         let is_list = name == "TensorList" && shape.as_array().is_some_and(|parts| parts.iter().any(Value::is_array));
         if known.is_none() && !is_list {
             continue;

@@ -1,11 +1,12 @@
-//! Finds the steps of a job in the traces of its ranks, and analyses one: where its time goes, and its transfers.
+//! Finds the steps of a job in the traces of its ranks, and analyses a step: its time breakdown and its transfers.
 //!
 //! ```text
 //! profiler marks, else repeating transfers, else the whole trace -> windows -> each rank's compute and communication
 //! ```
 //!
 //! Compute and communication are two lists of disjoint intervals. Exposed communication is the part of the
-//! communication outside all compute; each instant of it is attributed to the transfer in flight for the longest time.
+//! communication without simultaneous compute. Each instant of exposed communication is attributed to the transfer that
+//! has been in flight for the longest time.
 
 use crate::tables::{Ranks, has_device, is_computing};
 use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
@@ -22,7 +23,7 @@ pub enum FoundBy {
     Marks,
     /// A repeating sequence of transfers.
     Transfers,
-    /// No method: the whole trace is one step.
+    /// No step was found, so the whole trace is one step.
     Whole,
 }
 
@@ -33,22 +34,22 @@ pub struct Steps {
     pub found_by: FoundBy,
     /// Steps, in order.
     pub steps: Vec<Step>,
-    /// Number of steps that are missing on some ranks and therefore left out.
+    /// Number of steps that are missing on some ranks. They are left out.
     pub partial: u64,
-    /// Number of steps that are left out because of an event without a duration.
+    /// Number of steps that contain an event without a duration. They are left out.
     pub untimed: u64,
 }
 
 /// Time window of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// Number from the profiler, or index from 0.
+    /// Number of the step in the profiler, or its index from 0.
     pub number: u64,
     /// Start and end on each rank, on the rank's own clock.
     pub windows_ns: Vec<(u64, u64)>,
 }
 
-/// Windows of a rank's steps by number.
+/// Windows of a rank's steps, by the number of the step.
 type Windows = BTreeMap<u64, Window>;
 
 /// Time window of a step on one rank.
@@ -62,8 +63,9 @@ struct Window {
 
 /// Finds the steps of a trace.
 ///
-/// A step lasts until the next one starts. The last step of a device is cut off and counts only if there is no other: a
-/// device's mark ends with its last kernel, so the wait after it is unknown. A host mark ends with its step.
+/// A step lasts until the next one starts. A device mark ends with the last kernel of its step, so the time that the
+/// device waits after it is unknown. The last step of a device is therefore cut off, and counts only if there is no
+/// other. A host mark ends with its step.
 pub fn steps(ranks: &Ranks) -> Steps {
     for (found_by, find) in [(FoundBy::Marks, marked as fn(&RankTrace) -> Windows), (FoundBy::Transfers, repeated)] {
         let found: Vec<Windows> = ranks.iter().map(|(_, trace)| find(trace)).collect();
@@ -91,7 +93,7 @@ pub fn steps(ranks: &Ranks) -> Steps {
     timed(ranks, Steps { found_by: FoundBy::Whole, steps, partial: 0, untimed: 0 })
 }
 
-/// Leaves out steps with an event without a duration.
+/// Removes the steps that contain an event without a duration.
 fn timed(ranks: &Ranks, mut found: Steps) -> Steps {
     let is_untimed = |step: &Step| {
         let mut of_ranks = ranks.iter().zip(&step.windows_ns);
@@ -104,7 +106,7 @@ fn timed(ranks: &Ranks, mut found: Steps) -> Steps {
     found
 }
 
-/// Returns the steps by profiler marks: the device's if there are any, since the host runs ahead of the device.
+/// Returns the steps by profiler marks. Device marks have precedence, because the host runs ahead of the device.
 fn marked(trace: &RankTrace) -> Windows {
     let of_device = trace.marks.iter().any(|mark| !mark.is_host);
     let mut found = Windows::new();
@@ -123,19 +125,19 @@ fn marked(trace: &RankTrace) -> Windows {
     found
 }
 
-/// Maximum number of periods tried. If all transfers are equal, every number is a period, and each try scans all
-/// transfers.
+/// Maximum number of periods that are tried. If all transfers are equal, every number is a period, and each try scans
+/// all transfers.
 const MAX_PERIODS: usize = 4096;
 
-/// Returns the steps by the repeating sequence of transfers: each step lasts from the end of the last transfer of one
-/// period to the end of the last transfer of the next.
+/// Returns the steps by the repeating sequence of transfers. Each step lasts from the end of the last transfer in one
+/// period to the end of the last transfer in the next.
 fn repeated(trace: &RankTrace) -> Windows {
     let mut moves: Vec<(&TraceOp, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
     moves.sort_by_key(|(op, _)| op.start_ns);
     let keys: Vec<_> =
         moves.iter().map(|(op, comm)| (op.kind, comm.collective, comm.bytes, comm.group.clone())).collect();
-    // Failure function of Knuth, Morris & Pratt (1977): length of the longest proper prefix that is a suffix at each
-    // index.
+    // Failure function of Knuth, Morris & Pratt (1977): for each index, the length of the longest proper prefix that is
+    // also a suffix of the sequence up to that index.
     let mut borders = vec![0_usize; keys.len()];
     for at in 1..keys.len() {
         let mut length = borders[at - 1];
@@ -171,7 +173,7 @@ fn repeated(trace: &RankTrace) -> Windows {
                 windows.push((start_ns, end_ns));
                 start_ns = end_ns;
             }
-            // Equal buckets also repeat within a backward pass. Each step must therefore contain a forward pass, and no
+            // Equal buckets also repeat within a backward pass. A step must therefore contain a forward pass, and no
             // transfer before its own backward pass has begun.
             let is_whole = |(&window, cycle): (&(u64, u64), &[(&TraceOp, &Comm)])| {
                 let first = backward.get(backward.partition_point(|&ns| ns < window.0));
@@ -191,17 +193,16 @@ fn repeated(trace: &RankTrace) -> Windows {
     Windows::new()
 }
 
-/// Analysis of a step. Times count from the start of the step on each rank; these starts need not coincide on one
-/// clock.
+/// Analysis of a step. Times count from the start of the step on each rank. These starts need not be simultaneous.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepTrace {
     /// Ranks, in order.
     pub ranks: Vec<RankStep>,
-    /// Transfers, each with the view of every rank, ordered by start on the first rank.
+    /// Transfers as seen by every rank, in the order of their start on the first rank.
     pub transfers: Vec<StepTransfer>,
 }
 
-/// Time breakdown of a rank's step; compute, exposed communication and idle time sum to its span.
+/// Time breakdown of a rank's step. Compute, exposed communication and idle time sum to its duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RankStep {
     /// Rank of the process.
@@ -210,19 +211,19 @@ pub struct RankStep {
     pub span_ns: u64,
     /// Compute time.
     pub compute_ns: u64,
-    /// Part of `compute_ns` overlapped with communication.
+    /// Part of `compute_ns` that overlaps with communication.
     pub overlapped_ns: u64,
-    /// Exposed communication: communication without compute.
+    /// Time with communication but without compute (exposed communication).
     pub exposed_ns: u64,
-    /// Time without compute or communication.
+    /// Time without compute and without communication.
     pub idle_ns: u64,
     /// Compute time by pass.
     pub passes: Passes,
     /// Start of the backward pass; `None` if no op is known to belong to it.
     pub backward_ns: Option<u64>,
-    /// For plotting: compute intervals, merged if less than a pixel apart.
+    /// For plots: compute intervals, merged if they are less than a pixel apart.
     pub computing: Vec<(u64, u64, &'static str)>,
-    /// For plotting: intervals of exposed communication.
+    /// For plots: intervals of exposed communication.
     pub waiting: Vec<(u64, u64)>,
 }
 
@@ -233,18 +234,18 @@ pub struct Passes {
     pub forward_ns: u64,
     /// Compute from the first to the last op of the backward pass.
     pub backward_ns: u64,
-    /// Compute of the optimizer, and of ops after the backward pass.
+    /// Compute of the optimizer, and of other ops after the backward pass.
     pub update_ns: u64,
-    /// All compute, if no op is known to belong to the backward pass.
+    /// All compute, if no op is known to belong to the backward pass; otherwise 0.
     pub unsaid_ns: u64,
 }
 
-/// A transfer as seen by the ranks of its group.
+/// A transfer, as recorded by the ranks of its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepTransfer {
-    /// Name of the collective, or send or recv.
+    /// Name of the collective, or `send` or `recv`.
     pub collective: &'static str,
-    /// Largest buffer of a rank, in bytes; `None` if no rank's file contains a size.
+    /// Size of the largest buffer among the ranks, in bytes; `None` if no rank's file contains a size.
     pub bytes: Option<u64>,
     /// The group's name.
     pub group: String,
@@ -254,31 +255,32 @@ pub struct StepTransfer {
     pub seen: Vec<RankView>,
 }
 
-/// A transfer on one rank.
+/// A transfer, as recorded by one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankView {
     /// Rank of the process.
     pub rank: u32,
-    /// Ready time: the time of the call, or the time at which the data was computed.
+    /// Ready time: the time of the call, or the time at which the data had been computed.
     pub ready_ns: i64,
     /// Start of the transfer.
     pub start_ns: i64,
     /// Duration, including the wait for other ranks.
     pub duration_ns: u64,
-    /// Part of the duration without compute on the rank and without an older transfer in flight.
+    /// Part of the duration in which the rank does not compute and no older transfer is in flight.
     pub exposed_ns: u64,
-    /// Compute time of the step until the ready time.
+    /// Compute time of the step before the ready time.
     pub computed: Passes,
 }
 
 /// Analyses one step of the traces.
 ///
 /// # Arguments
-/// `pixels`: width of the plot, which limits its detail.
+/// `pixels` is the width of the plot, which limits its detail.
 pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     let mut found = StepTrace::default();
-    // Transfers of different ranks are matched by kind, group and number. The number counts within the whole trace if
-    // all ranks have the same count, since ranks may disagree on the step of a transfer; otherwise within the step.
+    // Transfers of different ranks are matched by kind, group and number. If all ranks have the same number of
+    // transfers, they are numbered within the whole trace, because ranks may disagree on the step to which a transfer
+    // belongs. Otherwise, they are numbered within the step.
     let moves: Vec<Vec<Move>> = ranks.iter().map(|(_, trace)| moves(trace)).collect();
     let counts: Vec<BTreeMap<TransferKey, u64>> = moves.iter().map(|moves| counts(moves)).collect();
     let is_even = |what: &TransferKey| counts.iter().all(|one| one.get(what) == counts[0].get(what));
@@ -333,10 +335,10 @@ fn counts(moves: &[Move]) -> BTreeMap<TransferKey, u64> {
     counts
 }
 
-/// Returns all transfers of a rank, by start.
+/// Returns all transfers of a rank, in the order of their start.
 fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
     let sent = || trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?)));
-    // Without `ready_ns`, a transfer is ready when its dependencies have ended.
+    // A transfer without `ready_ns` is ready when its dependencies have ended.
     let is_needed = sent().any(|(_, comm)| comm.ready_ns.is_none());
     let others = trace.ops.iter().filter(|op| is_needed && op.comm.is_none());
     let mut ends: Vec<(u64, u64)> = others.map(|op| (op.id, op.end_ns())).collect();
@@ -385,7 +387,7 @@ fn cut_rank<'a>(
     let clip = |op: &TraceOp| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
     let computing = disjoint(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
 
-    // A transfer that is ready in a step belongs to that step, even if it continues or begins in the next.
+    // A transfer that is ready within a step belongs to that step, even if it continues or begins in the next one.
     let is_of = |ns: u64| (start_ns..end_ns).contains(&ns);
     moves.retain(|one| is_of(one.ready_ns) || is_of(one.op.start_ns) || is_inside(&one.op));
     let spans = (0..).zip(&moves).map(|(i, one)| (clip(one.op).0, clip(one.op).1, i));
@@ -453,7 +455,7 @@ fn cut_rank<'a>(
     (rank_step, seen.collect())
 }
 
-/// Splits the union of spans into disjoint intervals, each labelled with the span that began first.
+/// Splits the union of spans into disjoint intervals. Each interval has the label of the span that began first.
 fn disjoint(mut spans: Vec<Interval<usize>>) -> Vec<Interval<usize>> {
     spans.sort_unstable();
     let mut found: Vec<Interval<usize>> = Vec::with_capacity(spans.len());
@@ -469,7 +471,7 @@ fn disjoint(mut spans: Vec<Interval<usize>>) -> Vec<Interval<usize>> {
     found
 }
 
-/// Merges intervals of one label that are at most `gap_ns` apart, which bounds the size of a plot.
+/// Merges intervals with the same label that are at most `gap_ns` apart, which limits the size of a plot.
 fn joined<T: Copy + Ord>(spans: &[Interval<T>], gap_ns: u64) -> Vec<Interval<T>> {
     let mut last: BTreeMap<T, Interval<T>> = BTreeMap::new();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Tables of a job's traces: one row per rank, per op and per transfer.
+//! Tables of a job's traces, with one row per rank, per op or per transfer.
 
 use crate::{CollectiveType, Gap, MAX_LISTED_RANKS, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
@@ -9,19 +9,19 @@ use std::sync::Arc;
 /// The traces of a job's ranks, in the order of the ranks.
 pub type Ranks = [(u32, Arc<RankTrace>)];
 
-/// Time breakdown of a rank, from the start of its first op to the end of its last; compute, exposed communication and
-/// idle time sum to the span.
+/// Time breakdown of a rank from the start of its first op to the end of its last. Compute, exposed communication and
+/// idle time sum to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waterfall {
     /// Total time.
     pub span_ns: u64,
     /// Compute time.
     pub compute_ns: u64,
-    /// Part of `compute_ns` overlapped with communication.
+    /// Part of `compute_ns` that overlaps with communication.
     pub overlapped_ns: u64,
-    /// Exposed communication: communication without compute.
+    /// Time with communication but without compute (exposed communication).
     pub exposed_ns: u64,
-    /// Time without compute or communication.
+    /// Time without compute and without communication.
     pub idle_ns: u64,
 }
 
@@ -30,16 +30,16 @@ pub(crate) fn has_device(trace: &RankTrace) -> bool {
     trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0)
 }
 
-/// Returns whether an op counts as compute: on a rank with a device, only device ops do.
+/// Returns whether an op counts as compute. On a rank with a device, only device ops do.
 pub(crate) fn is_computing(op: &TraceOp, has_device: bool) -> bool {
     op.kind.is_busy() && op.is_host != has_device
 }
 
-/// Returns the time breakdown of a rank. If the rank has a device, only device ops count as compute: the host only
-/// launches them.
+/// Returns the time breakdown of a rank. If the rank has a device, only device ops count as compute, because the host
+/// only launches them.
 pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let has_device = has_device(trace);
-    // Sweep events: +1 at the start and -1 at the end of compute and of communication.
+    // Events of a sweep over time: +1 at the start and -1 at the end of each compute or communication op.
     let mut edges: Vec<(u64, i8, i8)> = Vec::with_capacity(2 * trace.ops.len());
     for op in trace.ops.iter().filter(|op| op.duration_ns > 0) {
         let (compute, comm) = (i8::from(is_computing(op, has_device)), i8::from(op.kind.is_comm()));
@@ -68,16 +68,17 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     parts
 }
 
-/// Returns the offset of each rank's clock from the first rank's, positive if ahead: the median difference of the end
-/// times of synchronising collectives, matched by group, kind and number. `None` if two ranks have no collective in
-/// common. Ends coincide across ranks, while starts may differ widely.
+/// Returns the offset of each rank's clock from the first rank's, positive if the clock is ahead. Collectives that
+/// synchronise their ranks end on all of them at the same time, whereas their starts may differ widely. The offset is
+/// the median difference of these ends; collectives are matched by group, kind and number. The offset is `None` if a
+/// rank has no such collective in common with the first.
 pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
     let ends: Vec<_> = ranks.iter().map(|(_, trace)| shared_ends(trace)).collect();
     let Some(first) = ends.first() else { return Vec::new() };
     let offset = |other: &BTreeMap<_, Vec<u64>>| {
         let mut differences: Vec<i64> = Vec::new();
         for (key, mine) in other {
-            // With different counts, as after a longer recording, the collectives cannot be matched.
+            // If the counts differ, as after a longer recording, the collectives cannot be matched.
             if let Some(theirs) = first.get(key).filter(|theirs| theirs.len() == mine.len()) {
                 differences.extend(mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.wrapping_sub(theirs) as i64));
             }
@@ -131,7 +132,7 @@ pub fn ranks(ranks: &Ranks) -> Table {
     ])
 }
 
-/// Returns one row per op, with times since the start of the rank's first op, on the rank's own clock.
+/// Returns one row per op. Times count from the start of the rank's first op, on the rank's own clock.
 pub fn ops(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut hosts, mut data, mut ctrl) = (Vec::new(), Vec::new(), Vec::new());
@@ -184,7 +185,8 @@ pub fn collectives(ranks: &Ranks) -> Table {
     table(columns)
 }
 
-/// Returns a `Count` column if all values are known, because Python's integer arrays cannot hold absent values.
+/// Returns a `Count` column if all values are known, and a `Signed` column otherwise, because Python's integer arrays
+/// cannot contain absent values.
 fn counts(values: Vec<Option<u64>>) -> Column {
     match values.iter().copied().collect() {
         Some(known) => Column::Count(known),
@@ -229,7 +231,7 @@ impl Rows {
     }
 }
 
-/// Returns the start of a rank's first op, and the end of its last.
+/// Returns the start of a rank's first op and the latest end of its ops.
 pub(crate) fn ends(trace: &RankTrace) -> (u64, u64) {
     let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
     (start, trace.ops.iter().map(TraceOp::end_ns).max().unwrap_or_default())
@@ -243,7 +245,7 @@ fn list<T: ToString>(values: impl Iterator<Item = T>) -> Arc<str> {
     values.map(|value| value.to_string()).collect::<Vec<_>>().join(" ").into()
 }
 
-/// Returns the ranks of a group as text, truncated if there are many: a table has one row per transfer.
+/// Returns the ranks of a group as text. Long lists are truncated, because a table has one row per transfer.
 fn group(ranks: &[u32]) -> Arc<str> {
     let listed = list(ranks.iter().take(MAX_LISTED_RANKS));
     match ranks.len().checked_sub(MAX_LISTED_RANKS) {

@@ -1,8 +1,8 @@
-//! Cooperative cancellation of long computations: by Ctrl-C, or by a limit of time or memory.
+//! Cooperative cancellation of long computations, by Ctrl-C or at a limit of time or memory.
 //!
-//! [`watched`] runs a computation with a callback; the computation polls for cancellation with [`check_cancelled`] in
-//! every loop that can be long. If the callback returns false, the stack is unwound to [`watched`], so the functions in
-//! between need no error path.
+//! [`watched`] runs a computation with a callback. The computation calls [`check_cancelled`] in every loop that can be
+//! long, which polls the callback from time to time. If the callback returns false, the stack is unwound to
+//! [`watched`], so the functions in between need no error path.
 //!
 //! This is the only crate with a clock and thread-local state. Neither affects results.
 
@@ -10,10 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// Interval between calls of the callback: short for a waiting user, long compared to the call (some microseconds).
+/// Interval between calls of the callback. It is short for a waiting user, but long compared to a call, which takes
+/// some microseconds.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Calls of [`check_cancelled`] per reading of the clock, which takes as long as a short loop iteration.
+/// Number of calls of [`check_cancelled`] per reading of the clock, because reading the clock takes as long as a short
+/// loop iteration.
 const CALLS: u32 = 64;
 
 /// The cancellation callback of a computation.
@@ -27,10 +29,10 @@ thread_local! {
     static CALL_COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Payload of the unwinding that cancels a computation.
+/// Payload of the panic that unwinds a cancelled computation.
 struct Cancelled;
 
-/// Restores the watch of the enclosing computation.
+/// Restores the watch of the enclosing computation when it is dropped.
 struct Outer(Option<Watch>);
 
 impl Drop for Outer {
@@ -39,11 +41,12 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `work`, which polls `goes_on` every few milliseconds through [`check_cancelled`]; `None` if it was cancelled.
+/// Runs `work`, which polls `goes_on` through [`check_cancelled`] every few milliseconds. Returns `None` if `goes_on`
+/// returned false.
 pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -> T) -> Option<T> {
     let watch = Watch { ask: Box::new(goes_on), asked_at: Instant::now() };
     let _outer = Outer(WATCH.replace(Some(watch)));
-    // Unwind-safe: the state of cancelled work is dropped with it, so no partial state is observable.
+    // Unwind safety: the state of cancelled work is dropped with it, so no partial state is observable.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
         Err(thrown) if thrown.is::<Cancelled>() => None,
@@ -51,9 +54,10 @@ pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -
     }
 }
 
-/// Cancellation poll. Without an enclosing [`watched`], does nothing.
+/// Checks for cancellation. Outside [`watched`], the check has no effect.
 ///
-/// Cheap enough for loop iterations of tens of nanoseconds; for shorter ones, poll in the enclosing loop.
+/// The check is cheap enough for loop iterations of tens of nanoseconds. If iterations are shorter, call it in the
+/// enclosing loop.
 pub fn check_cancelled() {
     CALL_COUNT.with(|count| {
         let calls = count.get() + 1;
@@ -64,10 +68,11 @@ pub fn check_cancelled() {
     });
 }
 
-/// As [`check_cancelled`], but reads the clock at once; for iterations that may be long, such as a column of a table.
+/// Checks for cancellation as [`check_cancelled`] does, but reads the clock at every call. For loops with long
+/// iterations, such as one over the columns of a table.
 #[cold]
 pub fn check_cancelled_now() {
-    // Taken out during the callback, which may itself run watched work.
+    // The watch is removed during the callback, because the callback may itself run watched work.
     let Some(mut watch) = WATCH.take() else { return };
     let is_due = watch.asked_at.elapsed() >= EVERY;
     let goes_on = !is_due || (watch.ask)();

@@ -1,25 +1,26 @@
-//! The times at which rates are solved if finish times may have a bounded error.
+//! Scheduling of solves if finish times may have a bounded error.
 //!
-//! One solve for all messages that end within an interval costs little more than a solve for a single end. The rates
-//! that follow from an end may therefore change up to `shift` too late or too early:
+//! One solve for all messages that end within an interval costs little more than a solve for a single end. The change
+//! of rates after an end may therefore come up to `shift` too late or too early:
 //!
 //! ```text
-//! shift(t) = a / DIVISOR * (t - the latest instant at which a flow entered)
+//! shift(t) = a / DIVISOR * (t - time of the latest flow's entry)        a: accepted relative error
 //! ```
 //!
 //! The solve for an end is deferred by at most `shift`. It then applies all ends so far, and [anticipates](Leaving)
-//! those within another `shift`, so that ends are late and early in turn.
+//! those within another `shift`, so that some ends take effect late and others early.
 //!
 //! Why this bounds the error: let n equal flows share a link of capacity C. While i of them are left, each has C / i.
-//! An end that is late by `shift` costs each of them `shift * (C / i - C / (i + 1))`. The sum of these costs from n to
-//! i is below `shift * C / i`, and takes `shift` at the rate C / i. An end is thus off by `shift` in total, however
-//! many ends came before. The rate of a flow that gets the remainder of other flows goes up and down, and each change
-//! adds its size to the error; [`DIVISOR`] allows for such flows.
+//! If an end takes effect late by `shift`, each of the i flows left loses `shift * (C / i - C / (i + 1))`. The sum of
+//! these losses, from n flows down to i, is less than `shift * C / i`, which a flow makes up for in the time `shift` at
+//! its rate C / i. The finish time of a flow is thus off by `shift` in total, however many ends came before. If a flow
+//! gets the capacity that other flows leave, its rate goes up and down, and each change adds its size to the error.
+//! [`DIVISOR`] allows for such flows.
 //!
-//! There is no bound for a flow that is starved by another band: a flow that ends just before the starvation in an
+//! There is no such bound for a flow that is starved by another band: a flow that ends just before the starvation in an
 //! exact run may end after it here. Hence no solve is deferred while flows of several bands are in flight.
 //!
-//! Rates are computed elsewhere. They are max-min fair for the flows that a solve counts, to the last bit.
+//! This module computes no rates. Rates are max-min fair, to the last bit, for the flows that a solve counts.
 
 use super::due::NEVER;
 use crate::Band;
@@ -27,7 +28,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
-/// The largest error of finish times, relative to the time since the start.
+/// Accepted error of finish times, in millionths of the time since the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     ppm: u32,
@@ -35,12 +36,13 @@ pub(super) struct Bound {
     exact_below: u64,
 }
 
-/// Number of flows up to which no solve is deferred. Solving at each of their ends visits 16,384^2 / 2 rates at most,
-/// at 4 ns each: half a second.
+/// Default number of flows up to which no solve is deferred. Solving at every end then visits at most 16,384^2 / 2
+/// rates, which take half a second at 4 ns each.
 pub(super) const EXACT_BELOW: u64 = 1 << 14;
 
-/// Calibrated: with 1, the largest error of 65,000 flows is up to 2.3 times the accuracy; with 2, up to 1.5 times. With
-/// 4 and 5, one flow of a million was off by 1.05 and 1.04 times the accuracy. See the table in `docs/models/fluid.md`.
+/// Calibrated. With a divisor of 1, the largest error among 65,000 flows is up to 2.3 times the accepted one; with 2,
+/// up to 1.5 times. With 4 and 5, one flow in a million was off by 1.05 and 1.04 times the accepted error. See the
+/// table in `docs/models/fluid.md`.
 const DIVISOR: u128 = 6;
 
 const MILLION: u128 = 1_000_000;
@@ -50,30 +52,30 @@ impl Bound {
         Self { ppm: ppm.get(), exact_below }
     }
 
-    /// Returns whether every change is solved at once with `flows` flows in flight.
+    /// Returns whether no solve is deferred with `flows` flows in flight.
     fn is_exact(self, flows: u64) -> bool {
         flows <= self.exact_below
     }
 
-    /// Returns whether `ends` at one instant justify an immediate solve with `flows` flows in flight. Such instants are
-    /// at most as many as deferred solves.
+    /// Returns whether `ends` ends at one instant justify an immediate solve with `flows` flows in flight. Such
+    /// instants cannot outnumber the deferred solves.
     fn justifies_solve(self, ends: u64, flows: u64) -> bool {
         u128::from(ends) * MILLION >= u128::from(flows) * u128::from(self.ppm)
     }
 
-    /// Returns the largest shift of an end, in fs, if every flow is at least `age_fs` old.
+    /// Returns the maximum shift of an end, in fs, if the latest flow entered `age_fs` ago.
     fn shift_fs(self, age_fs: u128) -> u128 {
         age_fs * u128::from(self.ppm) / (DIVISOR * MILLION)
     }
 }
 
-/// Time and scope of the next solve.
+/// Time of the next solve, and the flows that it counts.
 #[derive(Clone, Debug)]
 pub(super) struct SolveTimer {
     bound: Option<Bound>,
     /// Time of the next solve; [`NEVER`] if nothing has changed since the last one.
     pub solve_at_fs: u128,
-    /// Whether the next solve anticipates no ends.
+    /// Whether the next solve must be exact, so that it anticipates no ends.
     is_exact: bool,
     /// Number of messages that a solve counts, by band.
     flows: [u64; Band::COUNT],
@@ -81,7 +83,7 @@ pub(super) struct SolveTimer {
     ended: (u128, u64),
     /// Time at which the latest flow entered.
     entered_fs: u128,
-    /// Messages that end soon and are excluded from solves.
+    /// Messages that end soon and are not counted by solves.
     pub leaving: BinaryHeap<Reverse<Leaving>>,
 }
 
@@ -98,7 +100,7 @@ impl SolveTimer {
         }
     }
 
-    /// Records that a message has entered; `is_first`: it is the first of its flow.
+    /// Records that a message has entered. `is_first` is set for the first message of its flow.
     pub fn enter(&mut self, now_fs: u128, band: Band, is_first: bool) {
         self.flows[usize::from(band.index())] += 1;
         if is_first {
@@ -107,13 +109,13 @@ impl SolveTimer {
         self.solve_at_once(now_fs);
     }
 
-    /// Records that a counted message leaves its band before its end.
+    /// Records that a counted message changes its band.
     pub fn leave_band(&mut self, now_fs: u128, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.solve_at_once(now_fs);
     }
 
-    /// Records that a counted message has ended.
+    /// Records that a counted message has ended, and schedules a solve.
     pub fn end(&mut self, now_fs: u128, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.ended = (now_fs, if self.ended.0 == now_fs { self.ended.1 + 1 } else { 1 });
@@ -127,13 +129,13 @@ impl SolveTimer {
         }
     }
 
-    /// Returns the time up to which the next solve anticipates ends; `None` if it anticipates none.
+    /// Returns the time up to which the next solve anticipates ends, or `None` for an exact solve.
     pub fn horizon_fs(&self, now_fs: u128) -> Option<u128> {
         let bound = self.bound.filter(|_| !self.is_exact)?;
         Some(now_fs + bound.shift_fs(now_fs - self.entered_fs))
     }
 
-    /// Excludes a message that ends soon from later solves.
+    /// Excludes a message that ends soon from the next solve and from later ones.
     pub fn leave(&mut self, leaving: Leaving, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.leaving.push(Reverse(leaving));
@@ -155,7 +157,7 @@ impl SolveTimer {
     }
 }
 
-/// A message that solves no longer count. It keeps its rate until it is received.
+/// A message that solves no longer count. The message keeps its rate until it is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaving {
     pub at_fs: u128,

@@ -14,8 +14,9 @@ pub(super) const NO_FLOW: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct FlowState {
     pub id: FlowId,
-    /// Time at which the flow was started or, for the first flow of a connection, at which it became the first. Stored
-    /// as the clock's time and the fs since, because two fields take less memory than one of 128 bits.
+    /// Time at which the flow was started or, if the flow had to wait for its connection, at which it became the first
+    /// one. The time is stored as the clock's time and the femtoseconds since, which takes less memory than one number
+    /// of 128 bits.
     pub began: Time,
     pub began_fs: u16,
     pub hold: Time,
@@ -34,7 +35,7 @@ pub(super) struct FlowState {
 pub(super) enum Stage {
     /// Queued behind another flow on its connection, or received.
     Waiting,
-    /// First on its connection, before its message enters.
+    /// First on its connection; its next message has not entered yet.
     Beginning,
     Moving(ClassId),
     /// Ending soon, and no longer counted by the solver.
@@ -54,12 +55,12 @@ pub(super) struct Connections {
     streams: Vec<Index>,
 }
 
-/// A queue of flows between two hosts. Small, because every pair of hosts may have one.
+/// A queue of flows between two hosts. It is small, because every pair of hosts may have one.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionState {
     dst: u32,
     pub stream: u32,
-    /// The first and the last flow of the queue; [`NO_FLOW`] in an empty queue.
+    /// First and last flow of the queue; [`NO_FLOW`] if the queue is empty.
     pub first: u32,
     pub last: u32,
     /// Start of the path in [`Connections::links`], and its number of links.
@@ -76,7 +77,7 @@ impl Connections {
         Self { routes, hashes, rows: Vec::new(), links: Vec::new(), free: Vec::new(), streams }
     }
 
-    /// Returns the connection of a flow, and opens it if necessary.
+    /// Returns the connection of a flow. Opens it if necessary.
     pub fn open(&mut self, flow: &Flow) -> u32 {
         let own = flow.connection == Connection::Own;
         let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
@@ -97,7 +98,7 @@ impl Connections {
         let hop_count = u16::try_from(self.links.len() - begin).expect("a path has fewer than 2^16 links");
         let mut path = begin as u32;
         if let Some(last) = self.rows.get(index as usize).filter(|last| hop_count <= last.hop_count) {
-            // The slice of the previous connection with this index is large enough.
+            // The path fits into the space of the connection that had this index before.
             self.links.copy_within(begin.., last.path as usize);
             self.links.truncate(begin);
             path = last.path;
@@ -126,7 +127,7 @@ impl Connections {
         self.free.push(connection);
     }
 
-    /// Returns the path of a stream's flows in one band.
+    /// Returns the path of the flows of `stream` on its connection for all bands.
     pub fn path_of_stream(&self, stream: u32, src: HostId, dst: HostId) -> Vec<PortId> {
         let hash = self.hashes.of_stream(src.0, dst.0, StreamKey { stream, band: 0 });
         self.routes.path(src.0, dst.0, hash)

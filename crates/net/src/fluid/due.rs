@@ -1,7 +1,7 @@
-//! An indexed heap of times by number, earliest first.
+//! An indexed heap of times: numbers ordered by their time, earliest first.
 
-/// A 4-ary heap (Johnson 1975). An entry is a time with its number in the lowest 32 bits, so that equal times are
-/// ordered by number.
+/// A 4-ary heap (Johnson 1975). An entry consists of a time and, in the lowest 32 bits, its number, so that equal times
+/// are ordered by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Due {
     heap: Vec<u128>,
@@ -58,14 +58,14 @@ impl Due {
         }
     }
 
-    /// Moves all numbers with times up to `at` to `numbers`, unordered.
+    /// Removes all numbers with times up to `at` and appends them to `numbers`, in no particular order.
     pub fn take(&mut self, at: u128, numbers: &mut Vec<u32>) {
         let begin = numbers.len();
         let last = at << 32 | u128::from(u32::MAX);
         if self.first_at() <= at {
             numbers.push(0);
         }
-        // Find the positions first: all entries below a later one are later.
+        // Positions are collected first. If an entry is later than `at`, so are all entries below it.
         let mut visited = begin;
         while visited < numbers.len() {
             let first = BRANCHES * numbers[visited] as usize + 1;

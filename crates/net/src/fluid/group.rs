@@ -1,8 +1,8 @@
-//! Selects the flow that is received next among flows of one rate: virtual work for each group of classes, and a heap
-//! of the classes by target.
+//! Finds the flow that is received next among flows of one rate. Each group of classes has a virtual work, and a heap
+//! of its classes by target.
 //!
 //! Classes with the same [bottleneck](crate::maxmin) have one rate and form a group, so that a change of rate does not
-//! touch the classes. When a class changes its group, its target is converted to the work of the new group.
+//! touch the classes. When a class moves to another group, its target is converted to the work of the new group.
 
 use super::due::{Due, NEVER};
 
@@ -17,15 +17,15 @@ pub(super) struct Groups {
     /// Groups, by bottleneck link.
     groups: Vec<Group>,
     classes: Vec<ClassState>,
-    /// Groups whose next message has to be planned again.
+    /// Groups whose next message may have changed.
     replan: Vec<u32>,
 }
 
-/// The classes with one bottleneck.
+/// Classes with the same bottleneck.
 #[derive(Clone, Debug, Default)]
 struct Group {
     rate: u64,
-    /// Work of a flow that has always been in the group, minus rate times the present time; modulo 2^128.
+    /// Work done by a flow that has always been in the group, minus rate times current time; modulo 2^128.
     ahead: u128,
     /// A 4-ary heap of the classes by target.
     classes: Vec<u32>,
@@ -33,18 +33,18 @@ struct Group {
     replan: bool,
 }
 
-/// Flows with the same links.
+/// State of a class, that is, of flows with the same links.
 #[derive(Clone, Debug)]
 struct ClassState {
-    /// Work of the class at which its next message is received, and the slot of that flow; [`NO_MESSAGE`] without
-    /// flows.
+    /// Work of the class at which its next message is received, and the slot of that message's flow; [`NO_MESSAGE`] if
+    /// the class has no flows.
     target: u128,
     slot: u32,
     /// Bottleneck of the class; [`NONE`] before the first solve.
     group: u32,
     /// Position in the heap of the group; [`NONE`] outside of the heap.
     place: u32,
-    /// Work of a flow since the class was opened, minus the work of the group; modulo 2^128.
+    /// Work done by a flow since the class was opened, minus the work of the group; modulo 2^128.
     ahead: u128,
 }
 
@@ -61,7 +61,7 @@ impl Groups {
         Self { groups: vec![Group::default(); link_count], classes: Vec::new(), replan: Vec::new() }
     }
 
-    /// Opens a class, which has flows from now on.
+    /// Opens a class to which flows are about to be added.
     pub fn open(&mut self, class: u32) {
         if class as usize >= self.classes.len() {
             let (target, slot) = NO_MESSAGE;
@@ -70,26 +70,27 @@ impl Groups {
         }
     }
 
-    /// Closes a class, which has no flow any more.
+    /// Closes a class without flows.
     pub fn close(&mut self, class: u32) {
         self.pull(class);
         let (target, slot) = NO_MESSAGE;
         self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
     }
 
-    /// Returns the message of a class that is received next: its target in [`Self::work_at`], and the slot of its flow.
+    /// Returns the message of a class that is received next: its target, as a value of [`Self::work_at`], and the slot
+    /// of its flow.
     pub fn first(&self, class: u32) -> (u128, u32) {
         let ClassState { target, slot, .. } = self.classes[class as usize];
         (target, slot)
     }
 
-    /// Returns the same as [`Self::first`] if that message is received by `until_fs`.
+    /// Returns the message of [`Self::first`], if that message is received by `until_fs`.
     pub fn first_by(&self, class: u32, until_fs: u128) -> Option<(u128, u32)> {
         let (target, slot) = self.first(class);
         (slot != NONE && target <= self.work_at(class, until_fs)).then_some((target, slot))
     }
 
-    /// Sets the next message of a class.
+    /// Sets the message of a class that is received next.
     pub fn set_first(&mut self, class: u32, (target, slot): (u128, u32)) {
         self.pull(class);
         let state = &mut self.classes[class as usize];
@@ -99,7 +100,7 @@ impl Groups {
         }
     }
 
-    /// Returns the work of a flow that has been in a class since the class was opened.
+    /// Returns the work done by a flow that has been in a class since the class was opened.
     pub fn work_at(&self, class: u32, now_fs: u128) -> u128 {
         let ClassState { group, ahead, .. } = self.classes[class as usize];
         self.groups.get(group as usize).map_or(0, |group| group.work_at(now_fs)).wrapping_add(ahead)
@@ -110,7 +111,7 @@ impl Groups {
         self.groups[self.classes[class as usize].group as usize].rate
     }
 
-    /// Sets the rate of a group from now on.
+    /// Sets the rate of a group from `now_fs` on.
     pub fn set_rate(&mut self, link: u32, rate: u64, now_fs: u128) {
         let group = &mut self.groups[link as usize];
         group.ahead = group.work_at(now_fs).wrapping_sub(u128::from(rate).wrapping_mul(now_fs));
@@ -128,11 +129,13 @@ impl Groups {
         self.push(class);
     }
 
-    /// Moves the classes of a group whose next message is complete by `until_fs` to `due`.
+    /// Removes the classes whose next message is received by `until_fs` from the heap of a group, and appends them to
+    /// `due`.
     pub fn take(&mut self, link: u32, until_fs: u128, due: &mut Vec<u32>) {
         let work = self.groups[link as usize].work_at(until_fs);
         if self.groups[link as usize].classes.iter().all(|&class| !is_before(work, self.key(class))) {
-            // The most frequent case in regular traffic, where no order is needed.
+            // All messages of the group are received. With regular traffic this is the most frequent case, and it needs
+            // no order.
             let Self { groups, classes, .. } = self;
             due.extend(groups[link as usize].classes.drain(..).inspect(|&class| classes[class as usize].place = NONE));
         }
@@ -146,9 +149,10 @@ impl Groups {
         self.replan(link);
     }
 
-    /// Plans the next message of every changed group.
+    /// Computes when the next message of every changed group is received, and updates `due`.
     pub fn plan(&mut self, now_fs: u128, due: &mut Due) {
-        // Cached division: many groups have the same work left at the same rate, and each division has 128 bits.
+        // Caches the last division, because many groups have the same work left at the same rate, and dividing 128-bit
+        // numbers is slow.
         let mut known = (0, 1, 0);
         for link in self.replan.drain(..) {
             let group = &mut self.groups[link as usize];
@@ -175,7 +179,7 @@ impl Groups {
         }
     }
 
-    /// Returns the target of a class in the work of its group.
+    /// Returns the target of a class, as work of its group.
     fn key(&self, class: u32) -> u128 {
         let ClassState { target, ahead, .. } = self.classes[class as usize];
         target.wrapping_sub(ahead)
@@ -216,7 +220,7 @@ impl Groups {
         self.classes[class as usize].place = place as u32;
     }
 
-    /// Moves a class up from `place` to its position; returns that position.
+    /// Moves a class up from `place` to its position in the heap. Returns that position.
     fn sift_up(&mut self, link: u32, mut place: usize, class: u32) -> usize {
         let key = self.key(class);
         while place > 0 {
@@ -253,7 +257,7 @@ impl Groups {
     }
 }
 
-/// Compares work modulo 2^128, of which less than half is in use at once.
+/// Compares two values of work modulo 2^128. All values in use at one time lie within half of that range.
 fn is_before(one: u128, other: u128) -> bool {
     (one.wrapping_sub(other) as i128) < 0
 }
@@ -262,13 +266,13 @@ fn is_before(one: u128, other: u128) -> bool {
 mod tests {
     use super::*;
 
-    /// After any changes of rates and groups, the plan equals the plan of each class separately.
+    /// After any changes of rates and groups, the computed times equal those of each class on its own.
     #[test]
     fn groups_plan_what_each_class_would_plan() {
         const LINKS: u64 = 5;
         const CLASSES: u64 = 60;
         let (mut groups, mut due) = (Groups::new(LINKS as usize), Due::default());
-        // Work left and bottleneck link, by class.
+        // Remaining work and bottleneck link of each class.
         let mut left: Vec<Option<(u128, u32)>> = vec![None; CLASSES as usize];
         let mut rates = [0_u64; LINKS as usize];
         let mut state = 1_u64;

@@ -3,24 +3,27 @@
 //!
 //! ```text
 //! enters(f)   = began(f) + hold + the sum of the delays of the links on its path
-//! rate(f, t)  = max-min fair among all that have entered and have bytes left (see crate::maxmin)
-//! received(f) = the instant at which the integral of rate(f, t) since enters(f) is the flow's bytes
+//! rate(f, t)  = max-min fair share among all flows that have entered and have bytes left (see crate::maxmin)
+//! received(f) = the instant at which the integral of rate(f, t) since enters(f) equals the bytes of f
 //! ```
 //!
 //! The first byte of a flow thus takes the delay, and rates are shares as seen by the receivers, as in SimGrid's
-//! models. Rates change when a flow enters or is received, at once and everywhere; [within a bound](Fluid::within) they
-//! may change slightly earlier or later. Flows of one stream from one host to another share one connection. On it, a
-//! flow begins when the last byte of the previous flow has left, one path delay before that byte is received. Bands are
-//! strict: a band shares the capacity that higher bands leave. A message takes the time of exactly `bytes / parts`,
-//! which may be a fraction. Links count the message's [whole bytes](Flow::counted) when it is received, and for a
-//! message in flight the bytes that have crossed, rounded down.
+//! models. Rates change when a flow enters or is received, at once and everywhere. [Within a bound](Fluid::within),
+//! they may change slightly earlier or later.
 //!
-//! Internally, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
-//! function of rates and instants and nothing drifts. The instant at which a message is received is rounded up to a
-//! femtosecond. The clock shows picoseconds, rounded down; a flow that starts at an instant of the clock starts at the
-//! corresponding femtosecond. A chain of n messages is therefore late by less than n fs.
+//! Flows of one stream from one host to another share a connection. On a connection, a flow begins when the last byte
+//! of the previous flow has left, one path delay before that byte is received. Bands are strict: a band shares the
+//! capacity that higher bands leave.
 //!
-//! Not modelled: packets and their headers, queues, losses, windows. The rate of a link is that of payload.
+//! A message takes the time of exactly `bytes / parts` bytes, which may be a fraction. Links count the message's [whole
+//! bytes](Flow::counted) when it is received, and while it is in flight, the bytes that have crossed, rounded down.
+//!
+//! Internally, time is counted in femtoseconds and work in units of 2^-20 bit/s times 1 fs. Work is therefore an exact
+//! integer function of rates and instants, and rounding errors do not accumulate. The instant at which a message is
+//! received is rounded up to a femtosecond, so a chain of n messages is late by less than n fs. The clock shows
+//! picoseconds, rounded down. A flow that is started between two picoseconds begins at the exact femtosecond.
+//!
+//! Not modelled: packets and their headers, queues, losses, windows. The rate of a link is its rate of payload.
 
 mod bound;
 mod connections;
@@ -51,14 +54,14 @@ pub use work::{Lane, Load};
 pub struct Fluid {
     links: Vec<FluidLink>,
     now_fs: u128,
-    /// Flows by band; created when the band is first used.
+    /// Flows of each band. An entry is created when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
     connections: Connections,
-    /// Messages to enter, by time.
+    /// Messages that have yet to enter, by the time at which they enter.
     timers: BTreeMap<u128, Vec<u32>>,
-    /// Completions not yet reported.
+    /// Completions that have not been reported yet.
     completed: Vec<Completion>,
     started_count: u64,
     completed_count: u64,
@@ -130,45 +133,46 @@ impl Fluid {
         })
     }
 
-    /// Returns the idle network with finish times that may be off by about `ppm` millionths of the time since the
-    /// start. Finish times are exact with at most 16,384 flows at a time.
+    /// Returns the engine with a bounded error: finish times may be off by about `ppm` millionths of the time since the
+    /// start. Finish times are exact while at most 16,384 flows are in flight.
     ///
     /// # Panics
-    /// If something has been sent.
+    /// If a flow was started.
     pub fn within(self, ppm: NonZeroU32) -> Self {
         self.within_above(ppm, EXACT_BELOW)
     }
 
-    /// Does the same as [`within`](Self::within), with exact finish times for at most `exact_below` flows at a time.
+    /// Returns the engine of [`within`](Self::within), but with exact finish times while at most `exact_below` flows
+    /// are in flight.
     ///
     /// # Panics
-    /// If something has been sent.
+    /// If a flow was started.
     pub fn within_above(self, ppm: NonZeroU32, exact_below: u64) -> Self {
         assert_eq!(self.started_count, 0, "nothing has been sent");
         Self { solve_timer: SolveTimer::new(Some(Bound::new(ppm, exact_below))), ..self }
     }
 
-    /// Returns the totals so far. Events are messages that enter or are received, and rate changes; there are no
-    /// packets.
+    /// Returns the totals so far. Events are messages that enter or are received, and changes of a class's rate. There
+    /// are no packets.
     pub fn counters(&self) -> Counters {
         Counters { events: self.event_count, ..Counters::default() }
     }
 
-    /// Returns the totals of one port, including the part of messages in flight that has crossed: whole bytes, and
-    /// their time at the link's full rate.
+    /// Returns the totals of one port. They include the bytes of messages in flight that have crossed the link, and the
+    /// time that these bytes take at the link's full rate.
     pub fn port_counters(&self, port: PortId) -> PortCounters {
         self.counters_of(port, self.load(port))
     }
 
-    /// Returns the totals of one port after `load`.
+    /// Returns the totals of one port after the load `load`.
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
-        // Rounded down like the clock, so that no link is busy for longer than the clock has run.
+        // The time is rounded down like the clock, so that no link is busy for longer than the clock has run.
         let busy_ps = load.work / (rate_parts * FS_PER_PS);
         PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
 
-    /// Returns the load that has crossed the link of a port.
+    /// Returns the load that has crossed the link of a port, including messages in flight.
     pub fn load(&self, port: PortId) -> Load {
         let mut load = self.links[port.0 as usize].received;
         for shares in self.bands.iter().flatten() {
@@ -201,11 +205,10 @@ impl Fluid {
         self.started_count
     }
 
-    /// Returns the paths of a stream's flows in one band between these distinct pairs of hosts, if no flow slows
-    /// another; `None` if one does, or has no path.
+    /// Returns the paths of the flows of `stream` between `pairs` of hosts, if all these flows can run at full rate at
+    /// once. Returns `None` if one flow slows another, or if a path has no links. The pairs must be distinct.
     ///
-    /// Any subset of the flows is then as fast, too: rates that are feasible for all flows are feasible for a subset,
-    /// and no max-min fair share is higher.
+    /// Any subset of the flows also runs at full rate: rates that are feasible for all flows are feasible for a subset.
     pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = pairs.map(|(src, dst)| {
@@ -221,7 +224,7 @@ impl Fluid {
         lanes.collect()
     }
 
-    /// Returns the time of the next event, rounded up; `None` if there is no event until a flow is started.
+    /// Returns the time of the next event, rounded up, or `None` if no event is pending.
     pub fn next_event(&mut self) -> Option<Time> {
         if !self.completed.is_empty() {
             return Some(self.now());
@@ -261,7 +264,7 @@ impl Fluid {
         u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// Starts the first flow of a connection, and the following ones as long as the previous ones take no time.
+    /// Begins the first flow of a connection. Flows that take no time complete, and the next one begins.
     fn serve(&mut self, connection: u32) {
         loop {
             let row = &self.connections.rows[connection as usize];
@@ -291,8 +294,8 @@ impl Fluid {
         }
     }
 
-    /// Lets a message enter the links of its path; returns `true` if that completes the flow, because it has no bytes
-    /// or no links.
+    /// Lets a message enter the links of its path. Returns `true` if the flow completes at once, because it has no
+    /// bytes or its path has no links.
     fn enter(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &self.flows[slot as usize];
@@ -301,7 +304,7 @@ impl Fluid {
             return self.receive(slot);
         }
         let FlowState { began, began_fs, hold, connection, band, .. } = *flow;
-        // Later messages of a flow enter later than the first.
+        // The first message enters at `first_fs`; later messages of a flow enter after it.
         let first_fs = joined(began, began_fs) + joined(hold, 0) + self.delay_fs(connection);
         self.solve_timer.enter(self.now_fs, band, first_fs >= self.now_fs);
         self.join(slot, work);
@@ -319,7 +322,7 @@ impl Fluid {
         }
     }
 
-    /// Processes a received message; returns `true` if it was the last one of its flow.
+    /// Processes a received message. Returns `true` if it was the last one of its flow.
     fn receive(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &mut self.flows[slot as usize];
@@ -345,7 +348,7 @@ impl Fluid {
         true
     }
 
-    /// Adds a flow with `work` left to the links of its path.
+    /// Adds a flow with `work` left to the solver of its band.
     fn join(&mut self, slot: u32, work: u128) {
         let flow = &mut self.flows[slot as usize];
         let mut is_new = false;
@@ -355,7 +358,8 @@ impl Fluid {
             Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
         });
         let (path, own) = (self.connections.path(flow.connection), self.connections.rows[flow.connection as usize].own);
-        // A stream has one flow at a time on a connection, and rarely shares its path with another stream.
+        // The flows of a stream on a connection are in flight one at a time, and rarely cross the same links as another
+        // stream.
         let id = if own { shares.solver.add(path) } else { shares.solver.add_unshared(path) };
         flow.stage = Stage::Moving(id);
         shares.join(id, self.now_fs, (work, slot));
@@ -364,7 +368,7 @@ impl Fluid {
         }
     }
 
-    /// Moves the remaining work of a flow to its new band.
+    /// Moves the remaining work of a flow from band `before` to the flow's new band.
     fn move_band(&mut self, slot: u32, class: ClassId, before: Band) {
         let shares = self.bands[usize::from(before.index())].as_mut().expect("the band is in use");
         let left = shares.detach(class, slot, self.now_fs);
@@ -373,7 +377,7 @@ impl Fluid {
         self.join(slot, left);
     }
 
-    /// Removes the messages that end by `until_fs` at their present rates from the solvers.
+    /// Removes the messages that are received by `until_fs` at their current rates from the solvers.
     fn anticipate(&mut self, until_fs: u128) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for shares in self.bands.iter_mut().flatten() {
@@ -395,7 +399,7 @@ impl Fluid {
         (self.scratch.groups, self.scratch.due) = (groups, due);
     }
 
-    /// Updates rates and finish times.
+    /// Updates rates and finish times, if a solve is due.
     fn share(&mut self) {
         if self.solve_timer.solve_at_fs > self.now_fs {
             self.bands.iter_mut().flatten().for_each(|shares| shares.groups.plan(self.now_fs, &mut shares.due));
@@ -418,7 +422,7 @@ impl Fluid {
                 groups.move_to(id.0, link.0, self.now_fs);
             });
             groups.plan(self.now_fs, due);
-            // Lower bands share the capacity that this band and higher ones leave.
+            // The next lower band shares the capacity that this band and higher ones leave.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
             let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
             let (links, next) = (&self.links, &mut next.solver);
@@ -472,7 +476,7 @@ impl Fluid {
         }
     }
 
-    /// Receives the completed messages of a class.
+    /// Processes the messages of a class that are received now.
     fn receive_due(&mut self, of_band: usize, id: ClassId) {
         loop {
             let shares = self.bands[of_band].as_mut().expect("the band is in use");
@@ -528,13 +532,13 @@ impl Network for Fluid {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        // The clock shows the time of an instant up to 1 ps after it.
+        // The clock is rounded down, so the exact time may already be up to 1 ps after `until`.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
         if done.is_empty() && self.completed.is_empty() {
-            // Reuses the buffer of the last completions.
+            // Reuses the memory of the last completions.
             std::mem::swap(done, &mut self.completed);
         }
-        // A flow that takes no time completes when it is started.
+        // A flow that takes no time completes as soon as it is started, so the list may already contain completions.
         while self.completed.is_empty() {
             check_cancelled();
             self.share();
@@ -555,7 +559,8 @@ impl Network for Fluid {
     }
 
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
-        // Remaining bytes of the message in flight, rounded up; a flow on a connection of its own has one message.
+        // The remaining bytes are those of the message in flight, rounded up, because a flow on a connection of its own
+        // has only one message.
         let of = |slot: u32, work: u128| {
             let FlowState { id, connection, .. } = self.flows[slot as usize];
             let bytes = Bytes(work.div_ceil(WORK_PER_BYTE) as u64);

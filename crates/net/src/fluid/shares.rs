@@ -1,4 +1,4 @@
-//! The flows of one band: their max-min fair rates, and their next message to be received.
+//! The flows of one band: their max-min fair rates, and the times at which their next messages are received.
 
 use super::due::Due;
 use super::group::{Groups, NO_MESSAGE};
@@ -12,8 +12,8 @@ pub(super) struct Shares {
     pub solver: MaxMin,
     /// Classes by their bottlenecks.
     pub groups: Groups,
-    /// Target and slot of the later messages of each class, all but the first. Shorter than the number of classes if
-    /// the last ones never had a second message.
+    /// Target and slot of each message of a class except the first to be received. The list may be shorter than the
+    /// number of classes, because it grows only for classes with several flows.
     pub later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
     /// Time at which the next message of each group is received.
     pub due: Due,
@@ -24,7 +24,7 @@ impl Shares {
         Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
     }
 
-    /// Adds a flow of `work` to a class; the next solve plans its end.
+    /// Adds a flow with `work` left to a class. The next solve computes when it is received.
     pub fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         self.groups.open(id.0);
         let target =
@@ -43,7 +43,7 @@ impl Shares {
         }
     }
 
-    /// Removes the first flow of a class.
+    /// Removes the flow of a class that is received first.
     pub fn remove(&mut self, id: ClassId) {
         let is_empty = !self.solver.remove(id);
         let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
@@ -53,7 +53,7 @@ impl Shares {
         }
     }
 
-    /// Removes a flow from a class; returns the remaining work of the flow.
+    /// Removes a flow from a class and returns the remaining work of the flow.
     pub fn detach(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
         let done = self.groups.work_at(id.0, now_fs);
         let (mut target, first) = self.groups.first(id.0);

@@ -1,6 +1,7 @@
-//! Work, instants and loads of the fluid engine: whole numbers, so that nothing drifts.
+//! Work, instants and loads of the fluid engine, as whole numbers, so that rounding errors do not accumulate.
 //!
-//! Time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs. The clock shows picoseconds, rounded down.
+//! Time is counted in femtoseconds, and work in units of 2^-20 bit/s times 1 fs. The clock shows picoseconds, rounded
+//! down.
 
 use crate::maxmin::PARTS;
 use crate::topology::PortId;
@@ -8,7 +9,7 @@ use crate::units::{Bytes, Time};
 use std::ops::{AddAssign, Mul, Sub};
 
 pub(super) const FS_PER_PS: u128 = 1_000;
-/// Work of one byte, in 2^-20 bit/s times 1 fs.
+/// Work of one byte, in units of 2^-20 bit/s times 1 fs.
 pub(super) const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
 /// Returns the work of a message of `bytes / parts`.
@@ -24,7 +25,7 @@ pub(super) fn clock(instant_fs: u128) -> Time {
     Time::from_ps((instant_fs / FS_PER_PS) as u64)
 }
 
-/// Splits an instant into the clock's time and the fs since.
+/// Splits an instant into the clock's time and the femtoseconds since.
 #[inline]
 pub(super) fn split(instant_fs: u128) -> (Time, u16) {
     let shown = clock(instant_fs);
@@ -50,12 +51,13 @@ impl Load {
         self.bytes
     }
 
-    /// Returns the load of `count` messages of `bytes / parts` each, counted as `counted` bytes in total.
+    /// Returns the load of `count` messages of `bytes / parts` bytes each, which together count as `counted` whole
+    /// bytes.
     pub fn of_messages(count: u64, bytes: Bytes, parts: u32, counted: Bytes) -> Self {
         Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
     }
 
-    /// Returns the load of a message of which `done` work has crossed the link.
+    /// Returns the load of a message of `work` and `counted` whole bytes, of which `done` work has crossed the link.
     pub(super) fn of(done: u128, work: u128, counted: Bytes) -> Self {
         let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
         Self { bytes, work: done.min(work) }
@@ -83,7 +85,7 @@ impl Mul<u64> for Load {
     }
 }
 
-/// A path between two hosts on which no other flow slows the flow of these hosts.
+/// A path between two hosts on which no other flow slows the flow between these hosts.
 #[derive(Clone, Debug)]
 pub struct Lane {
     pub(super) rate: u64,
@@ -92,7 +94,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Returns the serialisation time of `bytes / parts` bytes in fs, rounded up as in the engine.
+    /// Returns the time that `bytes / parts` bytes take on the path without its delay, in fs, rounded up as in the
+    /// engine.
     ///
     /// # Panics
     /// If there are 2^54 bytes or more.
@@ -105,7 +108,8 @@ impl Lane {
         u128::from(self.delay_ps) * FS_PER_PS
     }
 
-    /// Returns the load of a message of `bytes / parts` bytes, counted as `counted`, `fs` after it entered.
+    /// Returns the load of a message of `bytes / parts` bytes, which counts as `counted` whole bytes, `fs` femtoseconds
+    /// after it entered.
     pub fn load_after(&self, bytes: Bytes, parts: u32, counted: Bytes, fs: u128) -> Load {
         let work = work(bytes, parts);
         Load::of(if fs < self.sending_fs(bytes, parts) { u128::from(self.rate) * fs } else { work }, work, counted)
@@ -116,12 +120,12 @@ impl Lane {
         &self.ports
     }
 
-    /// Returns the engine's clock at an instant in fs.
+    /// Returns the time that the engine's clock shows at an instant in fs.
     pub fn clock(instant_fs: u128) -> Time {
         clock(instant_fs)
     }
 
-    /// Returns an instant of the clock in fs.
+    /// Returns an instant of the clock, in fs.
     pub fn fs(instant: Time) -> u128 {
         joined(instant, 0)
     }

@@ -1,4 +1,4 @@
-//! Classes of flows: their links, bottleneck and number of flows.
+//! Classes of flows: their links, bottleneck, and number of flows.
 
 use super::state::{Class, ClassId, HEAD, LinkId, MaxMin, NO_LINK, mark, record_size};
 use crate::index;
@@ -15,7 +15,7 @@ impl MaxMin {
         self.levels[self.classes[class as usize].bottleneck as usize]
     }
 
-    /// Adds a flow to a class that has flows, or removes a flow that is not the last one.
+    /// Adds a flow to a class that has flows, or removes a flow that is not the last one of its class.
     pub(super) fn count(&mut self, class: u32, more: bool) {
         let rate = u128::from(self.rate_of(class));
         let Self { links, levels, bottlenecked, classes, stale, touched, .. } = self;
@@ -48,12 +48,12 @@ impl MaxMin {
         }
         if self.free.is_empty() && 2 * self.dead.len() > self.classes.len() {
             (0..self.links.len() as u32).for_each(|link| self.sweep(link));
-            // In the order in which the classes ended, so that their numbers are reused in order.
+            // Reverses the list, so that numbers are reused in the order in which the classes ended.
             self.free.extend(self.dead.drain(..).rev());
         }
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
         let hop_count = u16::try_from(path.len()).expect("a flow crosses fewer than 2^16 links");
-        // If no link is full, the one with the most flows is the likeliest bottleneck.
+        // If no link is full, the link with the most flows is the most likely bottleneck.
         let key = |link: LinkId| (self.levels[link.0 as usize], self.links[link.0 as usize].flows);
         let mut first = (key(path[0]), path[0].0);
         for &link in &path[1..] {
@@ -127,7 +127,7 @@ impl MaxMin {
         self.stride = stride;
     }
 
-    /// Removes the last flow of a class.
+    /// Removes the last flow of a class, and the class.
     pub(super) fn close(&mut self, index: u32) {
         let rate = u128::from(self.rate_of(index));
         let Class { bottleneck, place, hop_count, shared, .. } = self.classes[index as usize];

@@ -1,11 +1,12 @@
-//! Max-min fair shares of capacities: progressive filling, solved again only where something changed.
+//! Max-min fair shares of link capacities by progressive filling. After a change, only the affected part is solved
+//! again.
 //!
-//! All rates rise together. When the rising flows fill a link, they stop there, at the link's *level*; the other flows
-//! rise on, until all have stopped (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2):
+//! The rates of all flows rise together. When a link is full, its flows stop at the *level* of the link, and all others
+//! continue to rise, until every flow has stopped (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2):
 //!
 //! ```text
-//! level(l) = (capacity(l) - what flows stopped below the level use) / flows of l not stopped below the level
-//! rate(f)  = the least level of the links of f
+//! level(l) = (capacity(l) - rates of the flows of l that stopped below level(l)) / number of the other flows of l
+//! rate(f)  = minimum of level(l) over the links l of flow f
 //! ```
 //!
 //! All quantities are whole [parts](PARTS) of a unit of capacity, and levels are rounded down. Sums of integers do not
@@ -13,11 +14,17 @@
 //! function of the flows alone, to the last bit, independent of the order of links and of the history of changes, and
 //! no link ever exceeds its capacity.
 //!
-//! Five techniques make it fast. Flows with the same links are one *class* with a count. Any number of changes is one
-//! solve, at the next read. A class has one *bottleneck*, a link whose level is its rate; when that level moves, the
-//! rates of all classes of the bottleneck move with it. A solve moves levels, lowest first, from the links that gained
-//! or lost a flow to those where a rate changes, and no further; it [reports](MaxMin::take_changed_levels) these
-//! levels. If most levels move, the solve fills all links from scratch. The solver contains no time, bytes or routes.
+//! Five techniques make the solver fast:
+//!
+//! 1. Flows with the same links form a *class* with a count.
+//! 2. Any number of changes is one solve, at the next read.
+//! 3. A class has one *bottleneck*, a link whose level is its rate. When that level changes, the rates of all classes
+//!    of the bottleneck change with it.
+//! 4. A solve changes levels, lowest first, from the links that gained or lost a flow to the links where a rate
+//!    changes, and no further. It [reports](MaxMin::take_changed_levels) the changed levels.
+//! 5. If most levels change, the solver fills all links from scratch.
+//!
+//! The solver does not depend on time, bytes or routes.
 
 mod classes;
 mod refill;
@@ -61,12 +68,12 @@ impl MaxMin {
         }
     }
 
-    /// Adds a flow that crosses `links`, in any order, and returns its class. Flows with the same links share a class
-    /// if their first link is the same, too.
+    /// Adds a flow that crosses `links`, which may be in any order, and returns its class. Flows share a class if they
+    /// have the same set of links and the same first link.
     ///
     /// # Panics
-    /// If there is no link, a link appears twice or does not exist; or there are 2^16 links, or 2^32 flows of one
-    /// class.
+    /// If `links` is empty, contains a link twice or contains one that does not exist; or if there are 2^16 links, or
+    /// 2^32 flows of one class.
     pub fn add(&mut self, links: &[LinkId]) -> ClassId {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.clear();
@@ -92,12 +99,12 @@ impl MaxMin {
         ClassId(class)
     }
 
-    /// Adds a flow in a class of its own, without a search for an existing class: for flows of which no two cross the
-    /// same links at once. Rates are the same as with [`add`](Self::add).
+    /// Adds a flow in a class of its own, without searching for an existing class. This is faster for flows that rarely
+    /// cross the same links as another. Rates are the same as with [`add`](Self::add).
     ///
     /// # Panics
-    /// If there is no link, or one that does not exist; or there are 2^16 links. The caller guarantees that no link
-    /// appears twice.
+    /// If `links` is empty or contains a link that does not exist, or if there are 2^16 links. The caller guarantees
+    /// that no link appears twice.
     pub fn add_unshared(&mut self, links: &[LinkId]) -> ClassId {
         debug_assert!(
             (1..links.len()).all(|place| !links[..place].contains(&links[place])),
@@ -106,7 +113,7 @@ impl MaxMin {
         ClassId(self.open(links, false))
     }
 
-    /// Removes a flow of a class; returns whether the class has more flows.
+    /// Removes a flow of a class. Returns whether the class still has flows.
     ///
     /// # Panics
     /// If the class has no flow.
@@ -122,7 +129,7 @@ impl MaxMin {
         count > 1
     }
 
-    /// Returns the rate of each flow of a class in [`PARTS`]. Solves first if flows were added or removed.
+    /// Returns the rate of each flow of a class, in [`PARTS`]. Solves first if flows were added or removed.
     ///
     /// # Panics
     /// If the class does not exist.
@@ -131,15 +138,16 @@ impl MaxMin {
         self.rate_of(class.0)
     }
 
-    /// Returns every class that has flows, with its rate in [`PARTS`]. Solves first if flows were added or removed.
+    /// Returns every class that has flows and the rate of each of its flows, in [`PARTS`]. Solves first if flows were
+    /// added or removed.
     pub fn rates(&mut self) -> impl Iterator<Item = (ClassId, u64)> {
         self.solve();
         let live = self.classes.iter().enumerate().filter(|(_, class)| class.count > 0);
         live.map(|(id, class)| (ClassId(id as u32), self.levels[class.bottleneck as usize]))
     }
 
-    /// Solves, and calls `each` once for every link whose level has changed since the last call, with its level and the
-    /// number of classes whose bottleneck it is.
+    /// Solves, and calls `each` once for every link whose level has changed since the last call. The arguments are the
+    /// link, its level, and the number of classes whose bottleneck the link is.
     pub fn take_changed_levels(&mut self, mut each: impl FnMut(LinkId, u64, usize)) {
         self.solve();
         for link in self.changed.drain(..) {
@@ -151,8 +159,8 @@ impl MaxMin {
         }
     }
 
-    /// Solves, and calls `each` once for every class that is new since the last call or has another bottleneck, with
-    /// its bottleneck.
+    /// Solves, and calls `each` once for every class that is new or has another bottleneck since the last call. The
+    /// arguments are the class and its bottleneck.
     pub fn take_moved_classes(&mut self, mut each: impl FnMut(ClassId, LinkId)) {
         self.solve();
         for id in self.moved.drain(..) {
@@ -184,8 +192,8 @@ impl MaxMin {
         self.touched = None;
     }
 
-    /// Solves, and calls `each` for every link on which the sum of rates may have changed since the last call, for some
-    /// of them more than once. The first call reports all links.
+    /// Solves, and calls `each` for every link on which the sum of rates may have changed since the last call. A link
+    /// may be reported more than once. The first call reports all links.
     pub fn take_touched(&mut self, mut each: impl FnMut(LinkId)) {
         self.solve();
         match &mut self.touched {
@@ -197,7 +205,7 @@ impl MaxMin {
         }
     }
 
-    /// Makes the next solve start from scratch, whatever the cost. Rates are the same.
+    /// Makes the next solve start from scratch. The rates do not depend on this.
     pub fn start_over(&mut self) {
         self.refill_from = 0;
     }

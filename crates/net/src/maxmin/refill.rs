@@ -1,30 +1,30 @@
-//! Solves from scratch after many changes: links fill in the order of their levels, and each flow is visited once.
+//! Solve from scratch, after many changes: links fill in the order of their levels, and each flow is visited once.
 //!
-//! Progressive filling as described at the head of [`super`]. Most flows keep their bottleneck, so that nearly all
-//! flows that stop at a link are in contiguous memory when the link fills.
+//! Progressive filling works as described in [`super`]. Most flows keep their bottleneck. When a link fills, the
+//! records of nearly all flows that stop there are therefore contiguous in memory.
 //!
 //! ```text
-//! left(l)   = capacity(l) - what flows use that are known to stop below
-//! rising(l) = flows of l that are not known to stop
-//! next      = the link of the least left(l) / rising(l)
+//! left(l)   = capacity(l) - rates of the flows of l that are known to have stopped on another link
+//! rising(l) = number of the other flows of l
+//! next      = the link with the smallest left(l) / rising(l)
 //! ```
 //!
-//! A class is *misplaced* if it stops at another link than its former bottleneck. It is detected when the former
-//! bottleneck fills, and then moved. Until then, the other links on its path count the class as rising. Their `left /
-//! rising` is too low, and one of them may have filled at that level. [`MaxMin::refill`] marks such links, and the rest
-//! of [`MaxMin::solve`] corrects them: one in 100,000 refills of a leaf-spine network has such a link. With paths of
-//! two links there is none.
+//! A class is *misplaced* if it stops at a link other than its former bottleneck. It is detected when the former
+//! bottleneck fills, and is then moved. Until then, the other links on its path count the class as rising. Their `left
+//! / rising` is too low, and one of them may have filled at that level. [`MaxMin::refill`] marks such links, and the
+//! rest of [`MaxMin::solve`] corrects them. On a leaf-spine network, one refill in 100,000 has such a link. With paths
+//! of two links there is none.
 
 use super::state::{Filling, HEAD, LinkId, MaxMin, NO_LINK, RefillScratch, Stage, UNBOUNDED, mark, record_size};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Rising links, by a lower bound of their level.
+/// Links that are not full, by a lower bound on their level.
 type Rising = BinaryHeap<Reverse<(u64, u32)>>;
 
 impl MaxMin {
-    /// Sets the level of each link, or marks the links whose level may be too low.
+    /// Sets the level of every link, and marks the links whose level may be too low.
     pub(super) fn refill(&mut self) {
         let mut scratch = std::mem::take(&mut self.refill_scratch);
         let RefillScratch { fillings, before, next, misplaced } = &mut scratch;
@@ -60,7 +60,7 @@ impl MaxMin {
         self.refill_scratch = scratch;
     }
 
-    /// Stops the flows of the links that fill at `lowest`, and collects the misplaced classes among them.
+    /// Stops the flows of the links that fill at `lowest`. Collects the misplaced classes among them.
     fn stop(&self, lowest: u64, next: &[u32], fillings: &mut [Filling], misplaced: &mut Vec<u32>) {
         for &link in next {
             for record in self.bottlenecked[link as usize].records.chunks_exact(record_size(self.stride)) {
@@ -109,7 +109,7 @@ impl MaxMin {
         self.set_bottleneck(class, bottleneck);
     }
 
-    /// Updates the state of all links, and marks those that filled too low.
+    /// Updates the state of all links, and marks those whose level is too low.
     fn adopt(&mut self, fillings: &[Filling], before: &[u64], highest: u64) {
         self.stale.clear();
         for (link, filling) in (0..).zip(fillings) {
@@ -131,8 +131,8 @@ impl MaxMin {
     }
 }
 
-/// Moves the links that fill at `lowest` to `next`. Levels only rise as flows stop elsewhere, and links that fill
-/// together do not affect one another.
+/// Moves the links that fill at `lowest` from the heap to `next`. Heap entries may be outdated, but only too low,
+/// because levels only rise as flows stop on other links. Links that fill together do not affect one another.
 fn take_next(heap: &mut Rising, lowest: u64, fillings: &[Filling], next: &mut Vec<u32>) {
     next.clear();
     while let Some(mut first) = heap.peek_mut() {

@@ -1,28 +1,28 @@
-//! The incremental solve: moves levels, lowest first, from the links that gained or lost a flow to those where a rate
-//! changes.
+//! The incremental solve. It moves levels, lowest first, from the links that gained or lost a flow to the links where a
+//! rate changes.
 
 use super::state::{Class, HEAD, LinkId, LinkState, MaxMin, NO_LINK, Scratch, Share, UNBOUNDED, mark, record_size};
 use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 
 /// Cost of a link, in classes: a solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links
-/// classes. Measured: with a lower cost, `random 50000 star` of `examples/fluid.rs` takes up to twice the time; with a
-/// limit of as many classes as flows, `skewed 1024 within 1000` takes a tenth more.
+/// classes. Measured: with a lower value, `random 50000 star` of `examples/fluid.rs` takes up to twice the time. With a
+/// limit of as many classes as flows, `skewed 1024 within 1000` takes a tenth longer.
 const REFILL_PER_LINK: u64 = 16;
-/// Number of stale links up to which, as after the end of one flow, a solve visits 2 · flows classes before it starts
-/// from scratch. Measured: saves a tenth of `skewed 256 star`.
+/// Number of stale links up to which the limit is 2 · flows classes instead of flows/4. The end of a single flow makes
+/// no more links stale. Measured: saves a tenth of `skewed 256 star`.
 const FEW_STALE: u64 = 16;
-/// Part by which a solve that starts from scratch at once raises the number of stale links required for the next one,
-/// so that the incremental solve is tried again from time to time.
+/// After a solve that starts from scratch at once, the next one needs more stale links to do so, by a share of
+/// 1/REFILL_LESS. The incremental solve is thus tried again from time to time.
 const REFILL_LESS: u64 = 256;
 
 impl MaxMin {
-    /// Returns the rate of a class without the link `except`.
+    /// Returns the rate that a class would have without the link `except`.
     fn rate_but(&self, class: u32, except: u32) -> u64 {
         lowest(&self.levels, self.hops_of(class).iter().copied(), except).map_or(UNBOUNDED, |(level, _)| level)
     }
 
-    /// Returns the level of a link that follows from the levels of all others.
+    /// Returns the level of a link, given the levels of all other links.
     fn level(&mut self, link: u32, rising: &mut Vec<Share>) -> u64 {
         let (state, current) = (self.links[link as usize], self.levels[link as usize]);
         if current == UNBOUNDED {
@@ -36,25 +36,25 @@ impl MaxMin {
         }
         let of_bottlenecked = state.level_of_bottlenecked(current, self.bottlenecked[link as usize].flows);
         if of_bottlenecked > state.fastest_elsewhere.saturating_add(state.flows) {
-            // All other flows are slower by more than the rounding. If some of the link's own flows are slower
-            // elsewhere, this level is too low, and is computed again when these have another bottleneck.
+            // All other flows are slower by more than the rounding. If some flows of this bottleneck are slower on
+            // another link, the level is too low. It is then computed again when these flows have another bottleneck.
             return of_bottlenecked;
         }
         self.sweep(link);
         if state.surely_not_full() {
-            // The level rises from its present value, for the flows that are faster elsewhere.
+            // The level rises from its current value, at most to the rates that the flows have on other links.
             return self.fill(link, current, true, rising);
         }
-        // If the link also becomes the bottleneck of other flows, all flows together give up less, except for the
-        // rounding.
+        // If the link becomes the bottleneck of more flows, each flow loses less, except for the rounding. The result
+        // is therefore a lower bound.
         let least = of_bottlenecked.saturating_sub(state.flows + 1).max(state.capacity / state.flows);
         let level = self.fill(link, least, false, rising);
-        // `level` exceeds the current level by at most the rounding.
+        // `level` can exceed the current level only by the rounding.
         if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
-    /// Returns the level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link.
-    /// Unless the link `rises`, the flows whose bottleneck it is are not slower elsewhere.
+    /// Returns the level at which a link is full, if its flows rise together from `level`, each up to its rate on its
+    /// other links. With `rises` unset, the flows whose bottleneck is this link must not be slower on another one.
     fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
         let mut fastest_elsewhere = 0;
@@ -94,11 +94,12 @@ impl MaxMin {
         }
     }
 
-    /// Moves levels, lowest first, until each follows from the others. A level depends only on lower ones, so a link is
-    /// not computed before it can be the next to move.
+    /// Moves levels, lowest first, until each is consistent with the others. A level depends only on lower levels, so a
+    /// link is computed only when it may be the next to move.
     ///
-    /// A link that falls because others rise keeps its place in this order, and is computed once, after all of these.
-    /// If it becomes the bottleneck of flows of a link in between, that link moves once more.
+    /// If rates of a link's flows rise, the level of the link falls. Its key in the heap stays the same, so the level
+    /// is computed once, after all of these rates. If the link then becomes the bottleneck of flows of a link that
+    /// moved in between, that other link moves once more.
     pub(super) fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
@@ -132,7 +133,7 @@ impl MaxMin {
                 }
             }
             let Some(&Reverse((lowest, _))) = moves.peek() else { break };
-            // All links that move at one level move together, so none of them depends on another.
+            // All links that move at one level move together, because none of them depends on another.
             while let Some(&Reverse((at, link))) = moves.peek() {
                 if at != lowest {
                     break;
@@ -152,7 +153,7 @@ impl MaxMin {
                 if target != level && target.min(level) <= at {
                     movers.push((link, target));
                 } else if target != level {
-                    // While the link rises, levels of other links may move before it without marking it.
+                    // Before the link has risen, levels of other links may change without marking it as stale.
                     state.stale = target > level;
                     state.moves_at = target.min(level);
                     moves.push(Reverse((state.moves_at, link)));
@@ -166,7 +167,7 @@ impl MaxMin {
         self.scratch = Scratch { moves, movers, rising, regrouped, path };
     }
 
-    /// Sets the level of a link and the rates of its flows, and marks the other links of these flows.
+    /// Sets the level of a link and the rates of its flows, and marks the other links of these flows as stale.
     fn move_level(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         let rises = level > before;
@@ -211,8 +212,9 @@ impl MaxMin {
                 regrouped.push(record[0]);
             }
         }
-        // A falling link is now at its level. A rising one can rise further if some flows got another bottleneck, and
-        // depends on levels of other links that may now move without changing a rate here.
+        // A falling link has now reached its level. A rising link can rise further if some of its flows got another
+        // bottleneck. It also depends on levels of other links, which may change now without changing a rate on this
+        // link.
         if rises && !(is_alone && regrouped.is_empty()) {
             mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
         }
@@ -223,7 +225,7 @@ impl MaxMin {
         }
     }
 
-    /// Changes the bottleneck of a class, and marks the links where its rate changes.
+    /// Changes the bottleneck of a class, and marks the links where this changes its rate.
     fn move_class(&mut self, class: u32, bottleneck: u32) {
         let before = u128::from(self.rate_of(class));
         self.set_bottleneck(class, bottleneck);
@@ -242,7 +244,7 @@ impl MaxMin {
     }
 }
 
-/// Returns the lowest level of some links except `except`, and the first link that has it.
+/// Returns the lowest level among `links` without `except`, and the first link with that level.
 fn lowest(levels: &[u64], links: impl Iterator<Item = u32>, except: u32) -> Option<(u64, u32)> {
     links.filter(|&link| link != except).map(|link| (levels[link as usize], link)).min_by_key(|&(level, _)| level)
 }

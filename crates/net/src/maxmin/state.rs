@@ -4,24 +4,25 @@ use crate::index::Index;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Number of parts per unit of capacity (say, of 1 bit/s): 2^20. Rates are counted in parts.
+/// Number of parts per unit of capacity: 2^20. Rates are counted in parts.
 ///
-/// A level is rounded down by less than one part: 1e-10 of a share of 10 kbit/s, if capacities are in bit/s.
+/// A level is rounded down by less than one part. With capacities in bit/s, that is 1e-10 of a share of 10 kbit/s.
 pub const PARTS: u64 = 1 << 20;
 
-/// Exclusive upper bound of capacities, which have to fit 64 bits in [`PARTS`]: 2^44 units, or 17.6 Tbit/s.
+/// Exclusive upper bound of capacities: 2^44 units, or 17.6 Tbit/s with units of 1 bit/s. A capacity in [`PARTS`] then
+/// fits 64 bits.
 pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 
-/// Index of a link in the capacities with which the solver was created.
+/// A link, by its index in the capacities with which the solver was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows of one rate: those with the same links and the same first link, or one flow added
+/// Flows of one rate: all flows with the same set of links and the same first link, or one flow that was added
 /// [unshared](MaxMin::add_unshared). The number of a class is reused after its last flow was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
-/// Rate or level before the first solve: faster than any link.
+/// Initial rate or level, before the first solve. It is higher than the level of any link.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 /// Sentinel: no link.
 pub(super) const NO_LINK: u32 = u32::MAX;
@@ -30,27 +31,28 @@ pub(super) const NO_LINK: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
     pub(super) links: Vec<LinkState>,
-    /// Rate of the flows whose bottleneck is the link, by link; [`UNBOUNDED`] if the link is not full. Outside of
-    /// [`LinkState`] because it is read most often.
+    /// Level of each link, which is the rate of the flows whose bottleneck the link is; [`UNBOUNDED`] if the link is
+    /// not full. Levels are stored outside [`LinkState`], because they are read most often.
     pub(super) levels: Vec<u64>,
     pub(super) bottlenecked: Vec<Bottlenecked>,
-    /// Classes that cross each link, and some without flows: see [`Self::sweep`].
+    /// Classes that cross each link. The list may contain classes without flows: see [`Self::sweep`].
     pub(super) members: Vec<Vec<u32>>,
     pub(super) classes: Vec<Class>,
-    /// Largest number of links of a path so far.
+    /// Maximum number of links of a path so far.
     pub(super) stride: usize,
     pub(super) free: Vec<u32>,
-    /// Classes without flows that may still be members of links.
+    /// Classes without flows that may still be listed as members of links.
     pub(super) dead: Vec<u32>,
-    /// Shared classes by their first link: small tables, local in memory if flows begin with the link of their source.
+    /// Shared classes by their first link. If that is the link of the flow's source, the tables are small and local in
+    /// memory.
     pub(super) shared_classes: Vec<Index>,
-    /// Stale links, each once.
+    /// Links whose level has to be computed again, each listed once.
     pub(super) stale: Vec<u32>,
     /// Links whose level has changed.
     pub(super) changed: Vec<LinkId>,
     /// Classes that are new or have another bottleneck than before.
     pub(super) moved: Vec<ClassId>,
-    /// Links whose used capacity has changed; `None` until the first read.
+    /// Links on which the sum of rates has changed; `None` until the first call that reads them.
     pub(super) touched: Option<Vec<LinkId>>,
     pub(super) scratch: Scratch,
     pub(super) refill_scratch: RefillScratch,
@@ -58,8 +60,8 @@ pub struct MaxMin {
     pub(super) flow_count: u64,
     /// Number of classes that the current solve has visited.
     pub(super) visited: u64,
-    /// Number of stale links from which a solve starts from scratch at once: that of the last solve that had to start
-    /// over.
+    /// Number of stale links from which a solve starts from scratch at once: the number of stale links of the last
+    /// solve that had to start from scratch halfway.
     pub(super) refill_from: u64,
     pub(super) solve_count: u64,
 }
@@ -67,16 +69,16 @@ pub struct MaxMin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkState {
     pub(super) capacity: u64,
-    /// Key in the heap of links to move; [`UNBOUNDED`] outside of the heap.
+    /// Key in the heap of links to move; [`UNBOUNDED`] if the link is not in the heap.
     pub(super) moves_at: u64,
-    /// Level that follows from those of the other links, unless it is stale.
+    /// Level that follows from the levels of the other links. It is valid only while `stale` is unset.
     pub(super) target: u64,
-    /// Sum of the rates of the link's flows; above the capacity only during a solve.
+    /// Sum of the rates of the link's flows. It exceeds the capacity only during a solve.
     pub(super) used: u128,
     pub(super) flows: u64,
-    /// Upper bound of the rates of the flows that have another bottleneck.
+    /// Upper bound on the rates of the link's flows that have another bottleneck.
     pub(super) fastest_elsewhere: u64,
-    /// Number of members without flows.
+    /// Number of member classes without flows.
     pub(super) dead: u32,
     /// Whether the level has to be computed again.
     pub(super) stale: bool,
@@ -84,18 +86,19 @@ pub(super) struct LinkState {
     pub(super) changed: bool,
 }
 
-/// Classes whose bottleneck is a link, that is, whose path has no lower level than that of the link. If several links
-/// of a path have the lowest level, one of them is the bottleneck.
+/// Classes whose bottleneck is a given link: no link of their paths has a lower level. If several links of a path have
+/// the lowest level, one of them is the bottleneck.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bottlenecked {
-    /// One record per class: its number, its count, and `stride` links, of which the first ones are in use, sorted
-    /// except for the first link of a shared class. Contiguous, because moving a link reads all of them.
+    /// One record per class: its number, its count, and space for `stride` links. Unused space follows the links. The
+    /// links are sorted, except for the first one of a shared class. Records are contiguous, because moving a link
+    /// reads all of them.
     pub(super) records: Vec<u32>,
     pub(super) flows: u64,
 }
 
 impl Bottlenecked {
-    /// Removes the record that begins at `place`; returns the class whose record begins there afterwards.
+    /// Removes the record that begins at `place`. The last record takes its place; returns the class of that record.
     #[inline]
     pub fn remove(&mut self, place: usize, size: usize) -> Option<u32> {
         let last = self.records.len() - size;
@@ -125,15 +128,15 @@ impl LinkState {
         self.flows -= 1;
     }
 
-    /// Returns whether the link has more free capacity than rounding leaves on a full link: less than a part for each
-    /// flow.
+    /// Returns whether the link is certainly not full. Rounding leaves free capacity even on a full link, but less than
+    /// one part for each flow.
     #[inline]
     pub fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
     }
 
-    /// Returns the level of the link if it stays the bottleneck of the `bottlenecked` flows that are at `level`, and of
-    /// no others: these flows share the capacity that the other flows leave.
+    /// Returns the level at which the link becomes exactly full if only its `bottlenecked` flows change their rate,
+    /// which is `level` now. These flows share the capacity that the other flows leave.
     #[inline]
     pub fn level_of_bottlenecked(&self, level: u64, bottlenecked: u64) -> u64 {
         let capacity = u128::from(self.capacity);
@@ -147,32 +150,32 @@ impl LinkState {
         }
     }
 
-    /// Returns a lower bound of the level at which the link moves, if it is the bottleneck of `bottlenecked` flows at
-    /// `level`.
+    /// Returns a lower bound on the level at which the link moves, if the link is the bottleneck of `bottlenecked`
+    /// flows at `level`.
     #[inline]
     pub fn earliest_move(&self, level: u64, bottlenecked: u64) -> u64 {
         if self.surely_not_full() {
-            // The link rises from its present level.
+            // The link rises from its current level.
             return level;
         }
-        // If the link falls and becomes the bottleneck of other flows, all flows together give up less.
+        // If the link falls and becomes the bottleneck of more flows, each flow loses less.
         level.min(self.level_of_bottlenecked(level, bottlenecked)).max(self.capacity / self.flows)
     }
 }
 
-/// A number of flows of one rate.
+/// A group of flows with the same rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) rate: u64,
     pub(super) count: u64,
 }
 
-/// A class without its record, in a quarter of a cache line.
+/// A class without its record. It takes a quarter of a cache line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
     /// Link with the lowest level on the path; that level is the rate of the class.
     pub(super) bottleneck: u32,
-    /// Start of the record among those of the bottleneck.
+    /// Start of the class's record in [`Bottlenecked::records`] of its bottleneck.
     pub(super) place: u32,
     /// Number of flows.
     pub(super) count: u32,
@@ -187,16 +190,16 @@ pub(super) struct Class {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
     pub(super) path: Vec<LinkId>,
-    /// Links to move, by the lower of their old and new level, or by a lower bound of it.
+    /// Links to move, by the lower of their old and new levels, or by a lower bound on it.
     pub(super) moves: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Links that move now, with their new levels.
+    /// Links that are being moved, with their new levels.
     pub(super) movers: Vec<(u32, u64)>,
-    /// Classes that get another bottleneck.
+    /// Classes whose bottleneck is about to change.
     pub(super) regrouped: Vec<u32>,
     pub(super) rising: Vec<Share>,
 }
 
-/// State of a link during a refill: 16 bytes, because the access is random.
+/// State of a link during a refill. It has 16 bytes, because access is random.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling {
     pub(super) left: u64,
@@ -207,9 +210,9 @@ pub(super) struct Filling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Rising,
-    /// Filling now.
+    /// Filling in this step.
     Next,
-    /// Filled, with a final level.
+    /// Full, with a final level.
     Full,
 }
 
@@ -219,7 +222,7 @@ impl Filling {
         self.left.checked_div(self.rising.into()).unwrap_or(UNBOUNDED)
     }
 
-    /// Stops `count` of the link's flows at `rate`, on another link.
+    /// Stops `count` of the link's flows at `rate`, because another link on their path is full.
     #[inline]
     pub fn stop(&mut self, rate: u64, count: u32) {
         self.left -= rate * u64::from(count);
@@ -233,13 +236,13 @@ pub(super) struct RefillScratch {
     pub(super) fillings: Vec<Filling>,
     /// Levels before the refill.
     pub(super) before: Vec<u64>,
-    /// Links that fill now.
+    /// Links that fill in this step.
     pub(super) next: Vec<u32>,
-    /// Misplaced classes of the links that fill now.
+    /// Misplaced classes of the links that fill in this step.
     pub(super) misplaced: Vec<u32>,
 }
 
-/// Words before the links of a record: see [`Bottlenecked`].
+/// Number of words in a record before its links: see [`Bottlenecked`].
 pub(super) const HEAD: usize = 2;
 
 #[inline]
@@ -247,7 +250,7 @@ pub(super) fn record_size(stride: usize) -> usize {
     HEAD + stride
 }
 
-/// Marks a link whose level may change.
+/// Marks a link as stale if its level may change.
 #[inline]
 pub(super) fn mark(
     state: &mut LinkState,

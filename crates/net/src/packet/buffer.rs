@@ -1,14 +1,15 @@
 //! The buffer that the ports of one switch share.
 //!
 //! A shared-memory switch has one pool for all its ports, without reserved shares. To keep a busy port from taking the
-//! whole pool, each queue may grow to a threshold that depends on the free space (Choudhury & Hahne, «Dynamic queue
-//! length thresholds for shared-memory packet switches», 1998, eq. 1): `T = alpha (B - Q)` with the pool's size `B` and
-//! the sum of all its queues `Q`. Queues at the threshold share evenly: n of them hold `alpha B / (1 + n alpha)` each,
-//! and `B / (1 + n alpha)` stays free for a port that was idle.
+//! whole pool, each queue may only grow to a threshold `T = alpha (B - Q)`, where `B` is the size of the pool and `Q`
+//! the sum of all its queues (Choudhury & Hahne, «Dynamic queue length thresholds for shared-memory packet switches»,
+//! 1998, eq. 1). Then `n` queues at the threshold hold `alpha B / (1 + n alpha)` each, and `B / (1 + n alpha)` stays
+//! free for a port that was idle.
 //!
 //! Ports compute their departures lazily ([`Port::catch_up`]), so the last known occupancy of a port may be too high,
-//! never too low. A packet that fits by the known occupancy fits; the other ports with packets waiting are updated only
-//! before a drop. The pool holds the packets in qdiscs, not those in devices or in transmission.
+//! but never too low. A packet that fits according to the last known occupancies is therefore accepted without further
+//! work. Only before a drop are all ports with waiting packets updated. The pool contains the packets in qdiscs, not
+//! those in devices or in transmission.
 
 use super::calendar::Calendar;
 use super::event_key::EventTime;
@@ -24,7 +25,7 @@ use serde::Deserialize;
 pub struct SharedBuffer {
     /// Limit of the sum of all queues of the switch, in packets or in bytes.
     pub capacity: Capacity,
-    /// Limit of a queue, in millionths of the free space.
+    /// Factor `alpha` of the threshold, in millionths.
     pub alpha_ppm: u32,
 }
 
@@ -32,20 +33,20 @@ pub struct SharedBuffer {
 #[derive(Clone, Debug)]
 pub(crate) struct SharedBuffers {
     config: SharedBuffer,
-    /// Pool of each port; `u32::MAX` for hosts' ports.
+    /// Pool of each port; `u32::MAX` for the ports of hosts.
     pool_of: Vec<u32>,
-    /// Last known occupancy, by port.
+    /// Last known occupancy of each port's queue, in the unit of the capacity.
     taken: Vec<u64>,
-    /// Whether the port is in `waiting` of its pool, by port.
+    /// Whether each port is in `waiting` of its pool.
     is_waiting: Vec<bool>,
     pools: Vec<Pool>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Pool {
-    /// Last known sum of all queues.
+    /// Sum of the last known occupancies of all queues.
     used: u64,
-    /// Ports that may hold packets, each once.
+    /// Ports whose queue may be non-empty, each listed once.
     waiting: Vec<u32>,
 }
 
@@ -62,7 +63,7 @@ impl SharedBuffers {
         }
     }
 
-    /// Calls [`Port::send`] with the limit that the pool of the port allows.
+    /// Sends a packet by [`Port::send`], after limiting the port's queue to the current threshold of its pool.
     #[inline(never)]
     pub fn send(
         &mut self,
@@ -116,10 +117,11 @@ impl SharedBuffers {
         }
     }
 
-    /// Returns the present limit of the queue of a port.
+    /// Returns the current limit of a port's queue: the threshold, or less if the queue would not fit into the free
+    /// space.
     fn limit(&self, pool: usize, port: usize) -> Capacity {
         let free = self.size() - self.pools[pool].used;
-        // 2^64 bytes times 2^32 millionths stay below 2^128.
+        // The product does not overflow: 2^64 bytes times 2^32 millionths stay below 2^128.
         let threshold = u128::from(free) * u128::from(self.config.alpha_ppm) / 1_000_000;
         let limit = threshold.min(u128::from(self.taken[port] + free)) as u64;
         match self.config.capacity {
@@ -135,7 +137,7 @@ impl SharedBuffers {
         self.taken[index] = taken;
     }
 
-    /// Updates all ports that may hold packets.
+    /// Updates the occupancies of all ports that may hold packets.
     fn refresh_all(&mut self, pool: usize, ports: &mut [Port], at: EventTime, calendar: &mut Calendar) {
         let mut waiting = std::mem::take(&mut self.pools[pool].waiting);
         waiting.retain(|&id| {
@@ -167,7 +169,8 @@ mod tests {
         Wire { wire_bytes, ..Wire::NOTHING }.in_band(band)
     }
 
-    /// Creates a star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
+    /// Creates a star of hosts at 10 Gbit/s, where a packet takes 800 ns. Port `hosts + h` leads from the switch to
+    /// host h.
     fn switch(hosts: u32, config: SharedBuffer) -> (Vec<Port>, SharedBuffers, Calendar) {
         let rate = Rate::from_bps(10_000_000_000).unwrap();
         let delay = Time::from_ps(1);
@@ -230,7 +233,7 @@ mod tests {
             let (mut eager, mut known, mut calendar) = switch(4, SharedBuffer { capacity, alpha_ppm });
             let mut now_ps = 2;
             for (pause_ps, port, band, wire_bytes) in arrivals {
-                // Half of the arrivals coincide with the previous one.
+                // Half of the arrivals are simultaneous with the previous one.
                 now_ps += pause_ps.saturating_sub(SENDING_PS);
                 known.refresh_all(0, &mut eager, at(now_ps), &mut calendar);
                 let packet = wire(band, wire_bytes);

@@ -1,9 +1,9 @@
 //! Future arrivals in order: a calendar queue (Brown 1988) whose buckets are no longer than the shortest link latency.
 //!
 //! A packet arrives at least one link latency after the event that sends it, so events within a bucket add no arrival
-//! to that bucket. Arrivals are appended to their bucket unsorted. When the bucket begins, all of its arrivals are
-//! known and are sorted once. A port with a queue first computes its departures up to that time, which adds its
-//! arrivals.
+//! to that bucket. Arrivals are appended to their bucket unsorted. When the bucket begins, ports with a queue first
+//! compute their departures up to that time, which adds their arrivals. All arrivals of the bucket are then known and
+//! are sorted once.
 
 use super::event_key::{EventKey, Train};
 use super::timing::{Serialization, Timing};
@@ -15,25 +15,26 @@ use std::sync::Arc;
 /// A packet that will arrive at the far end of its link.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
-    /// Time since the start of its bucket.
+    /// Time since the start of the bucket.
     offset_ps: u32,
     link: u32,
     /// Index of the [`Train`] of its transmission.
     train: u32,
 }
 
-/// Arrivals of one bucket, unsorted. Entries are small because with thousands of links most of them have left the cache
-/// when the bucket begins.
+/// Arrivals of one bucket, unsorted. Entries are small, because with thousands of links most of them have left the
+/// cache by the time the bucket begins.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
     arrivals: Vec<Arrival>,
-    /// Packets of the arrivals.
+    /// Packet of each arrival.
     packets: Vec<Wire>,
-    /// Ports that compute their departures when the bucket begins.
+    /// Ports with waiting packets, which compute their departures when the bucket begins.
     backlogged: Vec<u32>,
 }
 
-/// Propagation delay and serialization times, kept here because arrivals need them without their port.
+/// Propagation delay and serialization times of a link. They are copied here, so that handling an arrival does not have
+/// to load the port.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     delay_ps: u64,
@@ -47,7 +48,7 @@ pub(crate) trait CalendarPort {
     fn timing(&self) -> &Timing;
     /// Returns the index of the train of the packet in transmission.
     fn train_mut(&mut self) -> &mut u32;
-    /// Reads the memory that [`advance`](Self::advance) will read, which fetches it into the cache.
+    /// Reads the memory that [`advance`](Self::advance) will read, as a prefetch.
     fn peek(&self) -> u64;
     /// Computes the departures before `now_ps`, the start of a bucket.
     fn advance(&mut self, now_ps: u64, calendar: &mut Calendar);
@@ -56,11 +57,11 @@ pub(crate) trait CalendarPort {
 /// Number of low bits of a sorted entry that hold the index of the arrival.
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// Target number of arrivals per bucket. Arrivals are read in another order than they were written, so a bucket should
-/// fit into the cache, and its memory is reused while still cached.
+/// Target number of arrivals per bucket. A bucket should fit into the cache, because arrivals are read in a different
+/// order than they were written. Its memory is then reused while it is still cached.
 const ARRIVALS: u64 = 1024;
-/// Largest number of buckets that a packet's transmission spans: a lower bound on the bucket length with very many
-/// ports.
+/// Maximum number of buckets per transmission of a full packet. With very many ports, this limits how short a bucket
+/// becomes.
 const BUCKETS_PER_PACKET: u64 = 4;
 /// Number of ports whose memory is fetched together.
 const BATCH: usize = 16;
@@ -70,13 +71,13 @@ const FEW: usize = 16;
 const SLOT_BITS: u32 = 12;
 /// Maximum number of buckets in the ring; later buckets are in a map.
 const RING_MAX: u64 = 1024;
-/// Number of trains below which ended trains are not collected.
+/// Number of trains below which ended trains are not dropped.
 const TRAINS_MIN: usize = 256;
 
-/// Returns the length of a lookahead window if every packet arrives at least `latency_ps` after it was sent: the
-/// longest possible bucket. Buckets may be shorter and divide windows evenly. Information that reaches an endpoint by
-/// other means than packets takes effect at the start of the next window, so that results do not depend on the bucket
-/// length.
+/// Returns the length of a lookahead window if every packet arrives at least `latency_ps` after it was sent. The window
+/// is the longest possible bucket; shorter buckets divide it evenly. Endpoints of different hosts exchange information
+/// by packets. All other information takes effect at the start of the next window, so that results do not depend on the
+/// bucket length.
 pub(crate) fn window_ps(latency_ps: u64) -> u64 {
     // Times within a bucket have 32 bits.
     1 << latency_ps.max(1).ilog2().min(32)
@@ -98,9 +99,9 @@ pub(crate) struct Calendar {
     ordered: Vec<(EventKey, u32, u64)>,
     /// Index in `sorted` of the next arrival.
     next: usize,
-    /// Later buckets: bucket number n is at n modulo the length, a power of two.
+    /// Later buckets: bucket number n is at index n modulo the ring's length, a power of two.
     ring: Vec<Bucket>,
-    /// Memory of past buckets, most recent last: the most recent is still cached and is reused first.
+    /// Memory of past buckets, most recent last. The most recent one is reused first, because it is still cached.
     spare: Vec<Bucket>,
     far: BTreeMap<u64, Bucket>,
     /// Number of the next non-empty bucket.
@@ -108,11 +109,11 @@ pub(crate) struct Calendar {
     links: Arc<[Link]>,
     /// Serialization times by number of bytes: one table per rate, concatenated.
     times: Arc<[u64]>,
-    /// Trains of arrivals and ports, and some ended trains.
+    /// Trains that arrivals or ports refer to, and ended trains that have not been dropped yet.
     trains: Vec<Train>,
     /// Number of trains at which ended trains are dropped.
     trains_max: usize,
-    /// Bytes on the wire that wait in the sender's NIC, by connection.
+    /// Bytes on the wire that wait in the sender's NIC, for each connection.
     nic_bytes: Vec<u32>,
 }
 
@@ -162,7 +163,7 @@ fn insert_each(sorted: &mut [u64]) -> bool {
         ties |= (before ^ entry) >> INDEX_BITS == 0 || (sorted[place + 1] ^ entry) >> INDEX_BITS == 0;
         moves_left = moves_left.saturating_sub(index - place);
         if moves_left == 0 {
-            // Most arrivals share a few slots.
+            // A sort by insertion needs so many moves only if most arrivals share a few time slots.
             sorted.sort_unstable();
             return true;
         }
@@ -212,7 +213,7 @@ impl Calendar {
         }
     }
 
-    /// Counts a packet that enters its sender's NIC.
+    /// Adds a packet to the bytes of its connection in the sender's NIC.
     #[inline]
     pub fn enter_nic(&mut self, packet: &Wire) {
         if packet.flags & flag::REVERSE == 0 {
@@ -224,7 +225,7 @@ impl Calendar {
         }
     }
 
-    /// Counts a packet out when its sender's NIC begins its transmission.
+    /// Subtracts a packet from the bytes of its connection when the sender's NIC begins the transmission.
     #[inline]
     pub fn leave_nic(&mut self, packet: &Wire) {
         if packet.flags & flag::REVERSE == 0 {
@@ -239,7 +240,7 @@ impl Calendar {
         self.nic_bytes.get(connection as usize).copied().map_or(0, u64::from)
     }
 
-    /// Returns number and bytes of the packets whose arrival is in the calendar.
+    /// Returns the number of packets whose arrival is in the calendar, and their bytes.
     pub fn held(&self) -> (u64, u64) {
         let left = self.sorted[self.next..].iter().map(|entry| &self.current.packets[(entry & INDEX_MASK) as usize]);
         let to_come = self.ring.iter().chain(self.far.values()).flat_map(|bucket| &bucket.packets);
@@ -252,7 +253,8 @@ impl Calendar {
         self.next == self.sorted.len()
     }
 
-    /// Returns the time of the next arrival in the current bucket, or a lower bound if there is none.
+    /// Returns the time of the next arrival. If the current bucket has none left, returns a lower bound: the start of
+    /// the next bucket.
     #[inline]
     pub fn next_ps(&self) -> u64 {
         match self.sorted.get(self.next) {
@@ -262,7 +264,7 @@ impl Calendar {
         }
     }
 
-    /// Removes the next arrival of the current bucket; returns the start of its transmission, its link and its packet.
+    /// Removes the next arrival of the current bucket. Returns the start of its transmission, its link and its packet.
     #[inline(always)]
     pub fn pop(&mut self) -> (u64, u32, &Wire) {
         let entry = self.sorted[self.next];
@@ -278,14 +280,14 @@ impl Calendar {
         (self.number << self.shift) + (entry >> INDEX_BITS)
     }
 
-    /// Returns the start of the transmission of `wire_bytes` that arrive at `at_ps`.
+    /// Returns the start of the transmission of a packet of `wire_bytes` that arrives at `at_ps`.
     #[inline]
     fn start_ps(&self, at_ps: u64, link: u32, wire_bytes: u16) -> u64 {
         let link = self.links[link as usize];
         at_ps - link.delay_ps - self.times[link.table + usize::from(wire_bytes)]
     }
 
-    /// Returns the key of an entry among simultaneous ones; links break the remaining ties.
+    /// Returns the sort key of an entry among simultaneous ones. The number of the link breaks the remaining ties.
     #[inline]
     fn key(&self, entry: u64) -> (EventKey, u32) {
         let index = (entry & INDEX_MASK) as usize;
@@ -311,12 +313,12 @@ impl Calendar {
         bucket.packets.push(packet);
     }
 
-    /// Schedules port `link`, which has a queue and is busy until `busy_until_ps`, to be advanced when the bucket of
-    /// its next arrival begins.
+    /// Schedules port `link`, which has waiting packets and is busy until `busy_until_ps`, to compute its departures
+    /// when the bucket of its next arrival begins.
     #[inline]
     pub fn schedule_port(&mut self, busy_until_ps: u64, link: u32) {
         let Link { delay_ps, table } = self.links[link as usize];
-        // The first entry of a table is the least.
+        // The first entry of a table is the shortest time.
         self.bucket(busy_until_ps + delay_ps + self.times[table]).backlogged.push(link);
     }
 
@@ -354,11 +356,12 @@ impl Calendar {
     pub fn begin_bucket(&mut self, ports: &mut [impl CalendarPort]) {
         self.collect(self.upcoming, ports);
         self.sort();
-        // Packets are read in another order than they were written: one sequential pass fetches them into the cache.
+        // Packets are read in a different order than they were written, so one sequential pass fetches them into the
+        // cache.
         black_box(self.current.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
     }
 
-    /// Makes bucket `number` the current one, with the arrivals that its backlogged ports add.
+    /// Makes bucket `number` the current one and adds the arrivals of its backlogged ports.
     fn collect(&mut self, number: u64, ports: &mut [impl CalendarPort]) {
         self.current.clear();
         self.spare.push(std::mem::take(&mut self.current));
@@ -369,19 +372,20 @@ impl Calendar {
         }
         let slot = (number & (self.ring.len() as u64 - 1)) as usize;
         if let Some(bucket) = self.far.remove(&number) {
-            // The ring does not extend to that bucket.
+            // The bucket was beyond the ring's reach when its first arrivals were added.
             let near = &mut self.ring[slot];
             near.arrivals.extend(bucket.arrivals);
             near.packets.extend(bucket.packets);
             near.backlogged.extend(bucket.backlogged);
         }
-        // Ports add to this bucket through the ring, however far ahead it was.
+        // The calendar is set one bucket back, so that arrivals added by ports go to the ring slot of bucket `number`,
+        // even if the bucket itself came from `far`.
         self.number = number - 1;
         let mut backlogged = std::mem::take(&mut self.ring[slot].backlogged);
-        // Sorted only for locality.
+        // Sorting the ports improves locality. Results do not depend on their order.
         backlogged.sort_unstable();
         for batch in backlogged.chunks(BATCH) {
-            // The first cache misses of the ports overlap.
+            // Reading all ports of the batch first lets their cache misses overlap.
             black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[link as usize].peek()));
             for &link in batch {
                 ports[link as usize].advance(number << self.shift, self);
@@ -397,8 +401,8 @@ impl Calendar {
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
     }
 
-    /// Sorts the arrivals of the current bucket: into about as many time slots as there are arrivals, then by insertion
-    /// within the slots.
+    /// Sorts the arrivals of the current bucket. They are distributed over about as many time slots as there are
+    /// arrivals, and then sorted by insertion.
     fn sort(&mut self) {
         let arrivals = &self.current.arrivals;
         let entry = |(index, arrival): (usize, &Arrival)| u64::from(arrival.offset_ps) << INDEX_BITS | index as u64;
@@ -453,7 +457,7 @@ impl Calendar {
         self.ordered = ordered;
     }
 
-    /// Drops the trains without a port or future arrival that refers to them.
+    /// Drops the trains that neither a port nor a future arrival refers to.
     #[cold]
     fn drop_ended_trains(&mut self, ports: &mut [impl CalendarPort]) {
         const GONE: u32 = u32::MAX;
@@ -487,7 +491,7 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
 
-    /// Creates ports of 10 Gbit/s links with these delays.
+    /// Creates the ports of 10 Gbit/s links with the delays `delays_ps`.
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
         let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Follow::Standards, 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {
@@ -510,7 +514,8 @@ mod tests {
     fn backlogged_ports_of_a_bucket_without_arrivals_are_kept() {
         let mut ports = ports(&[0, 0]);
         let mut calendar = Calendar::new(&ports);
-        // The memory of an empty bucket is reused; a copy has no spare memory.
+        // Both collected buckets leave memory for reuse. The buckets of a clone have no memory and must not be taken
+        // for new ones.
         calendar.collect(1, &mut ports);
         calendar.collect(2, &mut ports);
         for link in 0..2 {
@@ -524,7 +529,8 @@ mod tests {
     fn ended_trains_are_dropped() {
         let mut ports = ports(&[0, 0]);
         let mut calendar = Calendar::new(&ports);
-        // Both links have an arrival at every instant, and the train of link 1 comes first each time.
+        // Both links have an arrival at every instant. The train of link 1 comes first, because its sequence number is
+        // lower.
         for step in 0..10_000_u64 {
             for link in 0..2 {
                 let train = calendar.begin_train(Train::idle(0, step, 1 - link));
@@ -573,7 +579,7 @@ mod tests {
                     let at_ps = now_ps + ports[link as usize].timing().latency_ps() + later_ps;
                     let sent_ps = at_ps - ports[link as usize].timing().delay_ps;
                     calendar.push(sent_ps, link, 0, Wire::NOTHING);
-                    // Ties: the packet that was sent first, because all packets have one size.
+                    // Ties go to the packet that was sent first, because all packets have the same size.
                     heap.push(Reverse((at_ps, sent_ps, link)));
                 }
                 while calendar.bucket_is_done() && calendar.next_ps() < u64::MAX {

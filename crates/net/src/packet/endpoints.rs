@@ -1,4 +1,4 @@
-//! Endpoints of all connections, and their pending timers and follow-ups.
+//! The sending and receiving endpoints of all connections, and their pending timer checks and follow-ups.
 
 use super::event_key::{End, FollowUp, FollowUpKind, Origin, TimerCheck};
 use super::tcp::TcpConfig;
@@ -12,8 +12,8 @@ use crate::{FlowId, HostId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// A receiving endpoint. Fields are in the order of use, as in [`super::port::Port`]: in-order data needs only the
-/// first cache line.
+/// A receiving endpoint. Fields are in the order of use, as in [`super::port::Port`], so that in-order data needs only
+/// the first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Receiving {
@@ -26,7 +26,7 @@ pub(super) struct Receiving {
     /// Stream offset at which the next message is complete; `u64::MAX` without a message.
     pub message_end: u64,
     pub receiver: Receiver,
-    /// Time at which the only flow of a connection was received.
+    /// Time at which the flow of a single-flow connection was received completely.
     pub received: Time,
 }
 
@@ -66,17 +66,17 @@ pub(super) struct Pending {
     pub changed: bool,
 }
 
-/// Result of an event at an endpoint that affects the connection as a whole.
+/// Effect of an endpoint's event on the connection as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     None,
-    /// Next message of a stream received completely.
+    /// The receiver has all bytes of the next message of a stream.
     MessageComplete,
-    /// First SYN-ACK received by the sender.
+    /// The sender has received the first SYN-ACK.
     Established,
-    /// Sender closed.
+    /// The sender has closed.
     SenderClosed,
-    /// Receiver finished; its slot stays in use until the sender has closed.
+    /// The receiver has finished. Its slot stays in use until the sender has closed.
     ReceiverFinished,
 }
 
@@ -85,25 +85,25 @@ pub(crate) enum Outcome {
 struct Peers {
     src: HostId,
     dst: HostId,
-    /// Hash of the data's direction: see [`route::Hashes`].
+    /// Hash of the direction from `src` to `dst`: see [`route::Hashes`].
     hash: u32,
 }
 
-/// All connections. Slots of closed connections are reused with another generation.
+/// All connections. The slot of a closed connection is reused with another generation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connections {
     peers: Vec<Peers>,
     receiving: Vec<Receiving>,
     sending: Vec<Sending>,
     pub pending: Pending,
-    /// Latest timestamp of the SYNs of single-flow connections, by host.
+    /// Latest timestamp of all SYNs that open single-flow connections, by receiving host.
     syn_stamps: BTreeMap<u32, u32>,
     /// SACK blocks of packets in flight.
     pub pool: SackPool,
     free: Vec<u32>,
-    /// Closed slots with the times at which they become free. A slot becomes free at the start of a
-    /// [window](super::calendar::window_ps), so that all packets of the closed connection that are forwarded before see
-    /// the same hosts.
+    /// Closed slots and the times from which they may be reused. A slot becomes free at the start of a
+    /// [window](super::calendar::window_ps). Leftover packets of the closed connection that are forwarded before then
+    /// still find its hosts.
     freed: VecDeque<(u64, u32)>,
 }
 
@@ -117,7 +117,8 @@ pub(super) struct Opened {
     pub sending: Sending,
 }
 
-/// Schedules a timer check no later than the deadline. Postponing a deadline costs nothing until the earlier check.
+/// Schedules a timer check at `at_ps` unless an earlier one is pending. Postponing a deadline therefore needs no event
+/// until the earlier check.
 #[inline]
 fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &mut Pending) {
     if at_ps < *armed_ps {
@@ -128,8 +129,8 @@ fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &
 }
 
 impl Receiving {
-    /// Schedules a timer check at the deadline. While the connection closes, every deadline has its own event, a
-    /// follow-up if the deadline is less than a link latency ahead.
+    /// Schedules a timer check at the receiver's deadline. While the receiver waits for the last acknowledgement, every
+    /// deadline has its own event: a follow-up if it is less than a link latency ahead, otherwise a timer check.
     #[inline]
     fn arm(&mut self, connection: u32, now_ps: u64, origin: Origin, pending: &mut Pending) {
         let deadline_ps = self.receiver.deadline_ps;
@@ -147,11 +148,11 @@ impl Receiving {
         }
     }
 
-    /// Returns whether the next message of a stream is complete. For a single-flow connection, records its time
-    /// instead.
+    /// Returns whether the next message of a stream is complete. On a single-flow connection, records the completion
+    /// time instead and returns `false`.
     #[inline]
     fn completes_message(&mut self, now: Time) -> bool {
-        // The sender has sent data, so the connection is established.
+        // The receiver has data, so the connection is established.
         let completed = self.receiver.received() >= self.message_end;
         if completed && self.single_flow {
             (self.received, self.message_end) = (now, u64::MAX);
@@ -162,7 +163,7 @@ impl Receiving {
 }
 
 impl Sending {
-    /// See [`arm`].
+    /// Schedules a timer check at the sender's deadline.
     #[inline]
     fn arm(&mut self, connection: u32, pending: &mut Pending) {
         arm(&mut self.armed_ps, self.sender.deadline_ps, (connection, End::Sender), pending);
@@ -194,7 +195,7 @@ impl Connections {
         self.peers.len() - self.free.len() - self.freed.len()
     }
 
-    /// Allocates a free slot; returns it and the generation of the next connection in it.
+    /// Allocates a slot. Returns its index and the generation of the next connection in it.
     pub fn slot(&mut self, now_ps: u64) -> (u32, u16) {
         while let Some(&(from_ps, index)) = self.freed.front()
             && from_ps <= now_ps
@@ -219,7 +220,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection in a slot, which becomes free at `from_ps`.
+    /// Closes the connection in slot `index`. The slot becomes free at `from_ps`.
     pub fn release(&mut self, index: u32, from_ps: u64) {
         let (receiving, sending) = (&mut self.receiving[index as usize], &mut self.sending[index as usize]);
         receiving.generation = receiving.generation.wrapping_add(1);
@@ -229,7 +230,7 @@ impl Connections {
         self.freed.push_back((from_ps, index));
     }
 
-    /// Returns whether the connection of this generation is still open.
+    /// Returns whether the connection with this generation is still open.
     fn is_open(&self, connection: u32, generation: u16) -> bool {
         self.receiving[connection as usize].generation == generation
     }
@@ -244,8 +245,8 @@ impl Connections {
         self.peers[index as usize].src
     }
 
-    /// Returns the source host of `packet` and the hash of its direction. If the connection has closed, both may be
-    /// those of the next connection in its slot.
+    /// Returns the source host of `packet` and the routing hash of its direction. After its connection has closed, both
+    /// may belong to the next connection in the slot.
     #[inline]
     pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
         let Peers { src, dst, hash } = self.peers[packet.connection as usize];
@@ -282,19 +283,20 @@ impl Connections {
         self.receiving.iter().zip(&self.sending)
     }
 
-    /// Schedules a timer check of the sender after a change.
+    /// Schedules the sender's timer check, after an event that may have moved its deadline.
     #[inline]
     pub fn arm_sender(&mut self, index: u32) {
         self.sending[index as usize].arm(index, &mut self.pending);
     }
 
-    /// Schedules the sender to send written data `delay` after `now`.
+    /// Schedules the sender to transmit written data at `now + delay`.
     pub fn pump_later(&mut self, now: Time, delay: Time, origin: Origin, connection: u32) {
         let user = (connection, self.receiving[connection as usize].generation);
         self.pending.add_follow_up(FollowUp::new(((now + delay).ps(), now.ps()), origin, FollowUpKind::Pump, user));
     }
 
-    /// Checks the receiver's timer. Packets go to `out` and through the returned port.
+    /// Processes the receiver's timeout if it is due, and schedules the next timer check. Appends packets to `out`, to
+    /// be sent through the returned port.
     pub fn check_receiver_timer(
         &mut self,
         config: &TcpConfig,
@@ -312,8 +314,8 @@ impl Connections {
         (receiving.port, if receiving.receiver.is_finished() { Outcome::ReceiverFinished } else { Outcome::None })
     }
 
-    /// Processes a follow-up; the sender's NIC has room for `room_bytes`. Packets go to `out` and through the returned
-    /// port; returns `None` for an obsolete follow-up.
+    /// Processes a follow-up. The sender's NIC has room for `room_bytes`. Appends packets to `out`, to be sent through
+    /// the returned port. Returns `None` for an obsolete follow-up.
     pub fn on_follow_up(
         &mut self,
         config: &TcpConfig,
@@ -348,8 +350,8 @@ impl Connections {
         }
     }
 
-    /// Delivers a TCP packet. Answers go to `out` and through the returned port; returns `None` if the connection has
-    /// closed.
+    /// Delivers a TCP packet. Appends answers to `out`, to be sent through the returned port. Returns `None` if the
+    /// connection has closed.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -412,17 +414,18 @@ impl Connections {
                 let completed = receiving.completes_message(now);
                 debug_assert!(!completed, "an empty message is complete once the sender is established");
                 if receiving.receiver.is_finished() && !was_finished {
-                    // Disables timer checks of the FIN, even while the receiver keeps the slot.
+                    // The receiver may keep its slot, but its FIN needs no more timer checks.
                     (outcome, receiving.armed_ps) = (Outcome::ReceiverFinished, NEVER);
                 }
             } else if receiving.receiver.on_syn(config, now.ps(), &packet, out) {
                 if receiving.single_flow {
-                    // ns-3: a listener keeps the latest timestamp of all SYNs, and each forked socket starts with it.
+                    // In ns-3, a listener keeps the latest timestamp of all SYNs, and each forked socket starts with
+                    // that timestamp.
                     let latest = self.syn_stamps.entry(packet.dst).or_default();
                     *latest = (*latest).max(packet.stamp());
                     receiving.receiver.echo = *latest;
                 }
-                // ns-3 forks a socket, as the last event of this instant.
+                // In ns-3, the listener forks the socket in a separate event, which is the last one of this instant.
                 let user = (connection, packet.generation);
                 self.pending.add_follow_up(FollowUp::new(
                     (now.ps(), now.ps()),

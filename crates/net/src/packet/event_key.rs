@@ -9,29 +9,32 @@ use std::cmp::Reverse;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventTime {
     pub now_ps: u64,
-    /// Time at which the event was scheduled: of two simultaneous events, the one scheduled first takes place first.
+    /// Time at which the event was scheduled. Of two simultaneous events, the one that was scheduled first takes place
+    /// first.
     pub scheduled_ps: u64,
     /// Sequence number among the events at `now_ps`.
     pub sequence: u32,
 }
 
-/// Orders simultaneous arrivals by the start of their transmissions, then by the time at which the events that started
-/// these transmissions were scheduled, and so on. Back-to-back transmissions of equal length on several ports keep
-/// their relative order, so the comparison ends with the beginnings of these trains.
+/// Key that orders simultaneous arrivals: by the start of their transmissions, then by the time at which these starts
+/// were scheduled, and so on back in time. In a train, each start is scheduled at the start of the previous
+/// transmission. Two trains with equal transmission times therefore tie at each step back, until one of them begins.
+/// The key skips these steps and contains the beginning of the train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EventKey {
     /// Start of the transmission.
     start_ps: u64,
-    /// Time at which the event that started the transmission was scheduled. The end of a transmission is scheduled at
-    /// its start.
+    /// Time at which the start of the transmission was scheduled. In a train, that is the start of the previous
+    /// transmission, because the end of a transmission is scheduled at its start.
     scheduled_ps: u64,
-    /// Start of the transmission before the train, with the sign of [`Train::since_ps`].
+    /// [`Train::since_ps`] of the transmission's train.
     since_ps: i64,
     train_scheduled_ps: u64,
     busy_period: BusyPeriod,
 }
 
-/// The event that ended a port's idle time. Later times come first; simultaneous events keep their order.
+/// The event that ended a port's idle time, as the last tie-break. The later event comes first; simultaneous events
+/// keep their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct BusyPeriod {
     at_ps: Reverse<u64>,
@@ -39,7 +42,7 @@ struct BusyPeriod {
 }
 
 impl EventKey {
-    /// Creates the key of a transmission of `train` that started at `start_ps`.
+    /// Creates the key of a transmission that belongs to `train` and started at `start_ps`.
     #[inline]
     pub fn new(start_ps: u64, train: Train) -> Self {
         let Train { since_ps, scheduled_ps: train_scheduled_ps, busy_period, .. } = train;
@@ -47,14 +50,17 @@ impl EventKey {
     }
 }
 
-/// A packet train: back-to-back transmissions of equal length on a port. A train determines the key of each of its
-/// arrivals and is stored separately, because many arrivals share a train and only ties need it.
+/// A packet train: back-to-back transmissions of equal length on a port. All arrivals of a train get their keys from
+/// it. Arrivals store only the index of their train, because many share one and only ties need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Train {
-    /// Time from the start of each transmission to that of the next; 0 if the port was idle before the train.
+    /// Time from the start of one transmission to the start of the next; 0 if the port was idle before the train.
     sending_ps: u64,
-    /// Start of the transmission before the train. Negative, so that the latest comes first, if the first transmission
-    /// of the train was scheduled before simultaneous ones of other ports; positive if after.
+    /// Sort key for two trains whose transmissions start at the same times: the start of the last transmission before
+    /// the train, with a sign. The train that began later decides the order. When the last transmission before it
+    /// started, the other train started a transmission as well, which was scheduled exactly `sending_ps` earlier. If
+    /// the former start was scheduled before that, the train that began later comes first, so the sign is negative;
+    /// otherwise the sign is positive.
     since_ps: i64,
     /// Time at which the start of the first transmission was scheduled.
     scheduled_ps: u64,
@@ -62,14 +68,16 @@ pub(crate) struct Train {
 }
 
 impl Train {
-    /// Creates the train that ends a port's idle time at `start_ps`.
+    /// Creates the train of a transmission that ends a port's idle time at `start_ps`. The event that starts the
+    /// transmission was scheduled at `scheduled_ps` and has the number `sequence` at its time.
     #[inline]
     pub fn idle(start_ps: u64, scheduled_ps: u64, sequence: u32) -> Self {
         let busy_period = BusyPeriod { at_ps: Reverse(start_ps), sequence };
         Self { sending_ps: 0, since_ps: -(start_ps as i64), scheduled_ps, busy_period }
     }
 
-    /// Returns the train of the transmission after one of this train that started at `start_ps` and took `sending_ps`.
+    /// Returns the train of the next transmission, after one of this train that started at `start_ps` and took
+    /// `sending_ps`.
     #[inline]
     pub fn followed(self, start_ps: u64, sending_ps: u64) -> Self {
         let scheduled_ps = self.scheduled_ps(start_ps);
@@ -85,8 +93,8 @@ impl Train {
     }
 }
 
-/// A check whether the timer of an endpoint has expired; its deadline may have moved. Simultaneous checks are ordered
-/// by connection, so that checks without effect cannot change the order of others.
+/// A check whether the timer of an endpoint has expired. A check has no effect if the deadline has moved. Simultaneous
+/// checks are ordered by connection, so that checks without effect cannot change the order of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerCheck {
     pub at_ps: u64,
@@ -100,8 +108,8 @@ pub(crate) enum End {
     Receiver,
 }
 
-/// An event scheduled less than a link latency ahead. It comes after the arrivals of its time, which were scheduled
-/// earlier. Simultaneous follow-ups take place in the order in which they were scheduled.
+/// An event that was scheduled less than a link latency ahead. A follow-up comes after the arrivals of its time,
+/// because those were scheduled earlier. Simultaneous follow-ups take place in the order in which they were scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FollowUp {
     pub at_ps: u64,
@@ -114,7 +122,7 @@ pub(crate) struct FollowUp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FollowUpKind {
-    /// Repetition of the receiver's FIN, or its abort.
+    /// The receiver repeats its FIN, or aborts the connection after the last repetition.
     Fin,
     /// Answer to a SYN.
     Accept,
@@ -122,9 +130,9 @@ pub(crate) enum FollowUpKind {
     Pump,
 }
 
-/// Origin of a follow-up. Of two follow-ups scheduled at the same time, the one with the shorter chain comes first,
-/// because arrivals come before follow-ups; then the one whose chain did not begin at an arrival, because local events
-/// come before arrivals.
+/// Tie-break of follow-ups that were scheduled at the same time. The shorter chain of follow-ups comes first, because
+/// arrivals come before follow-ups. At equal length, chains that began at a local event come before chains that began
+/// at an arrival, because local events come before arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin {
     /// Length of the chain of follow-ups that led to this one.
@@ -136,17 +144,17 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// The origin of events that an arrival schedules.
+    /// Origin of events that are scheduled by an arrival.
     pub const ARRIVAL: Self = Self { depth: 0, is_arrival: true, number: 0 };
-    /// The origin of events that neither an arrival nor a follow-up schedules.
+    /// Origin of events that are scheduled by neither an arrival nor a follow-up.
     pub const LOCAL: Self = Self { depth: 0, is_arrival: false, number: 0 };
 
-    /// Returns the origin of events that a follow-up with this origin schedules.
+    /// Returns the origin of an event that is scheduled by a follow-up with this origin.
     pub fn after(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// Assigns a number to a new chain; keeps the number of an existing one.
+    /// Returns the origin with `number` if the chain is new; an existing chain keeps its number.
     pub fn or_numbered(self, number: u64) -> Self {
         if self.depth == 0 { Self { number, ..self } } else { self }
     }
@@ -174,7 +182,7 @@ mod tests {
 
     #[test]
     fn follow_ups_take_place_in_the_order_in_which_they_were_scheduled() {
-        // A FIN is repeated every 3 us.
+        // The receiver repeats its FIN every 3 us.
         let follow_up = |scheduled_ps, depth, is_arrival, number| {
             let origin = Origin { depth, is_arrival, number };
             FollowUp::new((scheduled_ps + 3, scheduled_ps), origin, FollowUpKind::Fin, (0, 0))
@@ -182,7 +190,8 @@ mod tests {
         let in_order = [
             follow_up(6, 0, false, 8),
             follow_up(6, 0, false, 9),
-            // Arrivals at 6 come after local events and before follow-ups: of the FIN that arrived at 3, or earlier.
+            // At time 6, events that were scheduled by an arrival come after local events. They come before events that
+            // were scheduled by a follow-up, whose chain began with a FIN that arrived at time 3 or earlier.
             follow_up(6, 0, true, 4),
             follow_up(6, 0, true, 7),
             follow_up(6, 1, true, 3),

@@ -1,4 +1,4 @@
-//! Flows and connections of all hosts: delivery of packets, timers, completion of flows.
+//! Flows and connections of all hosts: delivery of packets, timers, and completion of flows.
 
 use super::calendar::window_ps;
 use super::endpoints::{Connections, Message, Opened, Outcome, Receiving, Sending};
@@ -17,7 +17,7 @@ use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A timer other than the deadlines of endpoints.
+/// A timer that is not the deadline of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
     connection: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Timer {
 enum TimerKind {
     /// Write of this many bytes by the application.
     Write(u64),
-    /// Timeout of the answer to the announcement with this number.
+    /// Timeout for the answer to the announcement with this number.
     Unanswered(u64),
 }
 
@@ -42,7 +42,8 @@ pub(crate) enum HostEvent {
 }
 
 impl HostEvent {
-    /// Returns the time at which the event was scheduled; 0 if that is at least a link latency ago.
+    /// Returns the time at which the event was scheduled. Returns 0 for events scheduled at least a link latency ahead,
+    /// because these come before simultaneous arrivals.
     pub fn scheduled_ps(self) -> u64 {
         match self {
             Self::TimerCheck(_) | Self::Timer(_) => 0,
@@ -59,7 +60,7 @@ struct PendingBurst {
     bytes: u64,
     /// Time from the answer to the first byte.
     hold: Time,
-    /// Whether the connection is opened after the answer.
+    /// Whether the connection is opened only after the answer.
     opens: bool,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Hosts {
     timers: EventQueue<Timer>,
     /// Minimum time from sending a packet to its arrival.
     latency_ps: u64,
-    /// Dropped FINs of receivers, with the times at which their connections are informed.
+    /// Dropped FINs of receivers, and the times at which the receivers react to the drop.
     lost_fins: VecDeque<(u64, Wire)>,
     /// Announced bursts by connection.
     pending_bursts: BTreeMap<u32, PendingBurst>,
@@ -97,8 +98,9 @@ impl Hosts {
         }
     }
 
-    /// Starts a flow; packets go to `out` and through the returned port. `announced`: for a burst that an idle
-    /// connection announces, the announcement and the timeout of its answer.
+    /// Starts a flow. Appends packets to `out`, to be sent through the returned port. `announced` is the announcement
+    /// of a burst and the timeout for the answer; a connection with unacknowledged data sends no announcement. `ports`
+    /// are the egress ports of the source and the destination.
     pub fn start(
         &mut self,
         config: &TcpConfig,
@@ -207,7 +209,7 @@ impl Hosts {
         index
     }
 
-    /// Starts a burst whose announcement was answered or timed out.
+    /// Starts the burst with announcement `number`, which was answered or has timed out.
     #[cold]
     fn release(&mut self, config: &TcpConfig, now: Time, index: u32, number: u64, out: &mut Vec<Wire>) {
         if self.pending_bursts.get(&index).is_none_or(|burst| burst.number != number) {
@@ -234,7 +236,7 @@ impl Hosts {
         Some(port)
     }
 
-    /// Delivers a packet to its host. Answers go to `out` and through the returned port.
+    /// Delivers a packet to its host. Appends answers to `out`, to be sent through the returned port.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -266,7 +268,7 @@ impl Hosts {
         Some(port)
     }
 
-    /// Records a dropped packet. Its connection is informed at the start of the next window.
+    /// Records a dropped packet. A receiver reacts to a dropped FIN at the start of the next window.
     #[cold]
     pub fn on_drop(&mut self, now: Time, packet: &Wire) {
         self.connections.pool.forget(*packet);
@@ -280,7 +282,7 @@ impl Hosts {
         (now.ps() / window_ps + 1) * window_ps
     }
 
-    /// Informs connections of losses that take effect by `now_ps`.
+    /// Lets receivers react to the dropped FINs that take effect by `now_ps`.
     pub fn apply_losses(&mut self, now_ps: u64) {
         while let Some(&(at_ps, packet)) = self.lost_fins.front()
             && at_ps <= now_ps
@@ -292,7 +294,7 @@ impl Hosts {
         }
     }
 
-    /// Completes the flow of a sender that has closed.
+    /// Completes the flow of a single-flow connection whose sender has closed.
     fn close(&mut self, now: Time, index: u32) {
         let received = self.connections.receiving(index).received;
         let Sending { messages, began, .. } = self.connections.sending_mut(index);
@@ -301,10 +303,10 @@ impl Hosts {
         self.release_if_closed(now, index);
     }
 
-    /// Frees the slot if neither endpoint needs it.
+    /// Frees the slot if both endpoints have finished.
     #[inline]
     fn release_if_closed(&mut self, now: Time, index: u32) {
-        // The receiver is checked first: after data its cache lines are in the cache, and those of the sender are not.
+        // The receiver is checked first, because after data its cache lines are cached and the sender's are not.
         if !self.connections.receiving(index).receiver.is_finished() {
             return;
         }
@@ -353,8 +355,8 @@ impl Hosts {
         }
     }
 
-    /// Returns whether a timer check or follow-up was added since the last call. Data and its acknowledgements change
-    /// [`Hosts::next_at_ps`] in no other way.
+    /// Returns whether a timer check or follow-up was added since the last call. Data and acknowledgements change
+    /// [`Hosts::next_at_ps`] only by adding one.
     #[inline]
     pub fn take_changed(&mut self) -> bool {
         let pending = &mut self.connections.pending;
@@ -388,19 +390,19 @@ impl Hosts {
         if is_due { pending.follow_ups.pop().map(|Reverse(follow_up)| HostEvent::FollowUp(follow_up)) } else { None }
     }
 
-    /// Returns connection and port of the sender if an event may make it send at once.
+    /// Returns the connection and the port of the sender that may transmit during `event`; `None` for other events.
     pub fn sender_of(&self, event: HostEvent) -> Option<(u32, PortId)> {
         let (connection, end) = match event {
             HostEvent::TimerCheck(check) => (check.connection, check.end),
-            // A write: the data is sent in a follow-up.
+            // A write sends its data in a follow-up.
             HostEvent::Timer(_) => return None,
             HostEvent::FollowUp(follow_up) => (follow_up.connection, follow_up.end()),
         };
         (end == End::Sender).then(|| (connection, self.connections.sending(connection).port))
     }
 
-    /// Processes an event; the sender's NIC has room for `room_bytes`. Packets go to `out` and through the returned
-    /// port; returns `None` for an obsolete event.
+    /// Processes an event. The sender's NIC has room for `room_bytes`. Appends packets to `out`, to be sent through the
+    /// returned port. Returns `None` for an obsolete event.
     pub fn on_event(
         &mut self,
         config: &TcpConfig,
@@ -417,8 +419,8 @@ impl Hosts {
         }
     }
 
-    /// Checks the timer of an endpoint. Has no effect if the deadline has moved, or if an earlier check replaces this
-    /// one.
+    /// Checks the timer of an endpoint. The check has no effect if the deadline has moved or if an earlier check has
+    /// replaced this one.
     fn on_timer_check(
         &mut self,
         config: &TcpConfig,
@@ -497,7 +499,7 @@ impl Hosts {
         Some(port)
     }
 
-    /// Sends later packets of `stream` in `band`.
+    /// Assigns `band` to later packets of `stream`.
     pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
         for (key, &index) in &self.streams {
             if key.2 == (StreamKey { stream, band: 0 }) {
@@ -515,7 +517,7 @@ impl Hosts {
         single.filter_map(|(_, sending)| Some((sending.messages.front()?.flow, sending.sender.window())))
     }
 
-    /// Returns the flows in progress on single-flow connections, with the bytes that their receivers do not have in
+    /// Returns the flows in progress on single-flow connections, each with the bytes that its receiver does not have in
     /// order.
     pub fn remaining(&self) -> impl Iterator<Item = (FlowId, Bytes)> {
         let single = self.connections.iter().filter(|(receiving, _)| receiving.single_flow);
@@ -525,7 +527,8 @@ impl Hosts {
         })
     }
 
-    /// Returns first port, a packet and bytes in flight of each flow with at least as many bytes to send as in flight.
+    /// Returns each flow that has at least as many unsent bytes as bytes in flight: the port of its sender, a packet
+    /// that determines its path, and its bytes in flight.
     pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
         let flights = self.connections.iter().map(|(_, sending)| (sending, sending.sender.window().flight.0));
         flights
@@ -533,7 +536,7 @@ impl Hosts {
             .map(|(sending, flight)| (sending.port, &sending.sender.template, flight))
     }
 
-    /// Returns sending host, receiving host and window of each connection of `stream`.
+    /// Returns the sending host, the receiving host and the sender's window of each connection of `stream`.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         let connections = self.streams.iter().filter(move |(key, _)| key.2.stream == stream);
         connections.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections.sending(index).sender.window()))

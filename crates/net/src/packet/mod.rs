@@ -60,10 +60,12 @@ pub struct PacketConfig {
     pub pcn: Option<PcnConfig>,
     /// Policy for equal-cost routes.
     pub routing: Policy,
-    /// Root of the random streams: hashes of [`Policy::Ecmp`], and drops and marks of [`Marking::Red`] at each port.
+    /// Root of the random streams. They supply the hashes of [`Policy::Ecmp`], and the drops and marks of
+    /// [`Marking::Red`] at each port.
     pub seed: Seed,
-    /// Names of the first links. Random streams are named after links, so that neither an idle host nor another order
-    /// of links changes the streams. Other links are named after their nodes.
+    /// Names of the links, in the order of the graph; links beyond this list are named after their nodes. Random
+    /// streams are named after links, so that an additional idle host or a different order of links does not change
+    /// them.
     pub link_names: Vec<Arc<str>>,
 }
 
@@ -84,16 +86,17 @@ impl PacketConfig {
     }
 }
 
-/// Generator of link names that do not depend on the other links.
+/// Generator of link names. The name of a link does not depend on the other links.
 struct LinkNames<'a> {
     graph: &'a Graph,
     given: &'a [Arc<str>],
-    /// Number of links per name.
+    /// Number of links with each name so far.
     counts: BTreeMap<String, u32>,
 }
 
 impl LinkNames<'_> {
-    /// Returns the name of link `index`; called in order. Parallel cables between two nodes are numbered.
+    /// Returns the name of link `index`. Links must be requested in their order, because parallel links between two
+    /// nodes are numbered.
     fn next(&mut self, index: usize) -> String {
         let node = |node: NodeId| match self.graph.switch(node) {
             Some(switch) => format!("switch{switch}"),
@@ -121,13 +124,14 @@ pub struct PacketEngine {
     calendar: Calendar,
     /// Whether the state of a port depends on its own packets only: true without `buffers` and `pcn`.
     ports_are_independent: bool,
-    /// Whether hosts' ports are [NICs](Port::into_nic) that stop their senders.
+    /// Whether hosts' ports are [NICs](Port::into_nic), which hold back their senders instead of dropping packets.
     has_nic_backpressure: bool,
     buffers: Option<Box<SharedBuffers>>,
     pcn: Option<Box<pcn::Switches>>,
     hosts: Hosts,
     flow_starts: EventQueue<(FlowId, Flow)>,
-    /// Time of the next event other than an arrival, and whether that event comes after the arrivals of its time.
+    /// Time of the next host event, that is, of the next event other than an arrival. Only a follow-up comes after the
+    /// arrivals of its time.
     host_event_ps: u64,
     host_event_is_follow_up: bool,
     /// Time at which the current event was scheduled, and its sequence number: see [`EventTime`].
@@ -145,7 +149,7 @@ pub struct PacketEngine {
     completed_count: u64,
 }
 
-/// Number of packets and their bytes on the wire; bytes in debug builds only.
+/// Number of packets and number of their bytes on the wire. Bytes are counted in debug builds only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Volume {
     packets: u64,
@@ -193,7 +197,7 @@ impl PacketEngine {
             let name = names.next(index);
             let qdisc = Qdisc::new(queue, packet_bytes, || config.seed.stream(&format!("red/{name}")));
             let port = Port::new(index as u32, directed.link.delay, table, qdisc);
-            // In ns-3, full NICs drop packets.
+            // In ns-3, a full NIC drops packets.
             if is_nic && config.tcp.follow == Follow::Standards { port.into_nic(nic_limit_bytes) } else { port }
         });
         let ports: Vec<Port> = ports.collect();
@@ -232,7 +236,8 @@ impl PacketEngine {
         })
     }
 
-    /// Starts `flow` at `at`, now or later. A replay of many flows thus needs no [`Network::advance`] per flow.
+    /// Schedules `flow` to start at `at`. A replay can schedule all its flows at once, without one [`Network::advance`]
+    /// for each.
     ///
     /// # Panics
     /// If `at` lies before [`Network::now`].
@@ -244,8 +249,8 @@ impl PacketEngine {
         id
     }
 
-    /// Makes [`Network::advance`] return early after every `events` events, between two instants and without a
-    /// completion, so that a caller can check for cancellation. Results do not change.
+    /// Makes [`Network::advance`] return early after every `events` events, even without a completion, so that a caller
+    /// can check for cancellation. A pause lies between two instants and does not change results.
     pub fn pause_every(&mut self, events: u64) {
         self.pause_every = events;
         self.pause_at = self.counters.events.saturating_add(events);
@@ -272,7 +277,7 @@ impl PacketEngine {
         port.counters(now_ps)
     }
 
-    /// Returns the state of `port` before the events of this instant. Has no effect on the simulation.
+    /// Returns the state of `port` before the events at the current time. The call does not affect the simulation.
     pub fn port_state(&mut self, port: PortId) -> PortState {
         let now_ps = self.now.ps();
         let state = self.ports[port.0 as usize].state(now_ps, &mut self.calendar);
@@ -323,8 +328,8 @@ impl PacketEngine {
         self.calendar.next_ps().min(self.host_event_ps) == u64::MAX
     }
 
-    /// Returns whether every packet sent (in debug builds, every byte) has been delivered or dropped, or is in a port
-    /// or on a link.
+    /// Returns whether all packets sent have been delivered or dropped, or are in a port or on a link. Debug builds
+    /// compare bytes as well.
     pub fn conserves_packets(&self) -> bool {
         let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
@@ -369,8 +374,8 @@ impl PacketEngine {
         self.host_event_is_follow_up = follow_up_ps < early_ps;
     }
 
-    /// Sets the time. Actions of the caller at an instant before its events count as scheduled earlier than these
-    /// events.
+    /// Sets the time. At a new time the sequence number restarts and [`EventTime::scheduled_ps`] becomes 0, so that
+    /// actions of the caller count as scheduled before all events of that time.
     #[inline]
     fn advance_clock(&mut self, now_ps: u64) {
         debug_assert!(now_ps >= self.now.ps(), "time never goes back");
@@ -412,7 +417,7 @@ impl PacketEngine {
         }
     }
 
-    /// Does the same as [`send`](Self::send) if ports share buffers or react to announced bursts.
+    /// Sends a packet as [`send`](Self::send) does, if ports share buffers or react to announced bursts.
     #[inline(never)]
     fn send_dependent(&mut self, id: PortId, at: EventTime, packet: Wire) -> Verdict {
         let Self { ports, calendar, .. } = self;
@@ -425,7 +430,7 @@ impl PacketEngine {
         }
     }
 
-    /// Returns the time of the next event, and whether that event is not an arrival.
+    /// Returns the time of the next event, and whether it is a host event instead of an arrival.
     #[inline(always)]
     fn next_event(&self) -> (u64, bool) {
         let link_ps = self.calendar.next_ps();
@@ -490,7 +495,8 @@ impl PacketEngine {
         self.refresh_host_event();
     }
 
-    /// Runs until `until`, or to the end of an instant with a completion; returns `true` for a pause before that.
+    /// Processes all events before `until`. Returns early after the first instant at which a flow completes, and at a
+    /// [pause](Self::pause_every). Returns `true` only at a pause.
     fn run_until(&mut self, until: Time) -> bool {
         let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
         loop {
@@ -547,7 +553,7 @@ impl Network for PacketEngine {
         }
     }
 
-    /// Excludes data received out of order from the received bytes.
+    /// Counts only data that receivers have in order as received.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         self.hosts.remaining().collect()
     }
@@ -558,7 +564,7 @@ impl Network for PacketEngine {
 }
 
 impl ForkNetwork for PacketEngine {
-    /// Returns a copy that does not pause.
+    /// Returns a copy. The copy does not pause.
     fn fork(&self) -> Box<dyn ForkNetwork> {
         Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() })
     }

@@ -5,12 +5,12 @@
 //! slow down. The receiver answers, and the sender starts the burst when the answer arrives, one round trip after the
 //! announcement. The first packet of the burst withdraws the announcement at each port on its path.
 //!
-//! The paper counts announcements per port. This port lists them by connection instead: the counter is the length of
-//! the list. Hence a repeated announcement counts once, a packet withdraws only the announcement of its own connection,
-//! and the counter cannot fall below zero. If several thresholds are announced, the lowest applies. An announcement
-//! whose burst never arrives (its packets were lost, or its host failed) expires.
+//! The paper counts announcements per port. Here, each port lists them by connection, and the length of the list takes
+//! the place of the counter. Hence a repeated announcement counts once, a packet withdraws only the announcement of its
+//! own connection, and the counter cannot fall below zero. If several thresholds are announced, the lowest applies. An
+//! announcement whose burst never arrives (its packets were lost, or its host failed) expires.
 //!
-//! As in a P4 switch, a port reads its registers only when a packet passes.
+//! As in a P4 switch, a port updates its threshold only when a packet passes.
 
 use super::calendar::Calendar;
 use super::event_key::EventTime;
@@ -21,7 +21,7 @@ use crate::topology::{Directed, Graph, PortId};
 use crate::units::Time;
 use serde::Deserialize;
 
-/// Configuration of PCN: switches react to announcements, and their queues mark by threshold.
+/// Configuration of PCN. Its switches require queues that mark by threshold.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct PcnConfig {
@@ -62,7 +62,7 @@ impl Tos {
     }
 }
 
-/// Creates the PCN-START of the connection of `template`. The answer repeats `number`.
+/// Creates the PCN-START of the connection to which `template` belongs. The receiver's answer repeats `number`.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
     let number = number << 8 | u64::from(Tos::start(announced).0);
     Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
@@ -80,7 +80,7 @@ pub(crate) fn number(packet: &Wire) -> u64 {
     packet.number() >> 8
 }
 
-/// A burst that was announced and has not reached the port.
+/// A burst that was announced and whose first packet has not reached the port.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     connection: u32,
@@ -94,7 +94,8 @@ struct Burst {
 pub(crate) struct Bursts(Vec<Burst>);
 
 impl Bursts {
-    /// Handles a `packet` that passes at `now_ps`; returns whether anything changed.
+    /// Processes a packet that passes the port at `now_ps`. Returns whether the list of bursts has changed. A new
+    /// announcement expires after `expire_ps`.
     #[inline]
     pub fn on_packet(&mut self, now_ps: u64, packet: &Wire, expire_ps: u64) -> bool {
         if self.0.is_empty() && packet.flags & flag::PCN == 0 {
@@ -103,8 +104,8 @@ impl Bursts {
         let count = self.0.len();
         let is_own = |burst: &Burst| burst.connection == packet.connection && burst.generation == packet.generation;
         if packet.flags & flag::PCN == 0 {
-            // The segments of the burst, not its handshake and not the acknowledgements, which travel in the other
-            // direction.
+            // Only data segments of the burst withdraw its announcement. The handshake does not, and neither do
+            // acknowledgements, which travel in the other direction.
             let is_burst = packet.has_payload() && packet.flags & flag::REVERSE == 0;
             self.0.retain(|burst| burst.until_ps > now_ps && !(is_burst && is_own(burst)));
             return self.0.len() != count;
@@ -153,7 +154,7 @@ impl Switches {
         let Some(bursts) = &mut self.ports[id.0 as usize] else { return };
         if bursts.on_packet(at.now_ps, packet, self.expire_ps) {
             let port = &mut ports[id.0 as usize];
-            // Earlier departures used the old threshold.
+            // Departures before this packet used the old threshold.
             port.catch_up(at.now_ps, at.scheduled_ps, calendar);
             port.set_threshold(bursts.threshold(at.now_ps, self.initial));
         }
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_field_says_what_the_paper_draws() {
-        // Fig. 7: START, ACK, four bits of the threshold over five.
+        // Kang et al., fig. 7: START flag, ACK flag, and four bits with the threshold divided by five.
         let packet = start(of(3), announced(10), 7);
         assert_eq!((packet.number() as u8, packet.wire_bytes, number(&packet)), (0b1000_1000, 64, 7));
         let reply = answer(&packet, 9);
@@ -213,7 +214,7 @@ mod tests {
         for tenant in 0..8 {
             assert!(bursts.on_packet(0, &start(of(tenant), announced(35 - 5 * (tenant % 4)), 0), 1_000));
         }
-        // Desired thresholds in packets: 20 by tenants 3 and 7, 25 by 2 and 6, 30 by 1 and 5, 35 by 0 and 4.
+        // Announced thresholds: 20 packets by tenants 3 and 7, 25 by 2 and 6, 30 by 1 and 5, and 35 by 0 and 4.
         let thresholds = [3, 7, 2, 6, 1, 5, 0, 4].map(|tenant| {
             let before = bursts.threshold(1, INITIAL);
             assert!(bursts.on_packet(1, &data(tenant), 1_000));
@@ -236,14 +237,14 @@ mod tests {
             answer(&start(of(1), announced(5), 0), 0),
         ];
         assert!(foreign.iter().all(|packet| !bursts.on_packet(1, packet, 1_000)));
-        // A repeated announcement counts once, and its age starts again.
+        // A repeated announcement counts once and restarts the expiry.
         bursts.on_packet(500, &start(of(1), announced(15), 1), 1_000);
         assert_eq!((bursts.0.len(), bursts.threshold(1_499, INITIAL)), (1, 15));
         assert_eq!(bursts.threshold(1_500, INITIAL), INITIAL);
         assert!(bursts.on_packet(1_500, &of(2), 1_000) && bursts.0.is_empty());
     }
 
-    /// xorshift64*.
+    /// A xorshift64* random number generator.
     struct Coin(u64);
 
     impl Coin {
@@ -255,14 +256,15 @@ mod tests {
         }
     }
 
-    /// Real hosts, and a row of switches that consist of tables only and lose packets.
+    /// The hosts of the engine, connected by a row of switches. A switch consists of its table of announcements alone,
+    /// and loses packets.
     struct Path {
         hosts: Hosts,
         config: TcpConfig,
         now: Time,
         under_way: EventQueue<(usize, Wire)>,
         switches: Vec<Bursts>,
-        /// Announcements that each switch should have, computed independently: threshold and expiry by connection.
+        /// Independently computed announcements of each switch: threshold and expiry by connection.
         expected: Vec<BTreeMap<(u32, u16), (u32, u64)>>,
         last_start_ps: u64,
         expired_count: usize,
@@ -293,7 +295,7 @@ mod tests {
             }
         }
 
-        /// Passes a packet to a switch. One packet in ten is lost there, after the switch has processed it.
+        /// Passes a packet through a switch. One packet in ten is lost after the switch has processed it.
         fn pass(&mut self, hop: usize, packet: Wire) {
             let now_ps = self.now.ps();
             if packet.flags & flag::REVERSE == 0 {
@@ -322,7 +324,7 @@ mod tests {
             }
         }
 
-        /// Runs until `until`; returns the number of completed flows.
+        /// Runs until `until`. Returns the number of flows that have completed.
         fn run(&mut self, until: Time) -> usize {
             let mut out = Vec::new();
             loop {
@@ -352,8 +354,9 @@ mod tests {
         }
     }
 
-    /// Runs ten thousand random sequences of announcements and bursts of up to eight tenants. Each switch loses one in
-    /// ten of all packets: START, ACK, data, acknowledgements. Some hosts fail between announcement and burst.
+    /// Runs ten thousand random sequences of announcements and bursts of up to eight tenants. Each switch loses one
+    /// packet in ten, of every kind: START, ACK, data and acknowledgements. Some hosts fail between announcement and
+    /// burst.
     #[test]
     fn whatever_is_lost_every_burst_is_sent_and_every_threshold_restored() {
         let (mut taken_back_count, mut expired_count) = (0, 0);
@@ -372,7 +375,7 @@ mod tests {
                 path.hosts.start(&config, now, FlowId(id), &flow, announced, (PortId(0), PortId(1)), &mut out);
                 path.put(&mut out);
                 if path.coin.below(4) == 0 {
-                    // The announcement of a host that fails right after it.
+                    // This host fails right after its announcement.
                     path.pass(0, start(Wire { generation: id as u16, ..of(u32::MAX) }, threshold, 0));
                 }
                 let pause = Time::from_ps(path.coin.below(100) * 1_000_000);
@@ -383,13 +386,13 @@ mod tests {
             let bound_ps = path.last_start_ps + EXPIRE.ps();
             for switch in &path.switches {
                 assert_eq!(switch.threshold(bound_ps, INITIAL), INITIAL);
-                // The remaining announcements are those of failed hosts.
+                // Only announcements of failed hosts remain.
                 assert!(switch.0.iter().all(|burst| burst.connection == u32::MAX));
             }
             taken_back_count += path.taken_back_count;
             expired_count += path.expired_count;
         }
-        // Announcements ended in both ways, by withdrawal and by expiry, many times.
+        // Many announcements ended by withdrawal and many by expiry.
         assert!(taken_back_count > 10_000 && expired_count > 1_000, "{taken_back_count} and {expired_count}");
     }
 }

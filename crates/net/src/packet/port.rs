@@ -17,28 +17,29 @@ use super::wire::Wire;
 use crate::trace::{PortCounters, PortState};
 use crate::units::Time;
 
-/// A port. Fields are in the order of use: with thousands of ports, most time is spent on fetching their cache lines.
+/// A port. Fields are in the order of use, because with thousands of ports most time is spent on fetching their cache
+/// lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// Time at which the packet in transmission left the device queue, that is, the start of its transmission. The
-    /// qdisc dequeues the next packet *after* that instant, or once a packet has been offered to it: the first arrival
-    /// at the end of a transmission finds the queue unchanged.
+    /// Start of the transmission, at which its packet left the device queue. The qdisc refills the device only after
+    /// this instant, or once a packet that arrives at this instant has been offered to the qdisc. Hence the first
+    /// packet that arrives at the end of a transmission finds the queue unchanged.
     taken_at_ps: u64,
     /// Index of the port and its link.
     link: u32,
     /// Whether a packet is in transmission, until `busy_until_ps`.
     busy: bool,
-    /// Whether the packet in transmission found the port idle, so that the device has room at once.
+    /// Whether the packet in transmission found the port idle. If so, the device can take another packet at once.
     fresh: bool,
     /// Whether `device` holds a packet.
     loaded: bool,
-    /// Whether the calendar will advance the port.
+    /// Whether the port is scheduled in the calendar.
     in_calendar: bool,
     qdisc: Qdisc,
     timing: Timing,
-    /// Idle time before the current busy period.
+    /// Total idle time before the current busy period.
     idle_ps: u64,
     /// `sending_ps` of the current [`Train`].
     train_sending_ps: u64,
@@ -47,7 +48,7 @@ pub(crate) struct Port {
     bytes: u64,
     /// Index of the train of the packet in transmission.
     train: u32,
-    /// Maximum bytes of a connection in a [NIC](Port::into_nic); 0 for other ports.
+    /// Limit of a connection's bytes in a [NIC](Port::into_nic); 0 for ports that are no NIC.
     nic_limit_bytes: u64,
 }
 
@@ -74,17 +75,20 @@ impl Port {
         }
     }
 
-    /// Converts the port to a host's NIC, which drops nothing: a connection with at least `bytes` in it waits until its
-    /// next acknowledgement. The sender [counts](Calendar::enter_nic) each packet first.
+    /// Converts the port to a host's NIC, which drops nothing. A connection with at least `bytes` waiting in the NIC
+    /// sends nothing until its next acknowledgement. The caller must pass each packet to [`Calendar::enter_nic`] before
+    /// sending it.
     ///
-    /// Linux does the same (TCP small queues, Dumazet 2012), but wakes the sender when a transmission ends.
+    /// Linux limits connections in the same way (TCP small queues, Dumazet 2012), but wakes the sender when a
+    /// transmission ends.
     pub fn into_nic(mut self, bytes: u64) -> Self {
         self.qdisc.keep_all();
         self.nic_limit_bytes = bytes.max(1);
         self
     }
 
-    /// Returns the bytes that a connection may still enqueue in a NIC; its last packet may exceed them.
+    /// Returns the bytes that a connection may still enqueue in a NIC, without limit in other ports. The last packet
+    /// may exceed the limit.
     #[inline]
     pub fn room_bytes(&mut self, (now_ps, scheduled_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
         if self.nic_limit_bytes == 0 {
@@ -123,8 +127,8 @@ impl Port {
         Verdict::Queued
     }
 
-    /// Enqueues a packet at the instant at which the device has become empty: the packet finds the qdisc unchanged, and
-    /// later packets find the device occupied.
+    /// Enqueues a packet that arrives at the instant at which the device has become empty. The packet finds the qdisc
+    /// unchanged. The qdisc then refills the device, so that later packets find the device occupied.
     #[cold]
     fn enqueue_at_departure(&mut self, packet: Wire) -> Verdict {
         let verdict = self.qdisc.enqueue(packet);
@@ -135,7 +139,7 @@ impl Port {
         verdict
     }
 
-    /// Schedules the port in the calendar, because packets wait.
+    /// Schedules the port in the calendar, unless it is already there, because packets wait.
     #[inline]
     fn enter_calendar(&mut self, calendar: &mut Calendar) {
         if !self.in_calendar {
@@ -174,7 +178,8 @@ impl Port {
         self.device = packet;
     }
 
-    /// Starts the next transmission at the end of the current one, in the same train if both take equally long.
+    /// Starts the next transmission at the end of the current one. Both belong to one train if they take equally long
+    /// as the transmissions of that train.
     #[inline]
     fn extend_train(&mut self, calendar: &mut Calendar) {
         self.fresh = false;
@@ -226,7 +231,7 @@ impl Port {
         Time::from_ps(self.busy_until_ps - self.idle_ps - unsent_ps)
     }
 
-    /// Returns packets and bytes in the qdisc as of the last [`Port::catch_up`].
+    /// Returns the packets and bytes in the qdisc as of the last [`Port::catch_up`].
     pub fn waiting(&self) -> (u32, u64) {
         (self.qdisc.packets(), self.qdisc.bytes())
     }
@@ -241,13 +246,13 @@ impl Port {
         self.qdisc.set_capacity(capacity);
     }
 
-    /// Sets the queue length from which later packets are marked.
+    /// Sets the queue length, in packets, from which later packets are marked.
     pub fn set_threshold(&mut self, packets: u32) {
         self.qdisc.set_threshold(packets);
     }
 
-    /// Returns the state at `now_ps`, before the events of that instant. Has no effect on the simulation: later events
-    /// catch up to this time anyway.
+    /// Returns the state at `now_ps`, before the events of that instant. The call does not affect the simulation,
+    /// because later events would compute the same departures.
     pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {
         self.catch_up(now_ps, 0, calendar);
         PortState {
@@ -260,7 +265,7 @@ impl Port {
         }
     }
 
-    /// Returns packets and bytes in the port, except for the packet in transmission, which is in the calendar.
+    /// Returns the packets and bytes in the port, except for the packet in transmission, which is in the calendar.
     pub fn held(&self) -> (u64, u64) {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };

@@ -10,16 +10,17 @@ use std::sync::Arc;
 pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
-    /// Creates the table for packets of `bytes` on the wire.
+    /// Creates the table for packets whose length on the wire lies within `bytes`.
     pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // Smaller packets take the minimum length. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            // Shorter packets are padded to the minimum length. Times do not overflow: 2^16 bytes at 1 bit/s take
+            // 5.2e17 ps.
             let count = Bytes(u64::from(count.max(*bytes.start())));
             match follow {
-                // No link exceeds its rate. The rate is lower by under a picosecond per packet, and exact at Ethernet
-                // rates, where a byte takes whole picoseconds.
+                // Times are rounded up, so that no link exceeds its rate. The error is less than a picosecond per
+                // packet, and zero at Ethernet rates, where a byte takes whole picoseconds.
                 Follow::Standards => rate.transmit(count).ps(),
-                // ns-3's clock has whole nanoseconds.
+                // ns-3's clock counts whole nanoseconds, so times are rounded to the nearest one.
                 Follow::Ns3 => rate.serialize(count, 1, 1).map_or(u64::MAX, |exact| (exact.ps() + 500) / 1_000 * 1_000),
             }
             .max(1)
@@ -27,7 +28,7 @@ impl Serialization {
         Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
 
-    /// Returns whether both are the same table.
+    /// Returns whether both share one table.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -61,7 +62,8 @@ impl Timing {
         self.delay_ps + self.serialization.least()
     }
 
-    /// Returns an upper bound of the time from sending to arrival, for the packet in the device.
+    /// Returns an upper bound on the time until the packet in the device arrives: its transmission may have to wait for
+    /// another one.
     pub fn latency_max_ps(&self) -> u64 {
         self.delay_ps.saturating_add(2 * self.serialization.most())
     }

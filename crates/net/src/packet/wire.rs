@@ -1,6 +1,7 @@
-//! The representation of a packet. It is small because it is copied once or twice per hop.
+//! The representation of a packet. A packet is small because it is copied once or twice per hop.
 
-/// A packet: 24 bytes, passed by value. Values that share a field have methods; fields are public for `..packet`.
+/// A packet: 24 bytes, passed by value. Values that share a field have methods. Fields are public for struct update
+/// syntax (`..packet`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     /// Slot of the connection.
@@ -8,16 +9,17 @@ pub(crate) struct Wire {
     /// Destination host.
     pub dst: u32,
     pub number_low: u32,
-    /// Timestamp, see [`Wire::stamp`]; with SACK blocks, their index in the [`SackPool`], which also has the timestamp.
+    /// Timestamp, see [`Wire::stamp`]. If the packet has SACK blocks, this is their index in the [`SackPool`], which
+    /// then also stores the timestamp.
     pub stamp: u32,
     pub number_high: u16,
-    /// Generation of the slot, which distinguishes the packets of closed connections.
+    /// Generation of the slot: distinguishes this connection's packets from those of earlier connections in the slot.
     pub generation: u16,
     /// Bytes on the wire, headers and framing included.
     pub wire_bytes: u16,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// Band in every qdisc on the path, [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
+    /// Band in every qdisc on the path, and the bits [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
     pub band: u8,
 }
 
@@ -25,10 +27,11 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
-    /// Number of bits of a number: like TCP's 32, enough to identify the nearest match.
+    /// Number of bits of a packet number. The full 64-bit number is the value nearest to a known one, as with TCP's
+    /// 32-bit sequence numbers.
     const NUMBER_BITS: u32 = 48;
 
-    /// Value of empty fields.
+    /// A packet whose fields are all zero.
     pub const NOTHING: Self = Self {
         connection: 0,
         dst: 0,
@@ -41,15 +44,19 @@ impl Wire {
         band: 0,
     };
 
-    /// Returns the number of the packet, modulo 2^48. Data: stream offset of the first payload byte. Acknowledgement:
-    /// next byte expected. SYN-ACK: its own timestamp. Announcement of a burst and its answer: number of the
-    /// announcement, and in the low eight bits the type-of-service field.
+    /// Returns the number of the packet, modulo 2^48. Its meaning depends on the kind of packet:
+    ///
+    /// - data: stream offset of the first payload byte;
+    /// - acknowledgement: next byte expected;
+    /// - SYN-ACK: its own timestamp;
+    /// - announcement of a burst, and answer to it: number of the announcement above the eight bits of the
+    ///   type-of-service field.
     #[inline]
     pub fn number(&self) -> u64 {
         u64::from(self.number_high) << u32::BITS | u64::from(self.number_low)
     }
 
-    /// Returns the full number, provided that it differs from `near` by less than 2^47.
+    /// Returns the full 64-bit number, provided that it differs from `near` by less than 2^47.
     #[inline]
     pub fn number_near(&self, near: u64) -> u64 {
         let unused = u64::BITS - Self::NUMBER_BITS;
@@ -63,8 +70,8 @@ impl Wire {
         Self { number_low: number as u32, number_high: (number >> u32::BITS) as u16, ..self }
     }
 
-    /// Returns the timestamp (RFC 7323 TSval) of data, or the echo (TSecr) of an acknowledgement whose SACK blocks have
-    /// been [detached](SackPool::detach).
+    /// Returns the timestamp of a data packet (RFC 7323, TSval) or the echo in an acknowledgement (TSecr). SACK blocks
+    /// must have been [detached](SackPool::detach).
     #[inline]
     pub fn stamp(&self) -> u32 {
         debug_assert!(self.band & Self::HAS_SACK == 0, "the pool has it");
@@ -94,27 +101,27 @@ impl Wire {
         self.band & Self::HAS_PAYLOAD != 0
     }
 
-    /// Returns the bytes of payload, given the length of the headers.
+    /// Returns the bytes of payload if the headers take `header_bytes`.
     #[inline]
     pub fn payload_bytes(&self, header_bytes: u16) -> u16 {
         if self.has_payload() { self.wire_bytes - header_bytes } else { 0 }
     }
 
-    /// Returns the packet, which has only headers, with `payload_bytes` of payload.
+    /// Returns the packet with `payload_bytes` of payload added. The packet must consist of headers only.
     #[inline]
     pub fn carrying(self, payload_bytes: u16) -> Self {
         let has_payload = if payload_bytes > 0 { Self::HAS_PAYLOAD } else { 0 };
         Self { wire_bytes: self.wire_bytes + payload_bytes, band: self.band | has_payload, ..self }
     }
 
-    /// Returns whether the packet is data or acknowledges data, and neither opens nor closes a connection. Handshake
-    /// and close end with a packet without payload.
+    /// Returns whether the packet is data or acknowledges data, and neither opens nor closes a connection. The last
+    /// packets of a handshake and of a close go from sender to receiver without payload, so they do not count.
     #[inline]
     pub fn is_data_or_ack(&self) -> bool {
         self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
     }
 
-    /// Returns whether the packet is the FIN of a receiver, whose connection is informed of its loss.
+    /// Returns whether the packet is the FIN of a receiver. The receiver must react if the network drops this packet.
     #[inline]
     pub fn is_receiver_fin(&self) -> bool {
         let fin = flag::REVERSE | flag::FIN;
@@ -134,21 +141,22 @@ pub(crate) mod flag {
     pub const ECT: u8 = 8;
     /// Congestion experienced (RFC 3168).
     pub const CE: u8 = 16;
-    /// The receiver's echo of CE (RFC 3168); on a SYN: ECN support.
+    /// The receiver's echo of CE (RFC 3168). On a SYN or a SYN-ACK, it announces support for ECN.
     pub const ECE: u8 = 32;
-    /// The sender's answer to ECE: window reduced (RFC 3168); on a SYN: ECN support.
+    /// The sender's answer to ECE: the window was reduced (RFC 3168). On a SYN, it announces support for ECN.
     pub const CWR: u8 = 64;
-    /// An announcement of a burst, or with [`REVERSE`] its answer: see [`super::super::pcn`]. Not a TCP packet.
+    /// An announcement of a burst or, with [`REVERSE`], the answer to one: see [`super::super::pcn`]. Such a packet is
+    /// not TCP.
     pub const PCN: u8 = 128;
 }
 
 /// A range of stream offsets, `[start, end)`.
 pub(crate) type Block = (u64, u64);
 
-/// The SACK blocks of a packet, and how many there are.
+/// The SACK blocks of a packet and their number.
 pub(crate) type Blocks = ([Block; SACK_BLOCKS], usize);
 
-/// SACK blocks and timestamps of packets in flight. With the timestamp option there is room for three (RFC 2018).
+/// SACK blocks and timestamps of packets in flight. Packets store only an index, because most have no blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SackPool {
     entries: Vec<Entry>,
@@ -162,11 +170,12 @@ struct Entry {
     stamp: u32,
 }
 
-/// Maximum number of blocks in one acknowledgement next to the timestamp option: (40 - 10 - 2) / 8.
+/// Maximum number of SACK blocks in one acknowledgement (RFC 2018): the 40 bytes of options minus 10 for timestamps and
+/// 2 for the header of the SACK option, at 8 bytes a block.
 pub(crate) const SACK_BLOCKS: usize = 3;
 
 impl SackPool {
-    /// Returns the packet with the first [`SACK_BLOCKS`] of `blocks`, which are stored until [`SackPool::detach`].
+    /// Attaches the first [`SACK_BLOCKS`] of `blocks` to a packet. They are stored until [`SackPool::detach`].
     pub fn attach(&mut self, packet: Wire, blocks: &[Block]) -> Wire {
         if blocks.is_empty() {
             return packet;
@@ -187,7 +196,7 @@ impl SackPool {
         Wire { stamp: place, band: packet.band | Wire::HAS_SACK, ..packet }
     }
 
-    /// Removes the blocks from a packet, and frees their entry.
+    /// Removes and returns the blocks of a packet, and frees their entry.
     #[inline]
     pub fn detach(&mut self, packet: &mut Wire) -> Blocks {
         if packet.band & Wire::HAS_SACK == 0 {
@@ -199,7 +208,7 @@ impl SackPool {
         (blocks, usize::from(count))
     }
 
-    /// Frees the blocks of a packet that was dropped.
+    /// Frees the entry of a dropped packet.
     #[inline]
     pub fn forget(&mut self, mut packet: Wire) {
         self.detach(&mut packet);

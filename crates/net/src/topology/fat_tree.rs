@@ -6,13 +6,13 @@ use crate::units::Ratio;
 /// An extended generalised fat tree (Öhring et al. 1995, «On generalized fat trees», definition 1).
 ///
 /// Hosts are on tier 0. A node of tier t has one link to each of its `parents` nodes on the tier above, and a node of
-/// the tier above has `children` nodes below. The nodes of tier t form trees side by side. Each tree has as many copies
-/// of its top as the product of `parents` over the tiers up to t. Copy p has the parents p + P·j of the next tier,
-/// where P is the number of copies and j, the parent's number, runs from 0 to `parents` - 1.
+/// the tier above has `children` nodes below. The nodes up to tier t form trees side by side. The top of each tree
+/// exists in P copies, where P is the product of `parents` over the tiers up to t. The parents of copy p on the next
+/// tier are p + P·j, where the parent's number j runs from 0 to `parents` - 1.
 ///
-/// Nodes are numbered by tier (hosts first), then tree, then copy. Ports are numbered by tier: first the links up,
-/// ordered by their lower ends and the parents' numbers, then the links down, ordered by their upper ends and the
-/// children.
+/// Nodes are numbered by tier (hosts first), then by tree, then by copy. Ports are numbered by tier. Within a tier, the
+/// links up come first, ordered by their lower ends and the parents' numbers; then the links down, ordered by their
+/// upper ends and the children.
 #[derive(Clone, Debug)]
 pub struct FatTree {
     tiers: Vec<Tier>,
@@ -22,9 +22,9 @@ pub struct FatTree {
 /// The links between two tiers.
 #[derive(Clone, Copy, Debug)]
 struct Tier {
-    /// Children of a node at the upper end.
+    /// Number of children of a node at the upper end.
     children: u32,
-    /// Parents of a node at the lower end.
+    /// Number of parents of a node at the lower end.
     parents: u32,
     link: Link,
 }
@@ -32,13 +32,13 @@ struct Tier {
 /// Reason why a network cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
-    /// The number of ports is odd, but half of the ports of a switch lead down.
+    /// The number of ports is odd, but half of the ports of an edge switch must lead down.
     #[error("a Clos network needs switches with an even number of ports, 2 or more, not {ports}")]
     OddPorts {
         /// Number of ports of a switch.
         ports: u32,
     },
-    /// `bisection * ports / 2`, the number of switches of a kind, is not a whole number.
+    /// `bisection * ports / 2`, the number of upper switches, is not a whole number.
     #[error("a bisection ratio of {bisection} with {ports}-port switches takes {bisection} x {half} switches, \
              which is no whole number", half = .ports / 2)]
     PartOfSwitch {
@@ -47,16 +47,16 @@ pub enum FabricError {
         /// Number of ports of a switch.
         ports: u32,
     },
-    /// The ratio is above 1: an edge switch has at most as many ports upwards as downwards.
+    /// The ratio is above 1, but an edge switch cannot have more ports upwards than downwards.
     #[error("a Clos network has a bisection ratio of at most 1, not {bisection}")]
     AboveOne {
         /// Ratio of bandwidth upwards to bandwidth downwards.
         bisection: Ratio,
     },
-    /// A number of nodes is 0.
+    /// There is no host on a leaf, no leaf or no spine.
     #[error("a network has at least one host on every leaf, one leaf and one spine")]
     Empty,
-    /// More nodes or links than fit 31-bit indices.
+    /// There are more nodes or links than fit 31-bit indices.
     #[error("a network has fewer than 2^31 hosts, switches and links")]
     TooLarge,
 }
@@ -69,11 +69,11 @@ impl From<Star> for FatTree {
 }
 
 impl FatTree {
-    /// Creates a leaf-spine network: each of `leaves` switches has `hosts_per_leaf` hosts and a link to each of
-    /// `spines` switches. Capacity above the leaves may be less than, equal to or more than that below.
+    /// Creates a leaf-spine network. Each of `leaves` switches has `hosts_per_leaf` hosts and a link to each of
+    /// `spines` switches. The capacity above the leaves may be less than, equal to or more than the capacity below.
     ///
     /// # Errors
-    /// [`FabricError::Empty`] if a number is 0, [`FabricError::TooLarge`].
+    /// [`FabricError::Empty`] if a number is 0; [`FabricError::TooLarge`].
     pub fn leaf_spine(
         leaves: u32,
         hosts_per_leaf: u32,
@@ -89,23 +89,24 @@ impl FatTree {
         Self { tiers, switch_ports }.checked()
     }
 
-    /// Creates the 2-layered Clos network of k-port switches (Zhang et al. 2017, sec. 2.3 and table 1): k leaves of k/2
-    /// hosts and (k/2)·r spines, each leaf with one link to each spine.
+    /// Creates the 2-layered Clos network of k-port switches with bisection ratio r (Zhang et al. 2017, sec. 2.3 and
+    /// table 1): k leaves with k/2 hosts each, and (k/2)·r spines. Each leaf has one link to each spine.
     ///
     /// # Errors
-    /// [`FabricError`] if k is odd, r is above 1 or (k/2)·r is no whole number.
+    /// [`FabricError`] if k is odd, r is above 1 or (k/2)·r is not a whole number.
     pub fn clos2(ports: u32, bisection: Ratio, link: Link) -> Result<Self, FabricError> {
         let (half, up) = halves(ports, bisection)?;
         let tiers = vec![Tier { children: half, parents: 1, link }, Tier { children: ports, parents: up, link }];
         Self { tiers, switch_ports: ports }.checked()
     }
 
-    /// Creates the 3-layered Clos network of k-port switches (Zhang et al. 2017, sec. 2.3 and table 1; Al-Fares et al.
-    /// 2008, sec. 2.2): k pods of k/2 edge switches with k/2 hosts each and (k/2)·r aggregation switches; (k/2)²·r
-    /// roots with a port to every pod, on strides of the number of aggregation switches in a pod.
+    /// Creates the 3-layered Clos network of k-port switches with bisection ratio r (Zhang et al. 2017, sec. 2.3 and
+    /// table 1; Al-Fares et al. 2008, sec. 2.2). It has k pods. A pod has k/2 edge switches with k/2 hosts each, and a
+    /// = (k/2)·r aggregation switches. Each of the (k/2)·a roots has a port to every pod; aggregation switch i of a pod
+    /// is connected to the roots i, i + a, i + 2a and so on.
     ///
     /// # Errors
-    /// [`FabricError`], under the conditions of [`FatTree::clos2`].
+    /// [`FabricError`] under the conditions of [`FatTree::clos2`].
     pub fn clos3(ports: u32, bisection: Ratio, link: Link) -> Result<Self, FabricError> {
         let (half, up) = halves(ports, bisection)?;
         let tiers = vec![
@@ -123,7 +124,8 @@ impl FatTree {
         let mut hosts: u128 = self.tiers.iter().map(|tier| u128::from(tier.children)).product();
         let (mut copies, mut links) = (1, 0);
         for tier in &self.tiers {
-            // Number of nodes of a tier: trees side by side times copies; each node has `parents` links up.
+            // The number of nodes on a tier is the number of trees times the number of copies. Each node has `parents`
+            // links up.
             links += 2 * hosts * copies * u128::from(tier.parents);
             hosts /= u128::from(tier.children);
             copies *= u128::from(tier.parents);
@@ -144,17 +146,17 @@ impl FatTree {
         (1..=self.tiers.len()).map(|tier| self.count(tier)).sum()
     }
 
-    /// Returns the number of cables; each is two links.
+    /// Returns the number of cables. Each cable is two links.
     pub fn cable_count(&self) -> u32 {
         self.tiers.iter().enumerate().map(|(tier, above)| self.count(tier) * above.parents).sum()
     }
 
-    /// Returns the number of ports per switch. All switches are alike; some leave ports unused.
+    /// Returns the number of ports per switch. All switches have the same number, but some leave ports unused.
     pub fn switch_ports(&self) -> u32 {
         self.switch_ports
     }
 
-    /// Returns the number of links of the longest route.
+    /// Returns the number of links on the longest route.
     pub fn hop_count(&self) -> u32 {
         2 * self.tiers.len() as u32
     }
@@ -164,7 +166,8 @@ impl FatTree {
         self.tiers[0].children
     }
 
-    /// Returns the largest number of hosts whose traffic can share a link: the hosts below one child of the top.
+    /// Returns the largest number of hosts whose traffic can share a link: the number of hosts below one child of a top
+    /// switch.
     pub fn shared_by(&self) -> u32 {
         self.tiers[..self.tiers.len() - 1].iter().map(|tier| tier.children).product()
     }
@@ -193,8 +196,8 @@ impl FatTree {
         Graph { host_count: self.host_count(), switch_count: self.switch_count(), links, has_parts: false }
     }
 
-    /// Returns the name of a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`,
-    /// `agg1` and `root0`.
+    /// Returns the name of a node. Hosts are `h3`. The switch of a star is `s`; others are `leaf2` and `spine1`, or
+    /// `edge2`, `agg1` and `root0`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (mut tier, mut index) = (0, node.0);
         while index >= self.count(tier) {
@@ -213,8 +216,8 @@ impl FatTree {
         format!("{kind}{index}")
     }
 
-    /// Returns the name of the link of `port` in [`FatTree::graph`]: a host's only link has the host's name, `h3`;
-    /// others are named from end to end, `leaf2-spine1`, `s-h3`.
+    /// Returns the name of the link of `port` in [`FatTree::graph`]. A host's only link out has the name of the host,
+    /// such as `h3`. Others are named after both ends, such as `leaf2-spine1` or `s-h3`.
     pub fn link_name(&self, graph: &Graph, port: PortId) -> String {
         let (from, to) = (graph.near(port), graph.far(port));
         if from.0 < graph.host_count {
@@ -234,7 +237,7 @@ impl FatTree {
     }
 }
 
-/// Returns half the ports, and the bisection's part of them.
+/// Returns half of `ports`, and the fraction `bisection` of that half.
 fn halves(ports: u32, bisection: Ratio) -> Result<(u32, u32), FabricError> {
     if ports == 0 || !ports.is_multiple_of(2) {
         return Err(FabricError::OddPorts { ports });
@@ -266,8 +269,9 @@ mod tests {
 
     #[test]
     fn switches_and_cables_are_those_of_table_1() {
-        // Zhang et al. 2017, table 1: k/2 (2 + r) switches and k²/2 (1 + r) links for k²/2 nodes; k²/4 (2 + 3r) and
-        // k³/4 (1 + 2r) for k³/4. With r = 1/d all numbers are counted in d-ths.
+        // Zhang et al. 2017, table 1: with two layers, k/2 (2 + r) switches and k²/2 (1 + r) links for k²/2 nodes; with
+        // three layers, k²/4 (2 + 3r) switches and k³/4 (1 + 2r) links for k³/4 nodes. With r = 1/d, all these numbers
+        // are counted in units of 1/d.
         for (k, d) in [(4_u32, 1_u32), (4, 2), (8, 1), (8, 4), (16, 1), (16, 2), (16, 4), (16, 8), (32, 8), (64, 8)] {
             let r = ratio(1, d.into());
             let two = FatTree::clos2(k, r, link(1)).unwrap();
@@ -306,8 +310,8 @@ mod tests {
 
     #[test]
     fn half_of_the_leaves_reach_the_others_by_the_bisection_ratio() {
-        // The cut between the first half of the trees below the top and the tops: rate out of it relative to the rate
-        // of its hosts.
+        // The network is cut between the tops and the first half of the trees below them. The bisection ratio is the
+        // rate out of this half relative to the rate of its hosts.
         let trees = [
             FatTree::clos2(8, ratio(1, 4), link(10)).unwrap(),
             FatTree::clos3(8, ratio(1, 2), link(10)).unwrap(),

@@ -11,11 +11,11 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId(pub u32);
 
-/// A host or a switch: hosts first, in the order of [`HostId`], then switches.
+/// A host or a switch, by index. Hosts come first, in the order of [`HostId`], then switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// An egress port and the link it feeds, by index into [`Graph::links`].
+/// An egress port, and the link that it feeds, by the index of the link in [`Graph::links`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortId(pub u32);
 
@@ -23,7 +23,7 @@ pub struct PortId(pub u32);
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Rate of payload: the nominal rate minus headers and retransmissions.
+    /// Rate of payload, that is, the nominal rate minus headers and retransmissions.
     #[serde(rename = "rate_bps")]
     pub rate: Rate,
     /// Propagation delay.
@@ -51,7 +51,7 @@ pub struct Directed {
     pub link: Link,
 }
 
-/// Hosts, switches and directed links: the network of the packet engine. Every host has exactly one link out.
+/// A network of hosts, switches and directed links. Every host must have exactly one link out.
 #[derive(Clone, Debug)]
 pub struct Graph {
     /// Number of hosts; hosts are the first nodes.
@@ -60,8 +60,8 @@ pub struct Graph {
     pub switch_count: u32,
     /// Links; the index of a link is the [`PortId`] of its egress port.
     pub links: Vec<Directed>,
-    /// Whether the graph consists of several networks without links or traffic between them. If not, each host reaches
-    /// all others.
+    /// Whether the graph consists of several networks without links or traffic between them. Otherwise, each host must
+    /// reach all others.
     pub has_parts: bool,
 }
 
@@ -83,7 +83,8 @@ impl Graph {
 }
 
 impl Star {
-    /// Returns the star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
+    /// Returns the star as a graph. Port `h` leads from host `h` to the switch, and port `host_count + h` from the
+    /// switch to host `h`.
     pub fn graph(&self) -> Graph {
         FatTree::from(*self).graph()
     }

@@ -1,11 +1,11 @@
-//! The criterion of max-min fair rates (Bertsekas & Gallager): no link exceeds its capacity, and each flow has a
-//! bottleneck.
+//! The criterion for max-min fair rates (Bertsekas & Gallager): no link exceeds its capacity, and each flow has a
+//! bottleneck link.
 //!
 //! Shared by `tests/maxmin.rs` and the targets of `fuzz`.
 
 use gradtide_net::maxmin::{LinkId, PARTS};
 
-/// Checks the rates of flows, given with the links of each.
+/// Checks the rates of flows. A flow consists of its rate and its links.
 pub fn check(capacities: &[u64], flows: &[(u64, &[LinkId])]) {
     let mut used = vec![0; capacities.len()];
     let mut fastest = vec![0; capacities.len()];

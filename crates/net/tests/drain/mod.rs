@@ -1,12 +1,15 @@
-//! Flows that all start at time zero, drained with the max-min solver alone: enough to check and time the solver.
+//! Runs flows that all start at time zero until they have finished, with the max-min solver alone. This is enough to
+//! check and to time the solver.
 #![allow(dead_code)]
 
 use gradtide_net::maxmin::{ClassId, LinkId, MaxMin, PARTS};
 use std::collections::BTreeMap;
 
-/// Returns the finish times in s of flows of `bytes[i]` over `paths[i]`, and the number of solves; capacities in bit/s.
+/// Returns the finish time in s of each flow, and the number of solves. Flow i sends `bytes[i]` over the links
+/// `paths[i]`; capacities are in bit/s.
 ///
-/// Flows that finish at one instant leave together; times within 1e-12 of the flow's own are one instant.
+/// Flows that finish at one instant leave together. Two times are one instant if they differ by at most 1e-12 of the
+/// flow's own time.
 pub fn finish_times(capacities: &[u64], paths: &[Vec<LinkId>], bytes: &[u64]) -> (Vec<f64>, u64) {
     let mut solver = MaxMin::new(capacities);
     let mut active: Vec<(usize, ClassId, f64)> =
@@ -34,7 +37,7 @@ pub fn finish_times(capacities: &[u64], paths: &[Vec<LinkId>], bytes: &[u64]) ->
     (finish, solver.solve_count())
 }
 
-/// Reads `src,dst,bytes` and `flow,links`; returns bytes, paths and the number of links.
+/// Reads flows as `src,dst,bytes` and routes as `flow,links`. Returns bytes, paths and the number of links.
 pub fn read_flows(flows: &str, routes: &str) -> (Vec<u64>, Vec<Vec<LinkId>>, usize) {
     let bytes = flows.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
     let mut ids = BTreeMap::new();

@@ -1,5 +1,5 @@
 //! The co-tenancy study of Gao (2020), chapter 5, as a plain loop over [`Network`]: replayed background flows and one
-//! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver is in the crate `train`.
+//! ring all-reduce job. Shared by tests, examples and benchmarks. The real driver for jobs is in the crate `train`.
 #![allow(dead_code, missing_docs, clippy::print_stdout)]
 
 use gradtide_net::packet::Capacity;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub const NS: u64 = 1_000;
 pub const MS: u64 = 1_000_000_000;
 
-/// Returns a star of 10 Gbit/s and 10 us.
+/// Returns a star whose links have 10 Gbit/s and a delay of 10 us.
 pub fn star(host_count: u32) -> Star {
     let rate = Rate::from_bps(10_000_000_000).unwrap();
     Star { host_count, link: Link { rate, delay: Time::from_ps(10_000 * NS) } }
@@ -22,7 +22,7 @@ pub fn engine(host_count: u32) -> PacketEngine {
     engine_with(host_count, 1000)
 }
 
-/// Returns an engine in which every port holds `packets` packets.
+/// Returns an engine in which every port has a queue of `packets` packets.
 pub fn engine_with(host_count: u32, packets: u32) -> PacketEngine {
     PacketEngine::new(&star(host_count).graph(), config(host_count, packets)).unwrap()
 }
@@ -34,7 +34,7 @@ fn config(host_count: u32, packets: u32) -> PacketConfig {
     config
 }
 
-/// A background flow of a list.
+/// A background flow from a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub start_ns: u64,
@@ -58,7 +58,7 @@ pub fn numbers(line: &str) -> Vec<u64> {
     line.split(',').map(|cell| cell.trim().parse().unwrap_or(0)).collect()
 }
 
-/// Reads `start_ns,src,dst,bytes[,tos|,band]` with a header; the default is ToS 16, band 0.
+/// Reads rows of `start_ns,src,dst,bytes[,tos|,band]` after a header. The default is ToS 16 in band 0.
 pub fn arrivals(text: &str) -> Vec<Arrival> {
     let header = text.lines().next().unwrap_or_default();
     let tos = |value: u64| if header.ends_with("band") { [16, 0, 8][value as usize] } else { value as u32 };
@@ -73,8 +73,8 @@ pub fn arrivals(text: &str) -> Vec<Arrival> {
     .collect()
 }
 
-/// Reads `flow_id,start_ns,src,dst,bytes,tos,fct_close_ns,fct_rx_ns,conn_ns,status` with a header; unfinished flows are
-/// None.
+/// Reads rows of `flow_id,start_ns,src,dst,bytes,tos,fct_close_ns,fct_rx_ns,conn_ns,status` after a header. Flows that
+/// did not finish are None.
 pub fn oracle(text: &str) -> Vec<Option<Fct>> {
     let rows = text.lines().skip(1).filter(|line| !line.trim().is_empty());
     rows.map(|line| {
@@ -118,7 +118,7 @@ pub fn fct(arrival: &Arrival, completion: &Completion, now: Time) -> Fct {
     }
 }
 
-/// Runs a list of flows to the end, in the order of their starts: each is started only when it is due.
+/// Runs a list of flows to the end. Flows are started one by one, each when it is due, in the order of their starts.
 pub fn replay_one_by_one(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     let mut results = vec![None; list.len()];
     let mut done = Vec::new();
@@ -140,7 +140,7 @@ pub fn replay_one_by_one(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Opt
     }
 }
 
-/// Runs a list of flows to the end.
+/// Runs a list of flows to the end. All flows are scheduled in advance.
 pub fn replay(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     for arrival in list {
         engine.schedule(Time::from_ps(arrival.start_ns * NS), background(arrival));
@@ -159,7 +159,8 @@ pub fn replay(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     }
 }
 
-/// The training job of Gao (2020), chapter 5: its compute, and its buckets by the backward pass.
+/// The training job of Gao (2020), chapter 5: its compute time, and its gradient buckets in the order of the backward
+/// pass.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub worker_count: u32,
@@ -219,7 +220,7 @@ impl Job {
     }
 }
 
-/// One all-reduce: priority, partition bytes, start and end.
+/// One all-reduce: its priority, the bytes of a partition, its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllReduce {
     pub layer: usize,
@@ -236,10 +237,10 @@ pub struct Outcome {
     pub all_reduces: Vec<AllReduce>,
 }
 
-/// The job on all hosts: the current ring, and the clock of compute that all workers share.
+/// The job on all hosts: the current ring, and the compute time, which is the same on all workers.
 struct Ring<'a> {
     job: &'a Job,
-    /// Current bucket, its start, and per worker the partitions received.
+    /// Current bucket, its start, and the number of partitions that each worker has received.
     current: Option<(usize, u64)>,
     received: Vec<u32>,
     ready: Vec<bool>,
@@ -259,7 +260,7 @@ impl Ring<'_> {
         self.job.buckets[bucket].1 / u64::from(self.job.worker_count)
     }
 
-    /// Starts the most urgent ready bucket on all workers, if no bucket is in flight.
+    /// Starts the most urgent ready bucket on all workers, unless a bucket is in flight.
     fn launch(&mut self, engine: &mut PacketEngine) {
         if self.current.is_some() {
             return;
@@ -274,7 +275,8 @@ impl Ring<'_> {
         }
     }
 
-    /// Processes a partition received by a worker. Returns the bucket if it was the last one of the last worker.
+    /// Processes a partition that a worker has received. Returns the bucket if this was the last partition of the last
+    /// worker.
     fn on_partition(&mut self, engine: &mut PacketEngine, id: FlowId) -> Option<usize> {
         let worker = self.flows.remove(&id)?;
         let (bucket, start_ns) = self.current?;
@@ -298,7 +300,7 @@ impl Ring<'_> {
     }
 }
 
-/// Opens the ring's connections; the job begins when they are established.
+/// Opens the connections of the ring. The job begins when all of them are established.
 fn connect(engine: &mut PacketEngine, ring: &mut Ring) {
     for worker in 0..ring.job.worker_count {
         ring.send(engine, worker, 0);
@@ -322,7 +324,7 @@ fn ring(job: &Job) -> Ring<'_> {
     }
 }
 
-/// Runs the all-reduces of all buckets at once, without background flows.
+/// Runs the all-reduces of all buckets, which are ready at once, without background flows.
 pub fn all_reduce_everything(engine: &mut PacketEngine, job: &Job) -> Vec<AllReduce> {
     let mut ring = ring(job);
     connect(engine, &mut ring);

@@ -1,14 +1,14 @@
-//! Links kernels to the host calls that launched them. A lane is a host thread or a device stream; `said` are spans
-//! with transfer information (`c10d` calls and their records).
+//! Links kernels to the host calls that launched them. A lane is a host thread or a device stream. `said` are spans
+//! with transfer information: `c10d` calls and their records.
 //!
 //! ```text
 //! kernel -> correlation -> call of the runtime or the driver -> its place (thread, time) -> enclosing operator
 //!        -> External id, if there is no such call -> place of the operator
 //! ```
 //!
-//! Before 2024 a kernel's `External id` repeats its `correlation`, and may coincide with the id of another operator. It
-//! is therefore used only in files in which both ids, where both resolve, mostly lead to the same operator. A call that
-//! starts after the kernel cannot have launched it.
+//! Before 2024, a kernel's `External id` is a copy of its `correlation`, and may coincide with the id of an unrelated
+//! operator. External ids are therefore used only in files in which both ids lead to the same operator for most
+//! kernels. A call that starts after the kernel cannot have launched it.
 
 use super::span::{Level, Span};
 use gradtide_watch::check_cancelled;
@@ -32,14 +32,14 @@ pub(super) struct Join {
     launches: Vec<Launch>,
     /// Operators by external id.
     externals: Vec<(u64, usize)>,
-    /// Outermost operators by thread and start; they do not overlap.
+    /// Outermost operators by thread and start. They do not overlap.
     outer: Vec<(Place, usize)>,
     /// Transfer calls and records by thread and start.
     said: Vec<(Place, usize)>,
     trusts_externals: bool,
 }
 
-/// Origin of a kernel.
+/// The place at which a kernel was launched, and what encloses it.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub place: Place,
@@ -49,12 +49,14 @@ pub(super) struct Origin {
     pub said: Vec<usize>,
 }
 
-/// Maximum nesting of calls and records of one transfer: `c10d::`, `record_param_comms`, and those in between.
+/// Maximum nesting of the calls and records of one transfer: `c10d::`, `record_param_comms`, and levels in between.
 const MOST_NESTED: usize = 8;
 
 impl Join {
+    /// Creates the index.
+    ///
     /// # Arguments
-    /// `spans`: sorted by start. `outer`: the outermost enclosing operator of each span.
+    /// `spans` must be sorted by start. `outer` contains the outermost enclosing operator of each span.
     pub fn new(mut launches: Vec<Launch>, spans: &[Span], outer: &[Option<usize>]) -> Self {
         launches.sort_unstable();
         let hosts = || spans.iter().enumerate().filter(|(_, span)| span.is_host);
@@ -75,7 +77,7 @@ impl Join {
         join
     }
 
-    /// Returns whether `External id` and `correlation` mostly lead to the same operators.
+    /// Returns whether `External id` and `correlation` lead to the same operator in most cases.
     fn agrees(&self, spans: &[Span]) -> bool {
         let (mut same, mut other) = (0_u64, 0_u64);
         for span in spans.iter().filter(|span| !span.is_host) {
@@ -98,7 +100,7 @@ impl Join {
         self.launch_of(kernel.correlation?, kernel.start_ns)
     }
 
-    /// Returns the place of the latest call with this correlation id that is not after the kernel's start.
+    /// Returns the place of the latest call with correlation id `correlation` that does not start after the kernel.
     pub fn launch_of(&self, correlation: u64, start_ns: u64) -> Option<Place> {
         let from = self.launches.partition_point(|launch| launch.correlation < correlation);
         let same = self.launches[from..].iter().take_while(|launch| launch.correlation == correlation);
@@ -124,7 +126,7 @@ impl Join {
         near.map(|one| one.1).filter(|&index| place.at_ns <= spans[index].end_ns()).collect()
     }
 
-    /// Returns the transfer calls and records of a thread between two times, in order.
+    /// Returns the transfer calls and records on a thread between two times, in order.
     pub fn said_between(&self, after: Place, before_ns: u64) -> impl Iterator<Item = usize> {
         let from = self.said.partition_point(|one| one.0 <= after);
         let until = self.said.partition_point(|one| one.0 < Place { at_ns: before_ns, ..after });
@@ -151,7 +153,7 @@ impl Join {
         let is_said = |&index: &usize| spans[index].level().is_some_and(|level| level < Level::Backend);
         let mut said: Vec<usize> = numbered.iter().copied().filter(is_said).collect();
         said.extend(self.said_around(place, spans));
-        // A record has more detail than the call around it.
+        // A record has more detail than the call around it, so it comes first.
         said.sort_by_key(|&index| (std::cmp::Reverse(spans[index].level()), index));
         said.dedup();
         Some(Origin { place, operator: self.around(place, spans), said })

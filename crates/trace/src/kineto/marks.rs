@@ -1,12 +1,12 @@
-//! Device time spans of the host's steps.
+//! Time spans of the host's steps on the device.
 
 use crate::Mark;
 use std::collections::BTreeMap;
 
-/// Minimum share of the launched work's time that the device's marks must cover to be used.
+/// Device marks are used only if they cover at least this share of the time of the launched work.
 const MARKED: f64 = 0.5;
 
-/// Device work launched by each host step.
+/// The device work that each host step launched.
 pub(super) struct LaunchedSteps {
     /// Start, end and number of each host step, by start.
     steps: Vec<(u64, u64, u64)>,
@@ -21,7 +21,7 @@ impl LaunchedSteps {
         Self { steps, found: BTreeMap::new() }
     }
 
-    /// Adds device work launched at `launch_ns`, with its start and end.
+    /// Adds device work that was launched at `launch_ns`, with its start and end.
     pub(super) fn add(&mut self, launch_ns: u64, (start_ns, ended_ns): (u64, u64)) {
         let after = self.steps.partition_point(|step| step.0 <= launch_ns);
         if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
@@ -32,8 +32,8 @@ impl LaunchedSteps {
         }
     }
 
-    /// Returns the file's marks. If device marks are missing or cover far less than the launched work, as on ROCm, the
-    /// spans of the work launched in each host step replace them.
+    /// Returns the marks of the file. If device marks are missing, or cover far less than the launched work as on ROCm,
+    /// they are replaced by the spans of the work that each host step launched.
     pub(super) fn marks(self, mut marks: Vec<Mark>) -> Vec<Mark> {
         let length = |start_ns: u64, end_ns: u64| end_ns.saturating_sub(start_ns) as f64;
         let of_device = || marks.iter().filter(|mark| !mark.is_host);

@@ -1,22 +1,22 @@
-//! Spans: the events of a file that last for some time, with the information about a transfer that they contain.
+//! Spans: events that last for some time, with their information about a transfer.
 
 use crate::kernels::Transferred;
 use std::sync::Arc;
 
-/// Source of a transfer's event, in ascending order of detail: an event replaces those of lower levels.
+/// Source of information about a transfer, in ascending order of detail. An event replaces those of lower levels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// The call, `c10d::allreduce_`.
+    /// The call, such as `c10d::allreduce_`.
     Call,
-    /// The record of the call by a backend that enqueues: `record_param_comms`, `nccl:all_reduce`.
+    /// The record of the call by a backend that enqueues transfers, such as `record_param_comms` or `nccl:all_reduce`.
     Record,
-    /// The event of a host backend during the transfer: `gloo:all_reduce`.
+    /// The event of a host backend during the transfer, such as `gloo:all_reduce`.
     Backend,
     /// The kernel that transfers the bytes.
     Kernel,
 }
 
-/// Information of an event about a transfer.
+/// Information about a transfer in an event.
 pub(super) struct TransferInfo {
     pub level: Level,
     pub kind: Option<Transferred>,
@@ -27,9 +27,10 @@ pub(super) struct TransferInfo {
     pub group_size: Option<u64>,
     /// The peer of a point-to-point message.
     pub peer: Option<u32>,
-    /// Whether arguments or the name of a call give the kind; `record_param_comms` of old versions does not contain it.
+    /// Whether the kind is given by arguments or by the name of a call. In old versions, `record_param_comms` does not
+    /// contain it.
     pub is_named: bool,
-    /// For a kernel: whether it belongs to a c10d backend, so that calls of c10d describe it.
+    /// For a kernel: whether it belongs to a backend of c10d, so that calls of c10d describe it.
     pub is_of_backend: bool,
 }
 
@@ -40,13 +41,13 @@ pub(super) struct Span {
     pub start_ns: u64,
     pub duration_ns: u64,
     pub is_host: bool,
-    /// External id: links a kernel to the operator that launched it, if there is no [`Launch`](super::join::Launch) for
-    /// it.
+    /// External id. It links a kernel to the operator that launched it, if the kernel has no
+    /// [`Launch`](super::join::Launch).
     pub external: Option<u64>,
-    /// Correlation id: links a kernel to its [`Launch`](super::join::Launch); ascends with the launches.
+    /// Correlation id. It links a kernel to its [`Launch`](super::join::Launch), and ascends with the launches.
     pub correlation: Option<u64>,
     pub said: Option<Box<TransferInfo>>,
-    /// Whether the thread waits for a transfer during the span, and so does not compute.
+    /// Whether the thread waits for a transfer during the span, and therefore does not compute.
     pub waits: bool,
 }
 
@@ -59,7 +60,7 @@ impl Span {
         self.said.as_ref().map(|said| said.level)
     }
 
-    /// Returns whether the span is a host op; events of backends are not.
+    /// Returns whether the span is a host operator. Events and records of backends are not.
     pub fn is_operator(&self) -> bool {
         self.is_host && self.level().is_none_or(|level| level == Level::Call)
     }

@@ -1,24 +1,24 @@
 //! Deficit round robin: Shreedhar & Varghese 1995, one queue per band.
 
-/// The deficits of the bands, and the band whose turn it is.
+/// The deficits of the bands, and the band that is being served.
 #[derive(Clone, Debug)]
 pub(super) struct Drr {
     quanta: Vec<u32>,
     deficits: Vec<u32>,
     turn: usize,
-    /// Whether the band whose turn it is has not yet received its quantum.
+    /// Whether the band being served has yet to receive its quantum in this round.
     fresh: bool,
 }
 
 impl Drr {
-    /// Creates the state: each band may send its weight in full packets of `packet_bytes` per round.
+    /// Creates the state. Each band's quantum is its weight in full packets of `packet_bytes`.
     pub fn new(weights: &[u16], packet_bytes: u16) -> Self {
         let quanta: Vec<_> = weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
         Self { deficits: vec![0; quanta.len()], quanta, turn: 0, fresh: true }
     }
 
-    /// Returns the next band to send; `head_bytes` is the length of the first packet of a band. At least one band has a
-    /// packet.
+    /// Returns the band that sends the next packet. `head_bytes` returns the length of a band's first packet. At least
+    /// one band must have a packet.
     #[inline]
     pub fn next(&mut self, head_bytes: impl Fn(usize) -> Option<u32>) -> usize {
         let Self { quanta, deficits, turn, fresh } = self;

@@ -1,6 +1,6 @@
 //! The queue discipline of a port: enqueue, mark, drop and dequeue, independent of TCP and of time.
 //!
-//! Bands, capacity and thresholds are in this file; disciplines with a state of their own have a file each.
+//! This file has the bands, the capacity and the thresholds. Algorithms with a state of their own have a file each.
 
 mod drr;
 mod red;
@@ -16,9 +16,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
-    /// Packets of any size, all bands together.
+    /// Packets of any size, summed over all bands.
     Packets(u32),
-    /// Bytes on the wire, all bands together.
+    /// Bytes on the wire, summed over all bands.
     Bytes(u64),
 }
 
@@ -38,17 +38,18 @@ impl Capacity {
 pub enum Discipline {
     /// First come, first served.
     Fifo,
-    /// Linux's default for decades: three strict bands; a flow's band above 2 counts as 2.
+    /// Linux's default for decades: three strict-priority bands. A flow's band above 2 counts as 2.
     PfifoFast,
-    /// Strict priority, band 0 first; a flow's band beyond the last counts as the last. At most 8.
+    /// Strict priority with up to 8 bands. Band 0 is served first. A flow's band beyond the last counts as the last.
     Strict {
         /// Number of bands, 1 to 8.
         bands: u8,
     },
     /// Deficit round robin (Shreedhar & Varghese 1995), one queue per band.
     Drr {
-        /// Full packets that each band may send per round, for 1 to 8 bands. No weight is 0: a quantum of at least a
-        /// full packet makes every round send something (sec. 3.2).
+        /// Weight of each of 1 to 8 bands: the number of full packets that the band may send per round. A weight must
+        /// not be 0, because only a quantum of at least one full packet guarantees that every round sends something
+        /// (sec. 3.2).
         weights: Vec<u16>,
     },
 }
@@ -59,11 +60,12 @@ pub enum Discipline {
 pub enum MarkAt {
     /// Arrival of the packet (DCTCP).
     Enqueue,
-    /// Departure of the packet (ECN*): the mark is younger by the time in the queue.
+    /// Departure of the packet (ECN*). The mark reaches the sender sooner, by the time that the packet spent in the
+    /// queue.
     Dequeue,
 }
 
-/// Active queue management. Packets that are not ECN-capable are never marked.
+/// Active queue management. Only ECN-capable packets are marked.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Marking {
@@ -71,30 +73,30 @@ pub enum Marking {
     #[default]
     #[serde(skip)]
     None,
-    /// CE marks while the queue holds at least `packets`.
+    /// Packets are marked CE while the queue holds at least `packets`.
     Threshold {
-        /// Queue length, without the packet itself.
+        /// Queue length, not counting the packet itself.
         packets: u32,
         /// Time at which the queue length is compared.
         at: MarkAt,
     },
-    /// Random early detection (Floyd & Jacobson 1993), on the queue's average length in packets.
+    /// Random early detection (Floyd & Jacobson 1993), based on the average queue length in packets.
     Red {
-        /// Average queue below which no packet is selected.
+        /// Average queue length below which no packet is selected.
         min_packets: u32,
-        /// Average queue from which every packet is selected.
+        /// Average queue length from which every packet is selected.
         max_packets: u32,
-        /// Probability of selection at `max_packets`, in parts per million.
+        /// Probability of selection just below `max_packets`, in parts per million.
         max_probability_ppm: u32,
-        /// Share of the difference by which the average moves per arrival (w_q), in parts per million.
+        /// Weight of the current queue length in the average, per arrival (w_q), in parts per million.
         weight_ppm: u32,
-        /// Whether a selected packet that is ECN-capable is marked CE instead of dropped.
+        /// Whether selected packets are marked CE if they are ECN-capable. All other selected packets are dropped.
         ecn: bool,
     },
 }
 
 impl Marking {
-    /// Returns the queue length from which packets are marked, with [`Marking::Threshold`].
+    /// Returns the queue length from which packets are marked; `None` unless the marking is [`Marking::Threshold`].
     pub fn threshold(&self) -> Option<u32> {
         match self {
             Self::Threshold { packets, .. } => Some(*packets),
@@ -106,7 +108,7 @@ impl Marking {
 /// A qdisc as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Order of sending.
+    /// Order in which packets are sent.
     pub discipline: Discipline,
     /// Maximum length of the queue.
     pub capacity: Capacity,
@@ -115,7 +117,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// Returns pfifo_fast with the 1000 packets of Gao (2020), chapter 5.
+    /// Returns pfifo_fast with a capacity of 1000 packets, as in Gao (2020), chapter 5.
     pub fn pfifo_fast() -> Self {
         Self { discipline: Discipline::PfifoFast, capacity: Capacity::Packets(1000), marking: Marking::None }
     }
@@ -133,8 +135,8 @@ pub(crate) enum Verdict {
     Dropped,
 }
 
-/// A queue discipline in operation: one cache line with everything that a port reads, then the bands that most qdiscs
-/// have, and the rest boxed.
+/// A queue discipline in operation. The first cache line contains everything that a port reads; the bands of most
+/// qdiscs follow. Rarely used state is in `rest`.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {
@@ -144,7 +146,7 @@ pub(crate) struct Qdisc {
     capacity_bytes: u64,
     bytes_max: u64,
     packets_max: u32,
-    /// Bit b is set while band b holds a packet.
+    /// Bit b is set while band b is non-empty.
     waiting: u8,
     band_count: u8,
     /// Whether arrivals or departures are marked.
@@ -155,7 +157,7 @@ pub(crate) struct Qdisc {
     rest: Box<Rest>,
 }
 
-/// Bands stored in the qdisc itself: those of pfifo_fast.
+/// Number of bands stored in the qdisc itself: enough for pfifo_fast.
 const NEAR_BANDS: usize = 3;
 
 /// State that only some qdiscs use, and counters of rare events.
@@ -169,7 +171,7 @@ struct Rest {
     bands: Vec<VecDeque<Wire>>,
     marks: u64,
     drops: u64,
-    /// Whether the queue drops nothing.
+    /// Whether packets are never dropped.
     keeps_all: bool,
 }
 
@@ -196,7 +198,7 @@ impl Qdisc {
             bytes_max: 0,
             packets_max: 0,
             waiting: 0,
-            // At most 8.
+            // There are at most 8 bands.
             band_count: band_count as u8,
             is_marking: config.marking != Marking::None,
             is_by_turn: drr.is_some(),
@@ -259,25 +261,25 @@ impl Qdisc {
         self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes
     }
 
-    /// Sets the capacity from now on; packets already queued stay.
+    /// Sets the capacity for later packets. Queued packets stay.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         (self.capacity_packets, self.capacity_bytes) = capacity.limits();
     }
 
-    /// Sets the queue length from which packets are marked from now on.
+    /// Sets the queue length from which later packets are marked.
     pub fn set_threshold(&mut self, threshold: u32) {
         if let Marking::Threshold { packets, .. } = &mut self.rest.marking {
             *packets = threshold;
         }
     }
 
-    /// Marks or drops a packet that finds the port idle or the device free, and so never waits here.
+    /// Marks or drops a packet that bypasses the queue, because the port is idle or the device has room.
     #[inline]
     pub fn pass(&mut self, packet: &mut Wire) -> Verdict {
         if self.is_marking { self.mark_on_arrival(packet) } else { Verdict::Queued }
     }
 
-    /// Reads the memory that [`Qdisc::dequeue`] will read.
+    /// Reads the memory that [`Qdisc::dequeue`] will read, as a prefetch.
     #[inline]
     pub fn peek(&self) -> u64 {
         self.bands[0].front().map_or(0, |packet| u64::from(packet.connection))
@@ -304,14 +306,14 @@ impl Qdisc {
         Verdict::Queued
     }
 
-    /// Removes and returns the next packet. The queue is not empty.
+    /// Removes and returns the next packet. The queue must not be empty.
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
         let band = if self.is_by_turn { self.next_by_turn() } else { self.waiting.trailing_zeros() as usize };
         let queue = self.band(band);
         let mut packet = queue.pop_front().expect("its bit says that the band holds something");
         if queue.is_empty() {
-            // Restart at the beginning of the memory, so that a short queue stays in the same cache lines.
+            // Restarts the deque at the beginning of its memory, so that a short queue stays in the same cache lines.
             queue.clear();
             self.waiting &= !(1 << band);
         }
@@ -469,8 +471,9 @@ mod tests {
 
     #[test]
     fn red_spreads_its_marks_evenly() {
-        // An average of 9 in 5 to 10 and a maximum of 10 % give p = 8 %. Gaps are then uniform on 1 to 1/p = 12.5:
-        // with 12 whole ones and the half, the longest is 13 and the mean is 1 + sum of max(0, 1 - n p) = 6.76.
+        // Average 9, thresholds 5 and 10 and a maximum of 10 % give p = 8 %. Gaps between marks are then uniform on 1
+        // to 1/p = 12.5. In whole packets the longest gap is 13, and the mean is 1 + the sum of max(0, 1 - n p) over n
+        // >= 1, which is 6.76.
         let mut qdisc = qdisc(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 7);
         let (mut gaps, mut gap) = (Vec::new(), 0);
         for number in 0..9 {
@@ -486,7 +489,7 @@ mod tests {
         }
         let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
         let expected = 1.0 + (1..=12).map(|n| 1.0 - f64::from(n) * 0.08).sum::<f64>();
-        // Some 2960 gaps with a deviation of 12.5 / sqrt(12) = 3.6: four standard errors.
+        // About 2960 gaps with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is four standard errors.
         let tolerance = 4.0 * 3.7 / (gaps.len() as f64).sqrt();
         assert!((mean - expected).abs() < tolerance, "{mean} against {expected} +- {tolerance}");
         assert_eq!(gaps.iter().max(), Some(&13));

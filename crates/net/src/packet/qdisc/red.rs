@@ -1,16 +1,16 @@
 //! Random early detection: Floyd & Jacobson 1993.
 //!
-//! Differs from the paper: the average moves only when a packet arrives, not while the queue is idle, because a qdisc
-//! has no notion of time.
+//! Differs from the paper: the average changes only when a packet arrives, not while the queue is idle, because a qdisc
+//! has no clock.
 
 use crate::seed::Stream;
 
 /// The state of random early detection on one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Red {
-    /// Average queue in 2^-16 packets.
+    /// Average queue length, in units of 2^-16 packets.
     average: u64,
-    /// Packets since the last mark.
+    /// Number of packets since the last mark.
     since_mark: u64,
     coin: Stream,
 }
@@ -20,15 +20,16 @@ impl Red {
         Self { average: 0, since_mark: 0, coin }
     }
 
-    /// Updates the average for a packet that arrives while `waiting` others wait: by `weight_ppm` of the difference.
+    /// Updates the average when a packet arrives while `waiting` others wait. The new queue length has the weight
+    /// `weight_ppm`.
     pub fn on_arrival(&mut self, waiting: u32, weight_ppm: u32) {
-        // 2^32 packets in 2^-16 times a million need 68 bits.
+        // No overflow: 2^32 packets in units of 2^-16, times a million, need 68 bits.
         let (target, weight) = (u128::from(waiting) << 16, u128::from(weight_ppm));
         let average = u128::from(self.average) * (1_000_000 - weight) + target * weight;
         self.average = (average / 1_000_000) as u64;
     }
 
-    /// Returns whether the packet is to be marked or dropped.
+    /// Returns whether the arriving packet is selected to be marked or dropped.
     pub fn hits(&mut self, min_packets: u32, max_packets: u32, max_probability_ppm: u32) -> bool {
         let (min, max) = (u64::from(min_packets) << 16, u64::from(max_packets) << 16);
         if self.average < min {
@@ -39,7 +40,9 @@ impl Red {
             self.since_mark = 0;
             return true;
         }
-        // Floyd & Jacobson, sec. 7: p_b grows linearly, and p_a = p_b / (1 - count p_b) makes the gaps uniform.
+        // Floyd & Jacobson, sec. 7: the probability p_b grows linearly with the average. Packets are selected with p_a
+        // = p_b / (1 - count p_b), where count is the number of packets since the last mark, which makes the gaps
+        // between marks uniform.
         let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
         let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
         let hit = left == 0 || self.coin.below(left) < base_ppm;
@@ -55,8 +58,8 @@ mod tests {
 
     #[test]
     fn the_average_follows_a_step_by_its_weight() {
-        // After n arrivals at a queue of q the average is q (1 - (1 - w)^n). Each update truncates up to 2^-16 of a
-        // packet, which adds up to at most 2^-16 / w.
+        // After n arrivals at a queue of length q, the average is q (1 - (1 - w)^n), where w is the weight. Each update
+        // truncates by up to 2^-16 packets, so the total error is at most 2^-16 / w.
         let mut red = Red::new(Seed(1).stream("red"));
         let mut expected = 0.0;
         for _ in 0..1_000 {

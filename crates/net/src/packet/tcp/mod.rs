@@ -1,8 +1,9 @@
-//! TCP: one sender and one receiver per connection, data one way.
+//! TCP: one sender and one receiver per connection. Data flows in one direction.
 //!
-//! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps and window
-//! scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438) and DCTCP (8257) in place of NewReno.
-//! Endpoints read no clock and access no queue: time is an argument, and packets to send are appended to a list.
+//! Implemented are RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps
+//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. CUBIC (9438) and DCTCP (8257) can
+//! replace NewReno. Endpoints read no clock and access no queue: time is an argument, and packets to send are appended
+//! to a list.
 
 pub mod congestion;
 pub(crate) mod receiver;
@@ -16,16 +17,17 @@ use crate::Band;
 use crate::units::{Bytes, Rate, Time};
 use serde::Deserialize;
 
-/// Band of a receiver's packets (SYN-ACK, ACK).
+/// Band of the packets that a receiver sends (SYN-ACK, ACK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReverseBand {
-    /// A fixed band. An accepted socket of ns-3 has ToS 0 whatever the opener's ToS: pfifo_fast's band 1.
+    /// A fixed band. In ns-3, an accepted socket has ToS 0, which is band 1 of pfifo_fast, whatever ToS the opening
+    /// socket has.
     Fixed(Band),
     /// The band of the data.
     OfData,
 }
 
-/// The reference that the packet engine follows where simulators and standards differ.
+/// The reference that the packet engine follows where ns-3 differs from the standards.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Follow {
@@ -36,18 +38,19 @@ pub enum Follow {
     Ns3,
 }
 
-/// Amount of data sent during fast recovery.
+/// Variant of fast recovery. It determines how much is sent during recovery.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Recovery {
     /// RFC 6675: the window is ssthresh at once, and the sender keeps that many bytes in the pipe (ns-3's «classic»
     /// recovery).
     #[serde(rename = "sack")]
     Pipe,
-    /// RFC 6675 with three behaviours of ns-3.30.1 that ns-3.37 has dropped. Every partial acknowledgement retransmits
-    /// the first outstanding segment, even if a retransmission is in flight (RFC 6582, 3.2 (3), without regard to
-    /// SACK), so that a lost segment crosses the network at least twice. An acknowledgement with SACK blocks is a
-    /// duplicate even if the blocks report nothing new. The window grows in disorder, but not by the acknowledgement
-    /// that ends recovery.
+    /// RFC 6675 with three behaviours of ns-3.30.1 that ns-3.37 has dropped:
+    ///
+    /// - Every partial acknowledgement retransmits the first outstanding segment, even if a retransmission is in flight
+    ///   (RFC 6582, 3.2 (3), without regard to SACK). A lost segment therefore crosses the network at least twice.
+    /// - An acknowledgement with SACK blocks is a duplicate even if the blocks report nothing new.
+    /// - The window grows in disorder, but the acknowledgement that ends recovery does not increase it.
     #[serde(rename = "ns3.30")]
     Ns330,
 }
@@ -57,29 +60,29 @@ pub enum Recovery {
 pub struct TcpConfig {
     /// Payload of a full segment, in bytes.
     pub segment_bytes: u16,
-    /// Bytes on the wire in addition to the payload: IPv4 20, TCP 20, timestamp option 12, framing.
+    /// Bytes on the wire besides the payload: IPv4 20, TCP 20, timestamp option 12, framing.
     pub header_bytes: u16,
     /// Bytes of a SYN on the wire: IPv4 20, TCP 20, options 16 (timestamp, window scale, SACK permitted), framing.
     pub syn_bytes: u16,
     /// Initial window (RFC 6928).
     pub initial_window_segments: u16,
-    /// In-order segments per acknowledgement (RFC 5681, 4.2).
+    /// Number of in-order segments per acknowledgement (RFC 5681, 4.2).
     pub delayed_ack_segments: u8,
-    /// Longest delay of an acknowledgement.
+    /// Maximum delay of an acknowledgement.
     pub delayed_ack_timeout: Time,
     /// Minimum retransmission timeout (RFC 6298 (2.4): 1 s).
     pub min_rto: Time,
     /// Round-trip time assumed before the first sample.
     pub initial_rtt: Time,
-    /// Timeout of the first SYN; doubled for each retransmission.
+    /// Timeout of the first SYN. It is doubled for each retransmission.
     pub connect_timeout: Time,
-    /// Size of the send and receive buffers, and of the window of [`congestion::ideal`].
+    /// Size of the send and receive buffers; with [`congestion::ideal`], also the congestion window.
     pub window: Bytes,
-    /// Resolution of timestamps: a shorter round-trip time is measured as 1 us (ns-3: 1 ms).
+    /// Resolution of timestamps (ns-3: 1 ms). A round trip within one tick is measured as 1 us.
     pub stamp_tick: Time,
     /// Time from an application's write to its first segment (ns-3: 1 ns).
     pub write_delay: Time,
-    /// Band of acknowledgements on connections that belong to a single flow.
+    /// Band of acknowledgements on single-flow connections.
     pub own_reverse_band: ReverseBand,
     /// Band of acknowledgements on the connections of streams.
     pub stream_reverse_band: ReverseBand,
@@ -87,7 +90,7 @@ pub struct TcpConfig {
     pub algorithm: CongestionAlgorithm,
     /// Whether connections negotiate ECN (RFC 3168).
     pub ecn: bool,
-    /// Reference to follow where ns-3 differs from the RFCs.
+    /// Reference for behaviour in which ns-3 differs from the RFCs.
     pub follow: Follow,
     /// Variant of fast recovery.
     pub recovery: Recovery,
@@ -100,13 +103,14 @@ impl TcpConfig {
         Self::over(host_count.saturating_mul(2).min(20), rate, delay)
     }
 
-    /// Returns the same parameters with timers for round trips of `hop_count` hops.
+    /// Returns the parameters of [`TcpConfig::basic_sim`], with timers for round trips of `hop_count` hops.
     ///
-    /// All timers derive from w, a deliberately high estimate of the worst round-trip time: per hop, 100 times the
-    /// serialization of three 1502-byte packets plus the propagation delay.
+    /// All timers are fractions or multiples of a deliberately high estimate of the worst round-trip time: for each
+    /// hop, 100 times the sum of the serialization time of three 1502-byte packets and the propagation delay.
     pub fn over(hop_count: u32, rate: Rate, delay: Time) -> Self {
         let hop_ps = rate.serialize(Bytes(3 * 1502), 1, 1).map_or(u64::MAX, Time::ps).saturating_add(delay.ps());
-        // A timer of length zero would never end, so each hop takes at least a nanosecond, the tick of the wire.
+        // Each hop counts as at least a nanosecond, the tick of ns-3's timers, because a timer of length zero would
+        // expire for ever.
         let hop_ps = hop_ps.max(1_000);
         let worst_ps = hop_ps.saturating_mul(100 * u64::from(hop_count)).min(u64::MAX / 1_000_000);
         let share = |tenths: u64| Time::from_ps(worst_ps * tenths / 10);
@@ -136,7 +140,7 @@ impl TcpConfig {
     /// RFC 6298 (2.1) recommends the value of TCP_TIMEOUT_INIT.
     pub fn with_linux_timers(self) -> Self {
         let ms = |count: u64| Time::from_ps(count * 1_000_000_000);
-        // The timeout before the first sample is `initial_rtt`.
+        // The retransmission timeout before the first sample is `initial_rtt`.
         Self { min_rto: ms(200), delayed_ack_timeout: ms(40), initial_rtt: ms(1000), connect_timeout: ms(1000), ..self }
     }
 
@@ -146,16 +150,17 @@ impl TcpConfig {
         u64::from(self.initial_window_segments) * u64::from(self.segment_bytes)
     }
 
-    /// Returns `at` as a timestamp.
+    /// Returns time `at_ps` as a timestamp, in ticks.
     #[inline]
     pub(crate) fn stamp(&self, at_ps: u64) -> u32 {
         (at_ps / self.stamp_tick.ps()) as u32
     }
 
-    /// Returns the size of a packet without payload and with `block_count` SACK blocks on the wire, in bytes.
+    /// Returns the size of a packet without payload and with `block_count` SACK blocks, in bytes on the wire.
     #[inline]
     pub(crate) fn ack_bytes(&self, block_count: usize) -> u16 {
-        // RFC 2018: 2 + 8n bytes. Next to the 10 bytes of the timestamp option, 2 bytes of padding are saved.
+        // RFC 2018: the option takes 2 + 8n bytes. The 2 bytes replace padding after the 10 bytes of the timestamp
+        // option.
         self.header_bytes + 8 * block_count as u16
     }
 }

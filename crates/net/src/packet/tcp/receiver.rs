@@ -7,7 +7,7 @@ use super::sack::Reassembly;
 use super::sender::NEVER;
 use crate::packet::wire::{SackPool, Wire, flag};
 
-/// Number of times that an unanswered final FIN is repeated (ns-3: data retries).
+/// Number of times that an unanswered final FIN is repeated (ns-3: the number of data retries).
 const FIN_REPEATS: u8 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,22 +15,22 @@ enum ReceiverState {
     Listen,
     SynReceived,
     Established,
-    /// FIN received and answered; the sender's last acknowledgement is outstanding.
+    /// FIN received and answered. The sender's last acknowledgement is outstanding.
     LastAck,
-    /// The last acknowledgement has arrived, or the FIN was repeated for the last time.
+    /// The last acknowledgement has arrived, or the last repetition of the FIN has timed out.
     Finished,
 }
 
-/// The receiving endpoint of one connection. Fields are in the order of use: in-order data needs only the first 40
-/// bytes.
+/// The receiving endpoint of one connection. Fields are in the order of use, so that in-order data needs only the first
+/// 40 bytes.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Receiver {
-    /// Next byte expected (RCV.NXT); one more after a FIN.
+    /// Next byte expected (RCV.NXT). A FIN counts as one byte.
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,
-    /// Time at which the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
+    /// Time at which the SYN-ACK is repeated, the delayed acknowledgement is sent, or the final FIN is repeated.
     pub deadline_ps: u64,
     /// Stream offset of the FIN; [`u64::MAX`] before it has arrived.
     fin: u64,
@@ -39,22 +39,23 @@ pub(crate) struct Receiver {
     state: ReceiverState,
     /// Number of in-order segments since the last acknowledgement.
     held_count: u8,
-    /// ECN flags of packets to send: ECT if ECN was negotiated, ECE while acknowledgements carry it (with DCTCP:
-    /// DCTCP.CE).
+    /// ECN flags of packets to send: ECT if ECN was negotiated, and ECE while acknowledgements carry it (with DCTCP,
+    /// the state DCTCP.CE).
     ecn: u8,
-    /// Whether no data is held out of order.
+    /// Whether all received data is in order.
     is_ordered: bool,
     /// Template of every packet.
     template: Wire,
-    /// Out-of-order data; allocated when the first arrives.
+    /// Out-of-order data. The memory is allocated when the first out-of-order segment arrives.
     reassembly: Option<Box<Reassembly>>,
-    /// Number of FINs sent and not dropped.
+    /// Number of FINs sent, minus those that the network dropped.
     fins_alive: u32,
     fin_repeats: u8,
-    /// Timestamp of the SYN-ACK that the sender received first; until that arrives, of the first one sent.
+    /// Timestamp of the SYN-ACK that reached the sender first; until then, of the first SYN-ACK sent.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
-    /// Time at which the FIN is repeated: every six estimated round trips, and with each retransmission timeout.
+    /// Time at which the FIN is repeated. There are two timers: after SRTT + 4 RTTVAR, and after the retransmission
+    /// timeout.
     fin_repeat_ps: u64,
     fin_rto_ps: u64,
     rtt: Rtt,
@@ -91,12 +92,14 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
-    /// Returns whether the receiver has finished. It keeps its slot to answer a sender that has not closed.
+    /// Returns whether the receiver has finished. A finished receiver keeps its slot, because it must answer a sender
+    /// that has not closed.
     pub fn is_finished(&self) -> bool {
         self.state == ReceiverState::Finished
     }
 
-    /// Returns whether the receiver has finished and the network dropped all its FINs, so that the sender gets no FIN.
+    /// Returns whether the receiver has finished and the network has dropped all its FINs. The sender then receives no
+    /// FIN.
     pub fn aborted_silently(&self) -> bool {
         self.is_finished() && self.fins_alive == 0
     }
@@ -106,17 +109,18 @@ impl Receiver {
         self.fins_alive -= 1;
     }
 
-    /// Returns whether the pending deadline is that of the FIN.
+    /// Returns whether the receiver has sent its FIN and waits for the last acknowledgement. Its deadline is then that
+    /// of the FIN.
     pub fn awaits_last_ack(&self) -> bool {
         self.state == ReceiverState::LastAck
     }
 
-    /// Sends later packets in `band`.
+    /// Assigns `band` to later packets.
     pub fn set_band(&mut self, band: u8) {
         self.template = self.template.in_band(band);
     }
 
-    /// Processes a SYN; returns whether it is the first, to be answered by [`Receiver::accept`].
+    /// Processes a SYN. Returns `true` for the first one, which [`Receiver::accept`] must answer.
     pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) -> bool {
         match self.state {
             ReceiverState::Listen => {
@@ -152,7 +156,7 @@ impl Receiver {
         self.deadline_ps = now_ps + config.connect_timeout.ps().saturating_mul(backoff);
     }
 
-    /// Processes any packet of the sender other than a SYN.
+    /// Processes a packet of the sender that is not a SYN.
     pub fn on_packet(
         &mut self,
         config: &TcpConfig,
@@ -168,13 +172,13 @@ impl Receiver {
                 self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
             }
             if has_fin && packet.number_near(self.next) > self.next {
-                // ns-3: if the handshake's last packet was lost, an out-of-sequence FIN is ignored together with its
-                // data.
+                // In ns-3, if the last packet of the handshake was lost, an out-of-sequence FIN is ignored together
+                // with its data.
                 return;
             }
             self.state = ReceiverState::Established;
             self.deadline_ps = NEVER;
-            // The first segment is acknowledged at once.
+            // Makes the receiver acknowledge the first segment at once.
             self.held_count = config.delayed_ack_segments;
         }
         if !packet.has_payload() && !has_fin {
@@ -187,10 +191,10 @@ impl Receiver {
         match self.state {
             ReceiverState::Listen | ReceiverState::SynReceived => {}
             ReceiverState::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
-            // ns-3: only the FIN's own timer repeats it.
+            // In ns-3, only the FIN's own timer repeats the FIN.
             ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
-            // ns-3 now removes the connection and ignores later packets. Unlike ns-3, if every FIN was dropped, the
-            // engine answers retransmissions after a timeout, because the sender would otherwise never close.
+            // ns-3 has now removed the connection and ignores later packets. Differs from ns-3: if every FIN was
+            // dropped, the receiver answers retransmissions, because the sender would otherwise never close.
             ReceiverState::Finished if self.fins_alive > 0 => {}
             ReceiverState::Finished => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
@@ -251,7 +255,8 @@ impl Receiver {
             return;
         }
         if !finished || has_fin {
-            // RFC 5681, 4.2: out of order, or a gap filled; ns-3 acknowledges a FIN's data and the FIN separately.
+            // RFC 5681, 4.2: data that is out of order or fills a gap is acknowledged at once. ns-3 acknowledges the
+            // data of a FIN and the FIN separately.
             self.acknowledge(config, pool, out, self.template.flags);
         }
         if finished {
@@ -273,17 +278,17 @@ impl Receiver {
         self.fin_wait_ps().max(config.min_rto.ps())
     }
 
-    /// Applies the ECN field of a data packet to later acknowledgements.
+    /// Updates the ECN flags of later acknowledgements from the ECN field of a data packet.
     fn on_codepoint(&mut self, config: &TcpConfig, packet: &Wire, pool: &mut SackPool, out: &mut Vec<Wire>) {
         let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
         if config.algorithm.ecn() != Ecn::Scalable {
-            // RFC 3168, 6.1.3: ECE until a packet with CWR, and again if that packet is itself marked.
+            // RFC 3168, 6.1.3: ECE is sent until a packet with CWR arrives, and again if that packet itself is marked.
             let kept = if packet.flags & flag::CWR == 0 { self.ecn & flag::ECE } else { 0 };
             self.ecn = flag::ECT | kept | ece;
         } else if ece != self.ecn & flag::ECE {
-            // RFC 8257, 3.2: an acknowledgement covers only marked or only unmarked packets, so that the sender can
-            // count the marked ones. At a change, the waiting packets are acknowledged first, and the first packet
-            // after the change at once.
+            // RFC 8257, 3.2: each acknowledgement covers only marked or only unmarked packets, so that the sender can
+            // count the marked ones. When the marking changes, the packets that wait for a delayed acknowledgement are
+            // acknowledged first, and the first packet after the change is acknowledged at once.
             if self.next > self.acknowledged {
                 self.acknowledge(config, pool, out, self.template.flags);
             }
@@ -307,7 +312,7 @@ impl Receiver {
         out.push(pool.attach(packet, blocks));
     }
 
-    /// Processes an expired deadline.
+    /// Processes the expiry of the deadline.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, pool: &mut SackPool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
@@ -371,7 +376,7 @@ mod tests {
         (sender, receiver, pool, there)
     }
 
-    /// Returns for each acknowledgement the cumulative number of acknowledged segments, and whether it carries ECE.
+    /// Returns the cumulative number of acknowledged segments of each acknowledgement, and whether it carries ECE.
     fn echoes(
         config: &TcpConfig,
         receiver: &mut Receiver,
@@ -402,20 +407,20 @@ mod tests {
         // The first segment is acknowledged at once, then every second one.
         let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3]);
         assert_eq!(acks, [(1, false), (3, false), (5, true), (7, true), (9, true)]);
-        // Only the first of them halves the window, and the next new segment carries CWR.
+        // Only the first ECE halves the window, and the next new segment carries CWR.
         let mut out = Vec::new();
         for (segments, ece) in [(1, false), (3, false), (5, true), (7, true), (9, true), (11, true)] {
             let flags = flag::REVERSE | if ece { flag::ECE } else { 0 };
             let ack = template(flags).numbered(segments * u64::from(SEGMENT));
             sender.on_ack(&config, 6, &ack, &[], &mut out);
         }
-        // Ten segments, and one more for each of two acknowledgements; half of the window is free again after the
-        // eleventh.
+        // The window was ten segments and grew by one for each of two acknowledgements. Half of it is free again after
+        // segment eleven is acknowledged.
         assert_eq!(sender.ssthresh, 6 * u64::from(SEGMENT));
         assert_eq!(sender.cwnd, sender.ssthresh);
         let answers = out.iter().filter(|packet| packet.flags & flag::CWR != 0).count();
         assert_eq!(answers, 1);
-        // CWR ends the echo.
+        // CWR ends the echo of ECE.
         let next = out.iter().position(|packet| packet.flags & flag::CWR != 0).expect("counted above");
         let before = echoes(&config, &mut receiver, &mut pool, &out[..next], &[]);
         assert!(!before.is_empty() && before.iter().all(|&(_, ece)| ece));
@@ -427,9 +432,9 @@ mod tests {
     fn dctcp_acknowledges_marked_and_unmarked_apart() {
         let config = config(CongestionAlgorithm::Dctcp(dctcp::Parameters::default()), true);
         let (_, mut receiver, mut pool, packets) = pair(&config);
-        // Segments 4, 5 and 7 of 1 to 10 are marked. 1 is acknowledged at once; 2 and 3 together; 4, the first marked
-        // one, at once; 5 waits until 6 arrives unmarked, then 5 is acknowledged as marked and 6 at once as unmarked;
-        // the same for 7 and 8; then 9 and 10.
+        // Of segments 1 to 10, segments 4, 5 and 7 are marked. Segment 1 is acknowledged at once, and 2 and 3 together.
+        // Segment 4, the first marked one, is acknowledged at once. When 6 arrives unmarked, 5 is acknowledged with ECE
+        // first, then 6 without. Segments 7 and 8 change the marking again, and 9 and 10 are acknowledged together.
         let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3, 4, 6]);
         let expected = [(1, false), (3, false), (4, true), (5, true), (6, false), (7, true), (8, false), (10, false)];
         assert_eq!(acks, expected);
@@ -447,7 +452,7 @@ mod tests {
         receiver.on_packet(&config, 2, &segment(u64::from(SEGMENT), flag::FIN), &mut pool, &mut back);
         assert!(back.is_empty() && receiver.received() == 0);
         receiver.on_packet(&config, 3, &segment(0, 0), &mut pool, &mut back);
-        // The last segment was discarded.
+        // The last segment was ignored.
         assert_eq!((back.len(), back[0].number(), pool.detach(&mut back[0]).1), (1, u64::from(SEGMENT), 0));
     }
 

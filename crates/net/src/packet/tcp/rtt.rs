@@ -1,6 +1,6 @@
 //! Round-trip time and retransmission timeout: RFC 6298 in whole nanoseconds.
 
-/// SRTT, RTTVAR and RTO.
+/// Estimator of SRTT, RTTVAR and RTO.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
     srtt_ns: i64,
@@ -10,7 +10,7 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Creates the estimator. Before the first sample, the estimate is `initial_ns` and its variation 0.
+    /// Creates the estimator. Until the first sample, SRTT is `initial_ns` and RTTVAR is 0.
     pub fn new(initial_ns: u64) -> Self {
         Self { srtt_ns: initial_ns as i64, rttvar_ns: 0, latest_ns: initial_ns as i64, sampled: false }
     }
@@ -30,12 +30,12 @@ impl Rtt {
         self.rttvar_ns = ((self.rttvar_ns << 2) + error.abs() - self.rttvar_ns) >> 2;
     }
 
-    /// Returns whether there has been a sample.
+    /// Returns whether a sample has been applied.
     pub fn is_sampled(&self) -> bool {
         self.sampled
     }
 
-    /// Returns the last sample.
+    /// Returns the latest sample.
     pub fn latest_ns(&self) -> u64 {
         self.latest_ns as u64
     }
@@ -62,7 +62,7 @@ mod tests {
         rtt.sample(800);
         assert_eq!(rtt.timeout_ns(1), 800 + 4 * 400);
         rtt.sample(1_600);
-        // SRTT 800 + 800/8 = 900; RTTVAR 400 + (800 - 400)/4 = 500.
+        // Expected: SRTT = 800 + 800/8 = 900, and RTTVAR = 400 + (800 - 400)/4 = 500.
         assert_eq!(rtt.timeout_ns(1), 900 + 4 * 500);
     }
 }

@@ -1,11 +1,11 @@
-//! The sender's scoreboard of outstanding segments (RFC 6675) and the receiver's reassembly of data out of order
-//! (RFC 2018).
+//! The sender's scoreboard of outstanding segments (RFC 6675), and the receiver's reassembly of out-of-order data (RFC
+//! 2018).
 
 use super::Follow;
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
 
-/// Number of SACKed segments above a segment that mark it as lost (RFC 6675, DupThresh).
+/// A segment is lost if this number of segments above it are SACKed (RFC 6675, DupThresh).
 const DUP_THRESH: u32 = 3;
 
 const SACKED: u8 = 1;
@@ -30,12 +30,10 @@ impl Segment {
     }
 }
 
-/// Outstanding segments in order, with byte counts by state.
+/// Outstanding segments in order, with byte counts by state. Fields are in the order of use.
 ///
-/// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed (ns-3.37 and Linux),
-/// not bytes.
-///
-/// Fields in the order of use.
+/// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed, as in ns-3.37 and Linux,
+/// and not by the number of SACKed bytes.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Scoreboard {
@@ -44,17 +42,19 @@ pub(crate) struct Scoreboard {
     sacked_bytes: u64,
     lost_bytes: u64,
     retransmitted_bytes: u64,
-    /// Serial number of the front segment. The serial numbers in the fields below are absolute.
+    /// Serial number of the first outstanding segment. Serial numbers count all segments of the connection; the fields
+    /// below contain them.
     front: u64,
-    /// The highest SACKed segment.
+    /// Serial number of the highest SACKed segment.
     highest_sacked: Option<u64>,
     /// Serial number below which every segment is SACKed or lost.
     lost_edge: u64,
-    /// Serial number below which no segment is lost and still to be retransmitted.
+    /// Serial number below which no lost segment awaits its retransmission.
     lost_hint: u64,
     /// Serial number below which every segment is SACKed or retransmitted.
     hole_hint: u64,
-    /// Blocks of the last acknowledgement, each with its range of whole segments, which need not be visited again.
+    /// SACK blocks of the last acknowledgement. Each is stored with the range of whole segments in it, which need not
+    /// be visited again.
     seen: [(Block, Block); 3],
 }
 
@@ -83,7 +83,7 @@ impl Scoreboard {
         self.segments.front().is_some_and(|head| head.is(RETRANSMITTED))
     }
 
-    /// Clears the retransmitted mark of the first segment, so that it is retransmitted next.
+    /// Clears the retransmitted flag of the first segment, so that it is retransmitted next.
     pub fn forget_head_retransmission(&mut self) {
         let Some(head) = self.segments.front_mut().filter(|head| head.is(RETRANSMITTED)) else { return };
         head.flags &= !RETRANSMITTED;
@@ -92,8 +92,8 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
-    /// Applies SACK blocks; returns the number of bytes that they newly report. With ns-3.37, a retransmitted segment
-    /// stays in [`Scoreboard::flight_bytes`] after it is SACKed, until it is acknowledged cumulatively.
+    /// Applies SACK blocks. Returns the number of newly SACKed bytes. With [`Follow::Ns3`], a retransmitted segment
+    /// that is SACKed stays in [`Scoreboard::flight_bytes`] until it is acknowledged cumulatively.
     pub fn sack(&mut self, blocks: &[Block], follow: Follow) -> u64 {
         let before = self.sacked_bytes;
         let mut seen = self.seen;
@@ -108,12 +108,12 @@ impl Scoreboard {
         newly
     }
 
-    /// Returns whether any of the last `count` applied blocks covers a whole outstanding segment.
+    /// Returns whether any of the first `count` stored blocks covers a whole outstanding segment.
     pub fn reports_segments(&self, count: usize) -> bool {
         self.seen.iter().take(count).any(|&(_, whole)| whole.0 < whole.1)
     }
 
-    /// Applies a block; returns its range of whole segments.
+    /// Applies a block. Returns the range of the whole segments in it.
     fn sack_block(&mut self, block: Block, follow: Follow) -> Block {
         let (mut start, mut end) = block;
         let (mut whole_start, mut whole_end) = (u64::MAX, 0);
@@ -129,7 +129,7 @@ impl Scoreboard {
         }
         let mut index = self.segments.partition_point(|segment| segment.start < start);
         while let Some(segment) = self.segments.get_mut(index) {
-            // Only a segment that lies entirely inside the block counts.
+            // Only segments that lie entirely inside the block are SACKed.
             if segment.end() > end {
                 break;
             }
@@ -188,7 +188,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the first segment as lost and not yet retransmitted, whatever its state was.
+    /// Marks the first segment as lost and not yet retransmitted, regardless of its previous state.
     pub fn mark_head_lost(&mut self) {
         let Some(head) = self.segments.front_mut() else { return };
         let bytes = u64::from(head.length);
@@ -207,8 +207,8 @@ impl Scoreboard {
         self.seen = Default::default();
     }
 
-    /// Marks every segment that is not SACKed as lost and none as retransmitted, after a timeout (RFC 6675, 5.1; SACK
-    /// information is kept as its erratum 1610 allows).
+    /// After a timeout, marks every segment that is not SACKed as lost, and none as retransmitted (RFC 6675, 5.1). SACK
+    /// information is kept, as erratum 1610 allows.
     pub fn mark_all_lost(&mut self) {
         self.lost_bytes = 0;
         self.retransmitted_bytes = 0;
@@ -229,7 +229,7 @@ impl Scoreboard {
         self.segments.front().is_some_and(|head| head.is(LOST))
     }
 
-    /// Returns whether the first lost or SACKed segment from `offset` on is a lost one.
+    /// Returns whether, of the segments at or above `offset` that are lost or SACKed, the first is lost.
     pub fn is_lost(&self, offset: u64) -> bool {
         let Some(highest) = self.highest_sacked else { return false };
         let highest_index = (highest - self.front) as usize;
@@ -261,7 +261,7 @@ impl Scoreboard {
         None
     }
 
-    /// Returns the first segment neither SACKed nor retransmitted: RFC 6675, NextSeg rule (3).
+    /// Returns the first segment that is neither SACKed nor retransmitted: RFC 6675, NextSeg rule (3).
     pub fn next_hole(&mut self) -> Option<usize> {
         let mut serial = self.hole_hint.max(self.front);
         let end = self.front + self.segments.len() as u64;
@@ -282,8 +282,8 @@ impl Scoreboard {
         self.segments[index].start
     }
 
-    /// Marks segment `index` as retransmitted, merged with the head of the next segment if both have the same state and
-    /// fit into `bytes_max`; returns start and length.
+    /// Marks segment `index` as retransmitted and returns its range. If the segment is shorter than `bytes_max`, it is
+    /// first extended by the beginning of the next segment, unless that one is SACKed or only one of the two is lost.
     pub fn retransmit(&mut self, index: usize, bytes_max: u16) -> Block {
         self.join(index, bytes_max);
         let segment = &mut self.segments[index];
@@ -303,7 +303,7 @@ impl Scoreboard {
         let moved = (bytes_max - this.length).min(next.length);
         let mut flags = this.flags;
         for segment in [this, next] {
-            // If only one of the two carries the mark, the merged segment does not.
+            // The merged segment counts as retransmitted only if both parts do.
             if segment.is(RETRANSMITTED) && !(this.is(RETRANSMITTED) && next.is(RETRANSMITTED)) {
                 self.retransmitted_bytes -= u64::from(segment.length);
                 flags &= !RETRANSMITTED;
@@ -330,7 +330,7 @@ impl Scoreboard {
         }
     }
 
-    /// Returns whether a segment that ends at `offset` was retransmitted and is not SACKed.
+    /// Returns whether a segment that ends at `offset` has been retransmitted and is not SACKed.
     pub fn retransmitted_up_to(&self, offset: u64) -> bool {
         let index = self.segments.partition_point(|segment| segment.end() < offset);
         self.segments
@@ -338,7 +338,7 @@ impl Scoreboard {
             .is_some_and(|segment| segment.end() == offset && segment.flags & (SACKED | RETRANSMITTED) == RETRANSMITTED)
     }
 
-    /// Removes everything below `acknowledged`.
+    /// Removes all data below `acknowledged`.
     #[inline]
     pub fn discard(&mut self, acknowledged: u64) {
         while let Some(head) = self.segments.front_mut() {
@@ -365,19 +365,20 @@ impl Scoreboard {
             self.highest_sacked = None;
         }
         if self.segments.front().is_some_and(|head| head.is(SACKED)) {
-            // Reneging, or a segment with new boundaries: a SACKed segment would have been acknowledged.
+            // A SACKed segment at the front would have been acknowledged, so the receiver has reneged, or the segment
+            // has new boundaries.
             self.mark_head_lost();
         }
     }
 }
 
-/// Data that a receiver holds out of order, and the SACK blocks that report it.
+/// Out-of-order data of a receiver, and the SACK blocks that report it.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Reassembly {
-    /// Disjoint, ordered ranges, all above the next byte expected.
+    /// Disjoint ranges in ascending order, all above the next byte expected.
     ranges: Vec<Block>,
-    /// Blocks, most recent first (RFC 2018, 4): four are stored, three fit into a packet.
+    /// SACK blocks, most recent first (RFC 2018, 4). Four are stored, although only three fit into a packet.
     report: [Block; 4],
     report_count: usize,
 }
@@ -394,10 +395,11 @@ impl Reassembly {
         &self.report[..self.report_count]
     }
 
-    /// Stores `[start, end)`, which lies above the next byte expected; returns false if all of it was stored already.
+    /// Stores `[start, end)`, which must lie above the next byte expected. Returns `false` if all of it was stored
+    /// already.
     pub fn insert(&mut self, mut start: u64, mut end: u64) -> bool {
         let first = self.ranges.partition_point(|range| range.1 < start);
-        // The part that is new. Segments have the same boundaries each time, so trimming both ends is enough.
+        // Range that is new. Trimming both ends is enough, because retransmitted segments keep their boundaries.
         let (mut new_start, mut new_end) = (start, end);
         let mut last = first;
         while let Some(&(range_start, range_end)) = self.ranges.get(last)
@@ -426,7 +428,7 @@ impl Reassembly {
         true
     }
 
-    /// Puts a block first and merges it with the stored blocks that it touches.
+    /// Puts a block first, merged with the stored blocks that it touches.
     fn remember(&mut self, block: Block) {
         let mut joined = block;
         let mut kept = [(0, 0); 5];
@@ -446,8 +448,8 @@ impl Reassembly {
         self.report[1..self.report_count].copy_from_slice(&kept[..self.report_count - 1]);
     }
 
-    /// Advances the next byte expected to `next`, and on over stored ranges that are now in order; returns the new
-    /// value.
+    /// Moves the next byte expected to `next`, and on to the end of the stored ranges that are now in order. Returns
+    /// the new value.
     pub fn advance(&mut self, next: u64) -> u64 {
         let mut next = next;
         let mut used = 0;
@@ -490,7 +492,8 @@ mod tests {
         assert_eq!(board.sack(&[(200, 400)], Follow::Ns3), 100);
         assert!(!board.head_lost() && board.next_lost().is_none());
         assert_eq!(board.sack(&[(600, 700), (200, 400)], Follow::Ns3), 100);
-        // 600, 300 and 200 are SACKed: 0 and 100 are lost; 400 and 500 have only one above.
+        // 600, 300 and 200 are SACKed. Hence 0 and 100 are lost, whereas 400 and 500 have only one SACKed segment above
+        // them.
         assert_eq!(board.flight_bytes(), 1000 - 300 - 200);
         assert_eq!(board.next_lost(), Some(0));
         assert_eq!(board.retransmit(0, 100), (0, 100));
@@ -501,7 +504,8 @@ mod tests {
         assert_eq!(board.flight_bytes(), 500);
     }
 
-    /// RFC 6675, SetPipe: SACKed data leaves the pipe, however often it was sent. ns-3 keeps it.
+    /// RFC 6675, SetPipe: SACKed data leaves the pipe, however often it was sent. In ns-3 a retransmission stays in the
+    /// pipe.
     #[test]
     fn what_was_sent_again_leaves_the_pipe_when_it_is_sacked() {
         for (follow, bytes) in [(Follow::Standards, 0), (Follow::Ns3, 200)] {

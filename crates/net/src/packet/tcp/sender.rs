@@ -1,10 +1,10 @@
 //! The sending endpoint.
 //!
-//! States of congestion as in RFC 6675 and Linux: open, disorder (duplicate acknowledgements, no loss yet), recovery
-//! (fast retransmit to the recovery point), loss (after a timeout).
+//! The states of congestion control are those of RFC 6675 and Linux: open, disorder (duplicate acknowledgements, but no
+//! known loss), recovery (from fast retransmit until the recovery point is acknowledged), and loss (after a timeout).
 //!
-//! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the comments that begin
-//! with «ns-3». Behaviour that depends on [`Follow`] applies only with [`Follow::Ns3`].
+//! The sender deviates from the RFCs only where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the
+//! comments that mention ns-3. Behaviour that depends on [`Follow`] deviates only with [`Follow::Ns3`].
 //!
 //! The file is longer than 600 lines because recovery, ECN, the window and the timer all read and write the state of
 //! one connection.
@@ -19,7 +19,7 @@ use crate::units::Bytes;
 
 /// Number of duplicate acknowledgements that start recovery (RFC 5681).
 const DUP_ACKS: u32 = 3;
-/// Deadline of a timer that is not armed.
+/// Deadline of a timer that is not running.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// Maximum retransmission timeout (RFC 6298 (2.5)), in ps.
 const RTO_MAX_PS: u64 = 60_000_000_000_000;
@@ -47,38 +47,38 @@ pub(crate) struct Sender {
     una: u64,
     /// First byte never sent (HighData).
     high: u64,
-    /// End of the data that the application has written.
+    /// End of the data that the application has written, as a stream offset.
     written: u64,
     pub cwnd: u64,
     pub ssthresh: u64,
     /// Recovery point (RFC 6675).
     recover: u64,
-    /// Bytes in flight (RFC 6675's pipe) as last computed.
+    /// Bytes in flight (RFC 6675's pipe), as last computed.
     flight: u64,
     /// Time at which the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
-    /// Maximum number of bytes in flight.
+    /// Maximum number of bytes in flight, whatever the congestion window allows.
     window_bytes: u64,
-    /// Maximum number of bytes in flight until the first acknowledgement of data: the window in a SYN is not scaled
+    /// The same limit until data is first acknowledged. It is lower, because the window field of a SYN is not scaled
     /// (RFC 7323, 2.2).
     first_window_bytes: u64,
-    /// Offset below which segments give no round-trip sample, because they may have been sent before a timeout.
+    /// Stream offset below which segments give no round-trip sample, because they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
-    /// Acknowledged bytes that do not add up to a full segment yet.
+    /// Acknowledged bytes that do not yet make up a full segment.
     odd_bytes: u64,
     dup_acks: u32,
     pub state: SenderState,
     phase: CongestionState,
-    /// Whether the application has closed the stream: the last segment carries FIN.
+    /// Whether the application has closed the stream, so that the last segment carries FIN.
     pub closing: bool,
     fin_sent: bool,
     recover_active: bool,
     first_partial_ack: bool,
     /// Whether ECN has been negotiated.
     ecn: bool,
-    /// Flags of new segments: ECT, and CWR on the first one after a reduction (RFC 3168, 6.1.2).
+    /// ECN flags of new segments: ECT, and CWR on the first segment after a reduction (RFC 3168, 6.1.2).
     fresh_flags: u8,
     /// Whether the current acknowledgement carries ECE.
     echoed: bool,
@@ -86,9 +86,9 @@ pub(crate) struct Sender {
     /// Template of every packet.
     pub template: Wire,
     board: Scoreboard,
-    /// Free room for this connection in its NIC, in bytes on the wire; set by the caller before each event.
+    /// Free space for this connection in its NIC, in bytes on the wire. The caller sets it before each event.
     pub room_bytes: u64,
-    /// Sequence number up to which ECE is ignored, because the window was already reduced for that data (RFC 3168,
+    /// Stream offset up to which ECE is ignored, because the window was already reduced for that data (RFC 3168,
     /// 6.1.2).
     cwr_end: u64,
     syn_count: u32,
@@ -140,12 +140,12 @@ impl Sender {
         }
     }
 
-    /// Sends later packets in `band`.
+    /// Assigns `band` to later packets.
     pub fn set_band(&mut self, band: u8) {
         self.template = self.template.in_band(band);
     }
 
-    /// Returns the number of bytes written and not acknowledged.
+    /// Returns the number of bytes that are written but not acknowledged.
     pub fn backlog(&self) -> u64 {
         self.written.saturating_sub(self.una)
     }
@@ -155,7 +155,7 @@ impl Sender {
         self.written
     }
 
-    /// Returns the window in the form that probes report.
+    /// Returns the congestion window as probes report it.
     pub fn window(&self) -> Window {
         let ssthresh = (self.ssthresh != u64::MAX).then_some(Bytes(self.ssthresh));
         Window { cwnd: Bytes(self.cwnd), ssthresh, flight: Bytes(self.high.saturating_sub(self.una)) }
@@ -169,7 +169,7 @@ impl Sender {
         self.state == SenderState::Established
     }
 
-    /// Adds `bytes` to the stream; [`Sender::pump`] sends them.
+    /// Adds `bytes` to the stream. [`Sender::pump`] sends them.
     pub fn write(&mut self, bytes: u64) {
         self.written += bytes;
     }
@@ -186,12 +186,12 @@ impl Sender {
         out.push(syn.stamped(config.stamp(now_ps)));
     }
 
-    /// Processes a SYN-ACK; returns whether it is the first.
+    /// Processes a SYN-ACK. Returns whether it is the first.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> bool {
         if self.state != SenderState::SynSent {
             if config.follow == Follow::Ns3 {
-                // ns-3: every SYN-ACK sets the window, also one that is retransmitted because the handshake's last
-                // packet was lost.
+                // In ns-3, every SYN-ACK sets the window, even one that was retransmitted because the last packet of
+                // the handshake was lost.
                 self.cwnd = self.congestion.start_window(config.initial_window_bytes());
                 self.ssthresh = u64::MAX;
             }
@@ -216,7 +216,7 @@ impl Sender {
 
     fn sample(&mut self, config: &TcpConfig, now_ps: u64, echo: u32) {
         let ticks = u64::from(config.stamp(now_ps).wrapping_sub(echo));
-        // ns-3: an echo from the same tick counts as 1 us.
+        // As in ns-3, a round trip within one tick counts as 1 us.
         let rtt_ns = if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 };
         self.rtt.sample(rtt_ns);
         self.rto_ps = self.timeout_ps(config);
@@ -226,7 +226,7 @@ impl Sender {
         (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
     }
 
-    /// Processes an acknowledgement with its SACK blocks; returns whether it closes the connection.
+    /// Processes an acknowledgement and its SACK blocks. Returns whether the acknowledgement closes the connection.
     pub fn on_ack(
         &mut self,
         config: &TcpConfig,
@@ -240,7 +240,7 @@ impl Sender {
         }
         let acknowledged = ack.number_near(self.una);
         let end = self.high + u64::from(self.fin_sent);
-        // ns-3 drops an acknowledgement that a later one has overtaken, unless the sender's FIN has been sent.
+        // ns-3 drops an acknowledgement that was overtaken by a later one, unless the sender has sent its FIN.
         let drops_old = config.follow == Follow::Ns3 && !self.fin_sent;
         if acknowledged > end || (acknowledged < self.una && drops_old) {
             return false;
@@ -249,8 +249,8 @@ impl Sender {
             self.sample(config, now_ps, ack.stamp());
         }
         let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks, config.follow) };
-        // RFC 6675, section 2: an acknowledgement that newly reports SACKed data is a duplicate, whatever its
-        // cumulative acknowledgement.
+        // RFC 6675, section 2: an acknowledgement that newly SACKs data is a duplicate, even if its cumulative
+        // acknowledgement is lower than the last one.
         let is_old = acknowledged < self.una;
         if is_old && (sacked == 0 || config.follow == Follow::Ns3) {
             return false;
@@ -276,7 +276,8 @@ impl Sender {
         false
     }
 
-    /// Processes an acknowledgement as in RFC 6675, section 5, up to (C).
+    /// Processes an acknowledgement by RFC 6675, section 5, up to step (C). `before` is the value of SND.UNA before the
+    /// acknowledgement.
     fn process(&mut self, config: &TcpConfig, now_ps: u64, before: u64, duplicate: bool, out: &mut Vec<Wire>) {
         if duplicate {
             self.on_duplicate(config, now_ps, out);
@@ -349,17 +350,17 @@ impl Sender {
         (self.cwnd, self.ssthresh) = (window.cwnd, window.ssthresh);
     }
 
-    /// Processes the ECE flag of an acknowledgement of `bytes` (RFC 3168, 6.1.2). The window is reduced at most once
-    /// per window of data.
+    /// Processes the ECE flag of an acknowledgement of `bytes` new bytes (RFC 3168, 6.1.2). The window is reduced at
+    /// most once per window of data.
     fn on_echo(&mut self, config: &TcpConfig, bytes: u64, ece: bool) {
         self.echoed = ece;
         self.congestion.on_echo(&Echo { una: self.una, high: self.high, bytes, is_marked: ece });
-        // In recovery and after a timeout, the window has already been reduced.
+        // In recovery and after a timeout, the window has been reduced already.
         if !ece || self.una <= self.cwr_end || !matches!(self.phase, CongestionState::Open | CongestionState::Disorder)
         {
             return;
         }
-        // The acknowledgement of a FIN is one beyond the last byte.
+        // Acknowledging a FIN moves SND.UNA one beyond the last byte.
         let outstanding = (self.high + bytes).saturating_sub(self.una);
         let window = self.congestion_window(config);
         if let Some(ssthresh) = self.congestion.on_mark(&window, outstanding.min(self.cwnd)) {
@@ -369,7 +370,7 @@ impl Sender {
         }
     }
 
-    /// Signals any reduction of the window to the receiver, and ignores the marks of data in flight.
+    /// After any reduction of the window, sends CWR to the receiver and ignores marks of data in flight.
     fn on_reduced(&mut self) {
         if self.ecn {
             self.fresh_flags |= flag::CWR;
@@ -377,7 +378,7 @@ impl Sender {
         }
     }
 
-    /// Processes an acknowledgement that newly reports data above it (RFC 6675, section 5).
+    /// Processes an acknowledgement that newly SACKs data (RFC 6675, section 5).
     fn on_duplicate(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         match self.phase {
             CongestionState::Loss => {}
@@ -393,9 +394,9 @@ impl Sender {
         }
     }
 
-    /// Returns the FlightSize of RFC 5681, (4): all outstanding data except what limited transmit has sent (RFC 6675,
-    /// (4.2)), which is the data beyond the window while no loss is known. ns-3 uses RFC 6675's pipe instead, which
-    /// excludes SACKed and lost data.
+    /// Returns the FlightSize of RFC 5681, equation (4): all outstanding data except data sent by limited transmit (RFC
+    /// 6675, step (4.2)). Before recovery, limited transmit accounts for all data beyond the window. ns-3 uses RFC
+    /// 6675's pipe instead, which excludes SACKed and lost data.
     fn flight_size(&self, config: &TcpConfig) -> u64 {
         let outstanding = self.high - self.una;
         match (config.follow, self.phase) {
@@ -405,21 +406,22 @@ impl Sender {
         }
     }
 
-    /// Returns ssthresh after a timeout.
+    /// Returns the value of ssthresh after a timeout.
     fn ssthresh_after_timeout(&mut self, config: &TcpConfig) -> u64 {
-        // RFC 5681, 3.1: ssthresh stays when the timer expires again for the same segment.
+        // RFC 5681, 3.1: ssthresh stays the same if the timer expires again for the same segment.
         let again = self.phase == CongestionState::Loss && self.board.head_retransmitted();
         if again && config.follow == Follow::Standards {
             return self.ssthresh;
         }
         let flight_size = self.flight_size(config);
         let ssthresh = self.congestion.on_timeout(&self.congestion_window(config), flight_size);
-        // Recovery has already reduced ssthresh for the same losses; (4) is an upper bound.
+        // Recovery has already reduced ssthresh for the same losses. Equation (4) is an upper bound, so the smaller
+        // value applies.
         let is_reduced = self.phase == CongestionState::Recovery && config.follow == Follow::Standards;
         if is_reduced { ssthresh.min(self.ssthresh) } else { ssthresh }
     }
 
-    /// Starts recovery (RFC 6675, (4)): the window is ssthresh until recovery ends.
+    /// Starts recovery (RFC 6675, step (4)). The window is ssthresh until recovery ends.
     fn enter_recovery(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if !self.board.head_lost() {
             self.board.mark_head_lost();
@@ -438,7 +440,7 @@ impl Sender {
         self.retransmit_one(config, now_ps, out);
     }
 
-    /// Processes an acknowledgement below the recovery point (RFC 6675, (B)).
+    /// Processes an acknowledgement below the recovery point (RFC 6675, step (B)).
     fn on_partial(&mut self, config: &TcpConfig, now_ps: u64, segments: u64, out: &mut Vec<Wire>) {
         if segments >= 1 {
             self.cwnd = self.ssthresh;
@@ -449,7 +451,7 @@ impl Sender {
         } else if !self.board.retransmitted_up_to(self.una + u64::from(config.segment_bytes)) {
             self.retransmit_one(config, now_ps, out);
         }
-        // RFC 6582, 3.2 (4): the first partial acknowledgement restarts the timer, later ones do not.
+        // RFC 6582, 3.2 (4): only the first partial acknowledgement restarts the timer.
         if self.first_partial_ack {
             self.restart_timer(config, now_ps);
         }
@@ -471,8 +473,8 @@ impl Sender {
         self.deadline_ps = now_ps + self.rto_ps;
     }
 
-    /// Processes an expired retransmission timer. `peer_aborted`: the receiver has finished, and all its FINs were
-    /// lost.
+    /// Processes the expiry of the retransmission timer. `peer_aborted` is set if the receiver has finished and all its
+    /// FINs were dropped.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, peer_aborted: bool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
@@ -484,7 +486,7 @@ impl Sender {
             if self.fin_sent {
                 self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
                 self.start_timer(now_ps);
-                // ns-3 waits for ever after its FIN was acknowledged.
+                // In ns-3, a sender whose FIN was acknowledged waits for ever.
                 if peer_aborted || self.una == self.high {
                     self.send_fin(config, now_ps, out);
                 }
@@ -505,7 +507,7 @@ impl Sender {
         self.pump(config, now_ps, out);
     }
 
-    /// Sends as much as the window allows (RFC 6675, (C)).
+    /// Sends as much as the window allows (RFC 6675, step (C)).
     pub fn pump(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if self.state != SenderState::Established {
             return;
@@ -520,7 +522,7 @@ impl Sender {
         }
         let window_bytes = self.offered_window();
         let segment = u64::from(config.segment_bytes);
-        // A window of less than a segment is sent as one short segment.
+        // If the window is less than a segment, it is sent as one short segment.
         let full = segment.min(window_bytes);
         loop {
             self.flight = self.board.flight_bytes();
@@ -539,7 +541,7 @@ impl Sender {
                 None if unsent => self.high,
                 None => return,
             };
-            // Silly window avoidance, without Nagle's delay.
+            // Avoids the silly window syndrome, but without Nagle's delay.
             if window < full && self.written - next > window {
                 return;
             }
@@ -553,13 +555,13 @@ impl Sender {
         }
     }
 
-    /// Returns the number of new bytes that the window permits.
+    /// Returns the number of new bytes that the offered window permits.
     #[inline]
     fn unused_window(&self) -> u64 {
         self.offered_window().saturating_sub(self.high - self.una)
     }
 
-    /// Returns the minimum of the receiver's window and the send buffer, in bytes.
+    /// Returns the smaller of the receiver's window and the send buffer, in bytes.
     #[inline]
     fn offered_window(&self) -> u64 {
         if self.una == 0 { self.first_window_bytes } else { self.window_bytes }
@@ -575,8 +577,8 @@ impl Sender {
         self.high += u64::from(length);
     }
 
-    /// Fast retransmit: sends the first lost segment. If no segment counts as lost, ns-3 applies NextSeg literally and
-    /// sends a new segment, or without new data the first outstanding segment again.
+    /// Fast retransmit: retransmits the first lost segment. If no segment counts as lost, follows NextSeg literally, as
+    /// ns-3 does: sends a new segment, or, without new data, the first outstanding segment again.
     fn retransmit_one(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.flight = self.board.flight_bytes();
         let room = self.unused_window().min(u64::from(config.segment_bytes));
@@ -635,7 +637,7 @@ mod tests {
     /// Creates a sender that has sent 69 of many segments.
     fn sender(config: &TcpConfig) -> Sender {
         let mut sender = Sender::new(config, config.window, Wire::NOTHING);
-        // Acknowledge some data, so that the window is scaled.
+        // Lifts the limit of the unscaled window, as the first acknowledgement of data does.
         sender.first_window_bytes = config.window.0;
         sender.write(1_000 * SEGMENT);
         sender.connect(config, 0, &mut Vec::new());
@@ -645,7 +647,8 @@ mod tests {
         sender
     }
 
-    /// Delivers an acknowledgement up to a segment, with a SACK block of segments; returns the number of packets sent.
+    /// Delivers an acknowledgement up to segment `next`, with a SACK block of the segments `start..end`. Returns the
+    /// number of packets sent.
     fn ack(sender: &mut Sender, config: &TcpConfig, next: u64, (start, end): (u64, u64)) -> usize {
         let mut out = Vec::new();
         let blocks = [(start * SEGMENT, end * SEGMENT)];
@@ -653,7 +656,8 @@ mod tests {
         out.len()
     }
 
-    /// 50 of 69 segments are lost: RFC 6675's pipe is the rest of the 19, FlightSize all 69 (RFC 5681, (4); 9438, 4.6).
+    /// 50 of 69 segments are lost. RFC 6675's pipe contains only what is left of the other 19, whereas FlightSize
+    /// contains all 69 (RFC 5681, equation (4); RFC 9438, 4.6).
     #[test]
     fn ssthresh_is_a_share_of_flight_size_however_many_are_lost() {
         let cubic = CongestionAlgorithm::Cubic(cubic::Parameters::default());
@@ -667,7 +671,7 @@ mod tests {
                 ack(&mut lost, &config, 0, (50, end));
             }
             assert_eq!((lost.phase, lost.ssthresh), (CongestionState::Recovery, ssthresh), "{algorithm:?}");
-            // A timeout in recovery has the same losses as its cause.
+            // The timeout occurs in recovery and concerns the same losses.
             lost.on_timeout(&config, 4, false, &mut Vec::new());
             assert_eq!(lost.ssthresh, ssthresh, "{algorithm:?}");
             let mut silent = sender(&config);
@@ -682,12 +686,13 @@ mod tests {
         for end in 51..=53 {
             ack(&mut lost, &config, 0, (50, end));
         }
-        // All segments below three SACKed ones count as lost; two more were sent before these losses were detected.
+        // Segments below three SACKed ones count as lost. Two more segments were sent before these losses were
+        // detected.
         assert_eq!(lost.ssthresh, (69 + 2 - 50 - 3) * SEGMENT / 2);
     }
 
-    /// Three acknowledgements of a lost segment are overtaken by an acknowledgement of less data, sent before the loss.
-    /// The SACK blocks of the three still count.
+    /// Three acknowledgements that SACK data above a lost segment are overtaken by one that was sent before the loss
+    /// and acknowledges less. The SACK blocks of the three still count.
     #[test]
     fn blocks_of_an_acknowledgement_that_was_overtaken_count() {
         for (follow, phase) in
@@ -696,7 +701,8 @@ mod tests {
             let config = config(follow, NEWRENO);
             let mut sender = sender(&config);
             ack(&mut sender, &config, 20, (21, 22));
-            // SACK blocks from the time at which the first ten segments had arrived.
+            // This acknowledgement covers only ten segments and was overtaken by the one of twenty segments above. Its
+            // SACK blocks are new.
             ack(&mut sender, &config, 10, (21, 23));
             ack(&mut sender, &config, 10, (21, 24));
             assert_eq!((sender.phase, sender.una), (phase, 20 * SEGMENT), "{follow:?}");

@@ -1,11 +1,11 @@
-//! CUBIC: RFC 9438. Windows in segments and times in seconds, as there.
+//! CUBIC: RFC 9438. As in the RFC, windows are in segments and times in seconds.
 //!
 //! ```text
 //! W_cubic(t) = C (t - K)^3 + W_max        K = cbrt((W_max - cwnd_epoch) / C)
 //! ```
 //!
-//! Slow start is that of [`super::newreno`], or counts bytes (RFC 3465); `HyStart` can end it (RFC 9438, 4.10,
-//! recommends HyStart++). Not implemented: undoing spurious reductions (4.9).
+//! By default, slow start works as in [`super::newreno`]. Optionally it counts bytes (RFC 3465), and `HyStart` ends it
+//! early (RFC 9438, 4.10, recommends HyStart++ for this). Not implemented: undoing spurious reductions (4.9).
 
 mod hystart;
 
@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 const C: f64 = 0.4;
 /// Multiplicative decrease factor (RFC 9438, 4.6).
 const BETA: f64 = 0.7;
-/// Additive increase with which Reno with factor BETA has the average window of Reno (RFC 9438, 4.3).
+/// Additive increase with which a Reno flow of decrease factor BETA has the same average window as standard Reno (RFC
+/// 9438, 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// Parameters of CUBIC.
@@ -27,8 +28,8 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 pub struct Parameters {
     /// Whether HyStart ends slow start.
     pub hystart: bool,
-    /// Whether slow start grows by all segments that an acknowledgement covers (RFC 3465 without its limit L, as in
-    /// Linux) instead of by one.
+    /// Whether slow start grows by every segment that an acknowledgement covers (RFC 3465 without its limit L, as in
+    /// Linux). Otherwise it grows by one segment per acknowledgement.
     pub byte_counting: bool,
 }
 
@@ -36,22 +37,22 @@ pub struct Parameters {
 #[derive(Clone, Debug)]
 pub(crate) struct Cubic {
     w_max: f64,
-    /// Window before the last reduction.
+    /// Window before the last reduction, in segments.
     cwnd_prior: f64,
-    /// Estimate of Reno's window at this time (4.3).
+    /// Estimate of the window that Reno would have now (4.3).
     w_est: f64,
     k_s: f64,
-    /// Growth of less than a byte, carried over.
+    /// Growth of less than a byte that is carried over to the next acknowledgement.
     residue_bytes: f64,
-    /// Time in the present stage of congestion avoidance; `None` before the acknowledgement that begins a stage.
+    /// Time spent in the current stage of congestion avoidance; `None` until an acknowledgement begins a stage.
     stage_ps: Option<u64>,
     last_ps: u64,
-    /// Whether the next stage climbs back to `w_max`: after a reduction, and not after a timeout.
+    /// Whether the next stage climbs back to `w_max`: `true` after a loss or mark, `false` after a timeout.
     climbs: bool,
-    /// Whether the window was full after the last acknowledgement.
+    /// Whether the window was fully used after the last acknowledgement.
     full: bool,
     hystart: Option<Box<HyStart>>,
-    /// Maximum number of segments by which one acknowledgement grows the window in slow start.
+    /// Maximum number of segments by which an acknowledgement grows the window in slow start.
     slow_start_limit: u64,
 }
 
@@ -77,8 +78,8 @@ impl CongestionControl for Cubic {
         }
     }
 
-    /// Returns 1 us with HyStart, which compares round trips: Linux measures them in microseconds, whatever the tick of
-    /// timestamps.
+    /// Returns 1 us if HyStart is on, because HyStart compares round-trip times. Linux also measures them in
+    /// microseconds, whatever the tick of timestamps.
     fn stamp_tick(parameters: &Parameters) -> Option<Time> {
         parameters.hystart.then_some(Time::from_ps(1_000_000))
     }
@@ -95,13 +96,13 @@ impl CongestionControl for Cubic {
         window.cwnd = self.grown(window, ack);
     }
 
-    /// Records whether the window is full, since only a full window limits the sender.
+    /// Records whether the window is fully used, because only then does the window limit the sender.
     #[inline]
     fn on_sent(&mut self, window: &CongestionWindow, flight_bytes: u64) {
         self.full = flight_bytes + window.segment_bytes > window.cwnd;
     }
 
-    /// Reduces the window after a loss: 4.6 and 4.7.
+    /// Reduces the window after a loss: 4.6, with fast convergence (4.7).
     fn on_loss(&mut self, window: &CongestionWindow, _: u64, outstanding_bytes: u64) -> u64 {
         let segments = window.cwnd as f64 / window.segment_bytes as f64;
         self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
@@ -112,7 +113,7 @@ impl CongestionControl for Cubic {
     /// Reduces the window after a timeout: 4.8.
     fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
         self.climbs = false;
-        // The round trips of a new HyStart are those of a network that has changed.
+        // HyStart starts again, because the network may have changed.
         if let Some(hystart) = &mut self.hystart {
             **hystart = HyStart::default();
         }
@@ -127,7 +128,8 @@ impl Cubic {
         let since_ps = ack.now_ps - self.last_ps;
         self.last_ps = ack.now_ps;
         if !self.full || ack.segments == 0 {
-            // RFC 9438, 5.8: a window that does not limit the sender does not grow, and the time does not count.
+            // RFC 9438, 5.8: a window that does not limit the sender does not grow, and the time in that state does not
+            // count.
             self.stage_ps = self.stage_ps.map(|stage_ps| stage_ps + if self.full { since_ps } else { 0 });
             return cwnd;
         }
@@ -146,13 +148,13 @@ impl Cubic {
         self.stage_ps = Some(stage_ps);
         let t_s = stage_ps as f64 * 1e-12;
         let segments = ack.segments as f64;
-        // 4.3: once the window before the reduction is reached, the estimate grows as fast as Reno.
+        // 4.3: once the window before the reduction is reached, the estimate grows at the rate of Reno.
         let alpha = if self.w_est < self.cwnd_prior { ALPHA } else { 1.0 };
         self.w_est += alpha * segments / window;
         let grown = if self.w_cubic(t_s) < self.w_est {
             window.max(self.w_est)
         } else {
-            // 4.2, per segment acknowledged, so that delayed acknowledgements do not slow it.
+            // 4.2, applied per acknowledged segment, so that delayed acknowledgements do not slow the growth.
             let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9).clamp(window, 1.5 * window);
             window + (target - window) / window * segments
         };
@@ -167,7 +169,7 @@ impl Cubic {
         if self.climbs && window < self.w_max {
             self.k_s = cube_root((self.w_max - window) / C);
         } else {
-            // 4.8 and 4.10: after a timeout or a slow start without losses.
+            // 4.8 and 4.10: this stage follows a timeout, or a slow start that ended without losses.
             self.k_s = 0.0;
             self.w_max = window;
         }
@@ -186,11 +188,12 @@ impl Cubic {
     }
 }
 
-/// Returns the cube root of a positive number, by Newton's method from a third of the exponent, so that every machine
-/// computes the same bits (those of the library may differ).
+/// Returns the cube root of a positive number. Newton's method gives the same bits on every machine, whereas `cbrt` of
+/// the platform's library may not.
 fn cube_root(x: f64) -> f64 {
-    // The bits of a double approximate its logarithm; the constant is 2/3 of the exponent's bias minus the value that
-    // centres the error. The start is off by 6 % at most; four steps reduce that to 1e-19.
+    // The bits of a double approximate its logarithm, so a third of them approximates the cube root. The constant is
+    // 2/3 of the exponent's bias, less a correction that centres the error. The initial error is at most 6 %, and four
+    // steps reduce it to 1e-19.
     let mut root = f64::from_bits(x.to_bits() / 3 + 0x2a9f_7893_0000_0000);
     for _ in 0..4 {
         root -= (root - x / (root * root)) / 3.0;
@@ -226,7 +229,7 @@ mod tests {
         cubic.on_loss(&window(cwnd, u64::MAX), cwnd, cwnd)
     }
 
-    /// Simulates one round trip of acknowledgements, one per two segments, evenly spread.
+    /// Simulates one round trip of evenly spaced acknowledgements, each of two segments.
     fn round(cubic: &mut Cubic, mut cwnd: u64, now_ps: &mut u64, rtt_ps: u64) -> u64 {
         let ack_count = (cwnd / SEGMENT / 2).max(1);
         let begun_ps = *now_ps;
@@ -249,9 +252,10 @@ mod tests {
 
     #[test]
     fn between_losses_the_window_follows_the_cubic() {
-        // W_max 1000 segments, RTT 100 ms: K = cbrt(300 / 0.4) = 9.086 s, far above Reno's friendly region, which adds
-        // 0.53 a round trip. The window aims one round trip ahead and gets there a round trip later: it lags by what
-        // the aim moves within a round trip, at most C ((t+r-K)^3 - (t-K)^3) <= 3 C K^2 r = 9.9 segments at the start.
+        // W_max = 1000 segments and a round trip r = 100 ms give K = cbrt(300 / 0.4) = 9.086 s. The window is far above
+        // the Reno-friendly region, which grows by only 0.53 segments a round trip. The window aims at W_cubic one
+        // round trip ahead and reaches it one round trip later. It therefore lags by the change of W_cubic within a
+        // round trip, at most C ((t+r-K)^3 - (t-K)^3) <= 3 C K^2 r = 9.9 segments, at the start.
         let rtt_ps = 100_000_000_000;
         let mut cubic = cubic();
         let mut cwnd = reduce(&mut cubic, 1_000_000);
@@ -286,8 +290,9 @@ mod tests {
 
     #[test]
     fn over_short_round_trips_it_is_as_fast_as_reno() {
-        // RTT 100 us: t stays so small that W_cubic hardly moves; W_est adds ALPHA = 9/17 a round trip up to the
-        // window before the reduction, then 1. Between 70 and 100 segments that takes 30 / (9/17) = 57 rounds.
+        // With a round trip of 100 us, t stays so small that W_cubic hardly changes. W_est grows by ALPHA = 9/17
+        // segments a round trip up to the window before the reduction, then by 1. From 70 to 100 segments that takes 30
+        // / (9/17) = 57 rounds.
         let mut cubic = cubic();
         let mut cwnd = reduce(&mut cubic, 100_000);
         let mut now_ps = 1_000_000_000;
@@ -296,7 +301,7 @@ mod tests {
             cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000);
             rounds += 1;
         }
-        // Rounds of whole pairs acknowledge up to one segment in 70 less than the window.
+        // A round of whole pairs acknowledges up to one segment in 70 less than the window.
         assert!((56..=59).contains(&rounds), "{rounds} rounds");
         let before = cwnd;
         for _ in 0..20 {
@@ -308,7 +313,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_the_first_stage_is_convex() {
-        // K = 0, and W_max is the window with which the stage begins (4.8).
+        // K = 0, and W_max is the window at the beginning of the stage (4.8).
         let mut cubic = cubic();
         assert_eq!(cubic.on_timeout(&window(1_000_000, u64::MAX), 500_000), 350_000);
         assert_eq!(grow(&mut cubic, 1000, 350_000, acknowledged(1, 1, 1)), 2000);
@@ -332,7 +337,7 @@ mod tests {
         cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000_000);
         let stage_ps = cubic.stage_ps;
         cubic.full = false;
-        // The acknowledgement after an hour's silence.
+        // This acknowledgement comes after an hour of silence.
         now_ps += 3_600_000_000_000_000;
         assert_eq!(grow(&mut cubic, cwnd, SEGMENT, acknowledged(now_ps, 100_000_000, 2)), cwnd);
         cubic.full = true;

@@ -1,4 +1,5 @@
-//! DCTCP: RFC 8257. The window reacts to the share of marked bytes; growth and the reaction to losses are NewReno's.
+//! DCTCP: RFC 8257. The window reacts to the fraction of marked bytes. Its growth and its reaction to losses are those
+//! of NewReno.
 
 use super::control::{Ack, CongestionControl, CongestionWindow, Echo, Ecn};
 use super::newreno;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Weight g of a new observation, in parts per million (RFC 8257, 4.2: 1/16).
+    /// Weight g of a new observation in the estimate, in parts per million (RFC 8257, 4.2: 1/16).
     pub gain_ppm: u32,
 }
 
@@ -21,10 +22,10 @@ impl Default for Parameters {
 /// The state of DCTCP for one connection, with the names of RFC 8257, 3.3.
 #[derive(Clone, Debug)]
 pub(crate) struct Dctcp {
-    /// Estimate of the share of marked bytes.
+    /// Estimated fraction of marked bytes.
     alpha: f64,
     gain: f64,
-    /// End of the present observation window.
+    /// End of the current observation window, as a stream offset.
     window_end: u64,
     bytes_acked: u64,
     bytes_marked: u64,
@@ -48,7 +49,7 @@ impl CongestionControl for Dctcp {
         newreno::grow(window, ack.segments);
     }
 
-    /// Updates the estimate: 3.3, steps 1 to 8.
+    /// Updates the estimate of the fraction of marked bytes: 3.3, steps 1 to 8.
     fn on_echo(&mut self, echo: &Echo) {
         self.bytes_acked += echo.bytes;
         if echo.is_marked {
@@ -64,12 +65,12 @@ impl CongestionControl for Dctcp {
         self.bytes_marked = 0;
     }
 
-    /// Reduces the window after a loss as any TCP does (3.4).
+    /// Reduces the window after a loss as standard TCP does (3.4).
     fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
         newreno::ssthresh(window, flight_size)
     }
 
-    /// Reduces the window after a mark: 3.3, step 9; at least two segments.
+    /// Reduces the window after a mark (3.3, step 9), to at least two segments.
     fn on_mark(&mut self, window: &CongestionWindow, _: u64) -> Option<u64> {
         Some(((window.cwnd as f64 * (1.0 - self.alpha / 2.0)) as u64).max(2 * window.segment_bytes))
     }
@@ -96,7 +97,8 @@ mod tests {
         // The first acknowledgement ends the window that began at 0, in which no packet was marked.
         dctcp.observe(1_000, 10_000, 1_000, false);
         assert_eq!(dctcp.alpha, 15.0 / 16.0);
-        // The window lasts up to 10 000; a quarter of the bytes beyond 1 000 is marked.
+        // The next window ends with the first acknowledgement beyond 10 000. A quarter of the bytes acknowledged in it
+        // is marked.
         dctcp.observe(4_000, 20_000, 3_000, true);
         dctcp.observe(10_000, 20_000, 6_000, false);
         assert_eq!(dctcp.alpha, 15.0 / 16.0);

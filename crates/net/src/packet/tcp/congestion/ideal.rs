@@ -1,14 +1,14 @@
-//! A window that never changes in spite of losses and marks, for comparison with theory.
+//! A window that never changes, in spite of losses and marks, for comparison with theory.
 
 use super::control::{Ack, CongestionControl, CongestionWindow, Ecn};
 use serde::{Deserialize, Serialize};
 
-/// No parameters: the window is the size of the buffers.
+/// There are no parameters, because the window has the size of the buffers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {}
 
-/// The window.
+/// The constant window.
 #[derive(Clone, Debug)]
 pub(crate) struct Ideal {
     window_bytes: u64,

@@ -1,8 +1,8 @@
-//! Congestion controls: one file each, and one line below.
+//! Congestion control algorithms. Each has a file, and one line at the end of this module that registers it.
 //!
-//! A file contains the parameters of an algorithm with their defaults, its state for one connection, and its
-//! implementation of `control::CongestionControl`. The line generates the names in scenarios, the dispatch, the list
-//! for tests and, through `tools/generate.py`, Python's names and the table of docs/models/packet.md.
+//! The file contains the parameters of the algorithm with their defaults, its state for one connection, and its
+//! implementation of `control::CongestionControl`. From the line, the macro below generates the name in scenarios, the
+//! dispatch and the list for tests; `tools/generate.py` adds Python's names and the table of docs/models/packet.md.
 
 mod control;
 
@@ -11,7 +11,7 @@ pub use control::Ecn;
 pub(crate) use control::{Ack, CongestionControl, CongestionWindow, Echo};
 use serde::{Deserialize, Serialize};
 
-/// Description of an algorithm for docs and for Python's keys.
+/// Description of an algorithm for the documentation and for Python's keys.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Registered {
     /// The algorithm with the defaults of its parameters.
@@ -24,7 +24,7 @@ pub struct Registered {
     pub ecn: Ecn,
 }
 
-/// Registers algorithms; the name of an algorithm in scenarios is that of its module.
+/// Registers algorithms. The name of an algorithm in scenarios is the name of its module.
 macro_rules! congestion_controls {
     ($($module:ident::$Control:ident,)+) => {
         $(pub mod $module;)+
@@ -55,7 +55,7 @@ macro_rules! congestion_controls {
                 }
             }
 
-            /// Returns the resolution of timestamps that the algorithm needs; `None` for any.
+            /// Returns the resolution of timestamps that the algorithm needs; `None` if any resolution will do.
             pub fn stamp_tick(&self) -> Option<Time> {
                 match self {
                     $(Self::$Control(parameters) => $module::$Control::stamp_tick(parameters),)+
@@ -69,7 +69,8 @@ macro_rules! congestion_controls {
             }
         }
 
-        /// The algorithm of one connection, with its state. Two words, because every acknowledgement reads the variant.
+        /// The algorithm of one connection, with its state boxed. The enum takes only two words, because every
+        /// acknowledgement reads its variant.
         #[derive(Clone, Debug)]
         pub(crate) enum Congestion {
             $($Control(Box<$module::$Control>),)+

@@ -3,12 +3,12 @@
 use super::control::{Ack, CongestionControl, CongestionWindow};
 use serde::{Deserialize, Serialize};
 
-/// No parameters.
+/// NewReno has no parameters.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {}
 
-/// No state beyond the window.
+/// NewReno has no state besides the window.
 #[derive(Clone, Debug)]
 pub(crate) struct NewReno;
 
@@ -33,10 +33,10 @@ impl CongestionControl for NewReno {
     }
 }
 
-/// Grows the window by an acknowledgement of `segments` new segments.
+/// Grows the window after an acknowledgement of `segments` new segments.
 ///
-/// Differs from RFC 3465: an acknowledgement of two segments grows slow start by one, as in RFC 5681 (3.1) with N >=
-/// SMSS; the remaining segments then count for congestion avoidance.
+/// Differs from RFC 3465: in slow start, an acknowledgement grows the window by one segment even if it covers more, as
+/// in RFC 5681 (3.1) with N >= SMSS. If slow start ends thereby, the remaining segments count for congestion avoidance.
 #[inline]
 pub(super) fn grow(window: &mut CongestionWindow, mut segments: u64) {
     let CongestionWindow { cwnd, ssthresh, segment_bytes } = window;
@@ -69,7 +69,7 @@ mod tests {
     fn slow_start_by_one_segment_then_one_per_window() {
         assert_eq!(grown(10_000, u64::MAX, 2), 11_000);
         assert_eq!(grown(10_000, 10_000, 2), 10_100);
-        // Slow start ends in the middle of the acknowledgement: one segment for slow start, the rest for congestion
+        // Slow start ends within the acknowledgement: one segment counts for slow start, the other for congestion
         // avoidance.
         assert_eq!(grown(9_500, 10_000, 2), 10_500 + 95);
         assert_eq!(grown(10_000, u64::MAX, 0), 10_000);

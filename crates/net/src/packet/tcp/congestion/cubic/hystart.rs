@@ -1,39 +1,42 @@
-//! HyStart: an exit from slow start before losses or marks. Ha & Rhee, *Taming the elephants: New TCP slow start*
-//! (Computer Networks 55(9), 2011), with the constants of Linux's CUBIC, which includes it.
+//! HyStart: an exit from slow start before losses or marks occur. Ha & Rhee, *Taming the elephants: New TCP slow start*
+//! (Computer Networks 55(9), 2011), with the constants of Linux's CUBIC, which includes HyStart.
+//!
+//! Slow start ends on the first of two signs:
 //!
 //! ```text
-//! ack train   acknowledgements closer than 2 ms last longer than half the least round trip: they fill it
-//! delay       the least round trip of a round, once it has had eight, is above the least of all by an eighth, 4 to
-//!             16 ms
+//! ack train   acknowledgements no more than 2 ms apart have come for longer than half the minimum round-trip time:
+//!             the data in flight fills the path
+//! delay       the minimum round-trip time of this round, after at least eight samples, exceeds the minimum of the
+//!             connection by an eighth, but by at least 4 ms and at most 16 ms
 //! ```
 //!
 //! With round trips under a millisecond, only ack trains end slow start. Differs from HyStart++ (RFC 9406), which has
-//! no trains and confirms an exit by five rounds of slower growth, because hosts run this version. Not implemented:
-//! Linux's allowance for segments that the network card splits.
+//! no ack trains and confirms an exit by five rounds of slower growth. The older version is implemented because hosts
+//! run it. Not implemented: Linux's allowance for segments that the network card splits.
 
 use crate::packet::tcp::congestion::control::Ack;
 
 /// Minimum window at which HyStart ends slow start, in segments.
 const WINDOW_LOW: u64 = 16;
-/// Maximum interval between two acknowledgements of a train, in ps.
+/// Maximum interval between two acknowledgements of an ack train, in ps.
 const APART_PS: u64 = 2_000_000_000;
-/// Number of samples in a round before its least round trip is compared.
+/// Number of samples in a round before its minimum round-trip time is compared.
 const SAMPLES: u32 = 8;
-/// Bounds of the delay threshold, an eighth of the least round trip.
+/// Bounds of the delay threshold, in ns. The threshold is an eighth of the minimum round-trip time.
 const DELAY_NS: std::ops::RangeInclusive<u64> = 4_000_000..=16_000_000;
 
-/// Round trips and trains of one connection.
+/// Round-trip times and ack trains of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct HyStart {
-    /// Least round trip so far.
+    /// Minimum round-trip time so far.
     least_ns: u64,
-    /// Least round trip of this round, and number of its samples.
+    /// Minimum round-trip time in this round.
     round_ns: u64,
     samples: u32,
-    /// End of the round: the first byte unsent at its beginning.
+    /// End of the round: the first unsent byte at the beginning of the round.
     round_end: u64,
     round_at_ps: u64,
-    /// Time of the last acknowledgement of the train that began with the round.
+    /// Time of the last acknowledgement in the ack train that began with the round.
     train_ps: u64,
 }
 
@@ -61,8 +64,8 @@ impl HyStart {
         if in_train {
             self.train_ps = ack.now_ps;
         }
-        // Linux, since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT"): every sample of a
-        // round counts, so that a return to the least round trip does not end slow start.
+        // Every sample of a round counts, so that slow start does not end when the round-trip time falls back to its
+        // minimum. Linux does this since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT").
         self.round_ns = self.round_ns.min(ack.rtt_ns);
         let is_sampled = self.samples == SAMPLES;
         self.samples += u32::from(!is_sampled);
@@ -85,8 +88,8 @@ mod tests {
         Ack { now_ps, rtt_ns, srtt_ns: rtt_ns, una, high, segments: 2 }
     }
 
-    /// Simulates one round of `count` acknowledgements of two segments each, `apart_ns` apart, with one round trip.
-    /// Returns the index of the acknowledgement that ends slow start.
+    /// Simulates one round of `count` acknowledgements of two segments each, `apart_ns` apart, with a constant
+    /// round-trip time. Returns the index of the acknowledgement that ends slow start.
     fn round(hystart: &mut HyStart, at_ns: u64, una: &mut u64, count: u64, apart_ns: u64, rtt_ns: u64) -> Option<u64> {
         let high = *una + 2 * count;
         (0..count).find(|index| {
@@ -99,11 +102,12 @@ mod tests {
 
     #[test]
     fn a_train_of_half_a_round_trip_ends_it() {
-        // A round trip of 10 ms and acknowledgements 0.4 ms apart: the first beyond 5 ms is the 13th after the first.
+        // With a round trip of 10 ms and acknowledgements 0.4 ms apart, the 13th after the first is the first one
+        // beyond 5 ms.
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 10, 400_000, 10 * MS), None, "3.6 ms are no half");
         assert_eq!(round(&mut hystart, 10 * MS, &mut una, 20, 400_000, 10 * MS), Some(13));
-        // Acknowledgements more than 2 ms apart form no train, however long they last.
+        // Acknowledgements more than 2 ms apart form no train, however many there are.
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 40, 2_000_001, 10 * MS), None);
     }
@@ -122,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_falls_does_not_end_it() {
-        // Eight round trips of 20 ms, behind a burst of other traffic; then the least round trip again, or a new least.
+        // Eight round trips of 20 ms are caused by a burst of other traffic. Then the round-trip time returns to its
+        // minimum of 10 ms, or falls below it.
         for falls_to_ms in [10, 5] {
             let (mut hystart, mut una) = (HyStart::default(), 0);
             assert_eq!(round(&mut hystart, 0, &mut una, 16, 1_000, 10 * MS), None);
@@ -138,7 +143,7 @@ mod tests {
     #[test]
     fn it_ends_no_window_below_16_segments() {
         let (mut hystart, mut una) = (HyStart::default(), 0);
-        // Seven acknowledgements of a window that reaches 14 + 6 with the last: 16 with the third.
+        // There are seven acknowledgements. The window is 14 segments at the first, 16 at the third and 20 at the last.
         assert_eq!(round(&mut hystart, 0, &mut una, 7, 1_900_000, 3 * MS), Some(2));
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 5, 1_900_000, 3 * MS), None);
