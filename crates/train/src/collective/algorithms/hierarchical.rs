@@ -1,4 +1,5 @@
-//! Hierarchical all-reduce within and between groups of consecutive ranks. The heads are the first ranks of all groups.
+//! Hierarchical all-reduce: within groups of consecutive ranks, and between the groups. The heads are the first ranks
+//! of all groups.
 
 use super::broadcast::{BinomialBroadcast, BinomialReduce};
 use super::ring::{Ring, RingAllGather, RingReduceScatter};
