@@ -1,5 +1,5 @@
-//! Tables and figures of parallel jobs (the model is divided over ranks), in the columns of all other jobs. A bucket
-//! represents a transfer here, and a worker a rank class.
+//! Tables and figures of parallel jobs, whose model is divided over ranks. The columns are those of all other jobs; a
+//! transfer counts as a bucket, and a rank class as a worker.
 
 use super::critical::{Causes, Span};
 use super::rows::{IterationRow, signed, spread, spread_of};
@@ -25,14 +25,14 @@ pub struct Divided<'a> {
     spans: Vec<Span>,
     critical: Vec<bool>,
     critical_path: Vec<OpId>,
-    /// Stall of compute that each transfer caused in the first iteration.
+    /// Stall of compute in the first iteration that each transfer caused.
     exposed: Vec<Time>,
-    /// Total stall of compute, over all classes, because other ranks were not ready.
+    /// Total stall of compute in the first iteration, over all classes, because other ranks were not ready.
     for_others: Time,
 }
 
 impl<'a> Divided<'a> {
-    /// Combines a job and its record; `None` if the job is not a parallel job.
+    /// Combines a job with its record; `None` if the job is not a parallel job.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
         let mut spans = vec![Span::default(); step.dag.ops.len()];
