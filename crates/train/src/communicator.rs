@@ -223,7 +223,7 @@ impl DataParallel {
             .expect("a job of one worker has no buckets")
     }
 
-    /// Returns the band of chunk `index` of a bucket, which is that of the layer at the chunk's first byte.
+    /// Returns the band of chunk `index` of a bucket. It is the band of the layer that contains the chunk's first byte.
     pub fn band(&self, bucket: u32, index: u64) -> Band {
         let begins = self.chunk.map_or(0, |chunk| index * chunk.0);
         let steps = &self.bands[bucket as usize];

@@ -1,10 +1,10 @@
 //! Builds a parallel job, whose model is divided over ranks. The graph of its step runs on the network of its rank
 //! classes, or of all its ranks.
 //!
-//! Ranks of a class behave identically unless compute jitter makes them differ. If they do, one rank can represent all
-//! ranks of its class on the network of [`Classes`], which has no hosts, switches or routes. Otherwise each rank is
-//! simulated on its own host and in its own groups. The packet engine always simulates each rank, the fluid engine only
-//! if the scenario requests it.
+//! Ranks of a class behave identically unless compute jitter makes them differ. One of several identical ranks can
+//! represent its class on the network of [`Classes`], which has no hosts, switches or routes. Ranks that differ are
+//! simulated individually, each on its own host and in its own groups. The packet engine always simulates each rank,
+//! the fluid engine only if the scenario requests it.
 
 use crate::classes::{self, Classes, GroupOp};
 use crate::collective::algorithms::Algorithm;

@@ -81,7 +81,7 @@ impl Fabric {
         Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host } })
     }
 
-    /// Returns two graphs: that of the network cards, and that of the GPU ports, whose hosts are numbered from 0.
+    /// Returns the graph of the network cards and the graph of the GPU ports; in both, hosts are numbered from 0.
     /// Returns `None` without nodes. In the whole network, the links of the first graph precede those of the second.
     pub fn apart(&self) -> Option<(Graph, Graph)> {
         let nodes = self.ends.nodes?;
@@ -123,7 +123,7 @@ impl Fabric {
 }
 
 /// Returns the number of links of the longest route between `used` hosts, where each route is the shortest between its
-/// hosts. If `used` is empty, returns that of all hosts.
+/// hosts. If `used` is empty, all hosts count.
 pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     let node_count = (graph.host_count + graph.switch_count) as usize;
     let mut next = vec![Vec::new(); node_count];

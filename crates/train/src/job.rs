@@ -172,7 +172,7 @@ pub enum JobError {
     /// The parallel job has too many ranks to simulate each of them.
     #[error(transparent)]
     TooManyRanks(#[from] RanksError),
-    /// The order is one of pulls, but the job has no parameter servers.
+    /// The order applies to pulls, but the job has no parameter servers.
     #[error("the order is for parameter servers that every iteration begins with a pull from")]
     OrderOfServers,
     /// The parameter servers are invalid.

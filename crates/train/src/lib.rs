@@ -152,7 +152,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
 
 /// Returns the transfer times that schedulers expect, one for each layer of the job with index `job`, or for each
 /// parameter of its op graph. The time of a pull is its share of the time in which all workers pull. The time of an
-/// exchange is that on an idle network.
+/// exchange is its duration on an idle network.
 ///
 /// # Errors
 /// [`SpecError`] if there is no such job, or if it is invalid.

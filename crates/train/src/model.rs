@@ -58,8 +58,8 @@ impl ComputeSteps {
 
 /// Creates the DAG of an iteration. There is one program per worker, or one for all workers.
 ///
-/// A bucket's transfer waits for the gradients of all its layers on all workers. In the next iteration, the first op
-/// that reads one of these layers waits for the transfer.
+/// A bucket's transfer waits for the gradients of all its layers on all workers. In the next iteration, the first
+/// reader of each of these layers waits for the transfer.
 pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count: u32) -> Dag {
     let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
     let mut ops: Vec<DagOp> = Vec::with_capacity(compute_count as usize + buckets.len());

@@ -34,7 +34,7 @@ pub struct Op {
     pub inputs: Vec<u32>,
     /// Duration of the transfer or computation, in ticks. The file chooses the unit of a tick.
     pub time_ticks: u64,
-    /// Whether the op depends only on parameters, as a cast or a transpose of them, and not on the input of the model.
+    /// Whether the op depends on parameters but not on the input of the model. An example is the cast of a parameter.
     pub param_only: bool,
 }
 

@@ -144,7 +144,7 @@ impl Iteration<'_> {
         let at_once = |bucket| GatedBucket { bucket, gate: Time::ZERO };
         match &self.spec.schedule.fusion {
             FusionSpec::Cap { bytes } if self.spec.ops.is_some() => {
-                // Here parameters take the place of layers. `fuse` begins with the last one, so the parameter that is
+                // Here parameters take the place of layers. `fuse` begins with the last entry, so the parameter that is
                 // updated first is last.
                 let order: Vec<u32> = self.boundaries.by_update().into_iter().rev().collect();
                 let window = |&parameter: &u32| self.boundaries.windows[parameter as usize];
@@ -243,7 +243,7 @@ impl Iteration<'_> {
         self.as_planned(&plan, self.spec.schedule.chunk)
     }
 
-    /// Orders buckets as the scenario lists them. Each is released at the latest when compute has to wait for it.
+    /// Orders buckets as the scenario lists them. A bucket is released at the latest when compute has to wait for it.
     fn as_listed(&self, buckets: &[PlannedBucketSpec]) -> Planned {
         let listed = |it: &PlannedBucketSpec| {
             let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;

@@ -28,7 +28,7 @@ pub use summary::{Asynchrony, JobSummary, StepSummary, WorkerAsynchrony};
 /// All results of a run.
 #[derive(Debug)]
 pub struct RunResult {
-    /// One row per measured iteration of each job. Its figures are those of the slowest worker.
+    /// One row per measured iteration of each job. Its figures describe the slowest worker.
     pub iterations: Table,
     /// One row per worker and measured iteration of each job whose workers differ.
     pub workers: Table,
@@ -73,7 +73,7 @@ pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
 pub struct Summary {
     /// One entry per job, in the order of the scenario.
     pub jobs: Vec<JobSummary>,
-    /// Number of compute ops and chunks that ended, plus that of events inside the engine.
+    /// Number of compute ops and chunks that ended, plus the number of events inside the engine.
     pub event_count: u64,
     /// Number of packets sent, counted on each link that they pass.
     pub packet_hops: u64,

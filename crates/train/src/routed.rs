@@ -25,7 +25,7 @@ pub struct Routed {
     pub timers: Timers,
     /// Paths of each tenant's flows, in the order in which the flows start.
     pub flows: Vec<Vec<Ways>>,
-    /// Paths from the host of every rank to that of the next rank, for each job.
+    /// For each job, paths from every rank's host to the next rank's host.
     pub rings: Vec<Vec<Ways>>,
 }
 

@@ -305,7 +305,7 @@ pub struct ComputeSpec {
     pub straggler: Option<StragglerSpec>,
 }
 
-/// Workers are identical, and transfers do not slow down compute.
+/// By default, workers are identical, and transfers do not slow down compute.
 impl Default for ComputeSpec {
     fn default() -> Self {
         Self { overlap_slowdown_ppm: 1_000_000, noise_ppm: 0, straggler: None }
@@ -324,7 +324,7 @@ pub struct StragglerSpec {
     pub probability_ppm: u64,
 }
 
-/// One layer. Times are those of one worker for one mini-batch.
+/// One layer. Times are the durations on one worker for one mini-batch.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerSpec {
@@ -358,7 +358,7 @@ pub struct CollectiveSpec {
     pub reduction_rate: Option<Rate>,
 }
 
-/// A ring over chunks that are not cut, whose reductions take no time.
+/// By default, a ring whose reductions take no time aggregates chunks as a whole.
 impl Default for CollectiveSpec {
     fn default() -> Self {
         let algorithm = Algorithm::from(Ring);
@@ -407,8 +407,8 @@ pub struct ScheduleSpec {
     pub sync: Time,
 }
 
-/// Layers are sent one at a time, in the order in which they become ready. The next iteration waits only for the
-/// parameters that it reads.
+/// By default, layers are sent one at a time, in the order in which they become ready. The next iteration waits only
+/// for the parameters that it reads.
 impl Default for ScheduleSpec {
     fn default() -> Self {
         let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: Bytes(0) });
@@ -427,7 +427,7 @@ pub enum FusionSpec {
     },
     /// Groups the layers as the user specifies.
     Buckets {
-        /// Number of layers in each bucket, from the input side. The numbers sum to that of all layers.
+        /// Number of layers in each bucket, from the input side. The sum is the number of all layers.
         layer_counts: Vec<u32>,
     },
     /// Groups layers from the output side. The layer with which a bucket reaches the cap closes the bucket, as in
@@ -495,7 +495,7 @@ pub enum OrderSpec {
         #[serde(default)]
         in_turn: bool,
     },
-    /// Sends the buckets of a plan, which replace those of `fusion`.
+    /// Sends the buckets of a plan, which replace the buckets of `fusion`.
     Planned {
         /// Buckets in descending priority. Every layer with parameters is in exactly one of them.
         buckets: Vec<PlannedBucketSpec>,
@@ -587,7 +587,7 @@ pub struct TransportSpec {
     pub timers: TimersSpec,
 }
 
-/// The transport of [`TcpConfig::over`]. Of this configuration, only the timers depend on the network.
+/// The default is the transport of [`TcpConfig::over`]. Of this configuration, only the timers depend on the network.
 impl Default for TransportSpec {
     fn default() -> Self {
         let tcp = TcpConfig::over(1, Rate::MAX, Time::ZERO);

@@ -88,7 +88,7 @@ impl Cost {
 /// Message times of one collective on a network, with one line per depth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// Batching threshold: that of [`Cost::threshold`] for a small message, which is not cut.
+    /// Batching threshold: [`Cost::threshold`] of the line for messages that are not cut.
     pub threshold: Bytes,
     /// Rule that cuts messages into chunks.
     pub depth: Depth,

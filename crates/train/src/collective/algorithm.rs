@@ -110,8 +110,8 @@ pub trait CollectiveAlgorithm: Debug {
     /// [`PlanError`] if the algorithm does not support the ranks, or if there are too many bytes.
     fn group_plans(&self, group: &GroupHosts, bytes: Bytes, depth: u32) -> Result<GroupPlans, PlanError> {
         let (plans, depth) = self.concurrency(group.span(), bytes, depth);
-        // Each plan rotates the ranks of a node by another number of places, because the last rank sends to the next
-        // node and the plans shall use different network cards.
+        // Each plan rotates the ranks of a node by a different number of places. The last rank of a node sends to the
+        // next node, so the plans use different network cards.
         let turn = |plan: u64| if plans > 1 { plan as usize + 1 } else { 0 };
         let phases = self.phases_of(group.span().ranks())?;
         group.plans(&phases, bytes, (plans, depth), |plan| (turn(plan), false))

@@ -19,9 +19,9 @@ impl Counts {
     /// Costs of a collective that sends nothing.
     pub const NONE: Self = Self { steps: 0, messages: 0, sent: 0, most: (0, 1) };
 
-    /// Returns the costs of a hierarchical collective. These costs apply among the heads (first ranks) of groups of
-    /// `group` ranks; a binomial reduce precedes and a binomial broadcast follows within each group. `ranks` is the
-    /// number of all ranks.
+    /// Returns the costs of a hierarchical collective on `ranks` ranks in groups of `group`. `self` contains the costs
+    /// among the heads (first ranks) of the groups. A binomial reduce within each group precedes, and a binomial
+    /// broadcast follows.
     pub fn between_trees(self, ranks: u32, group: u32) -> Self {
         let (depth, below) = (u64::from(log2_ceil(group)), u64::from(ranks - ranks.div_ceil(group)));
         Self {

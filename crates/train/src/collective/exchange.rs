@@ -23,8 +23,8 @@ pub struct Exchange {
     pub loads: Vec<Load>,
 }
 
-/// Simulates `plan` with rank i on `hosts[i]`. Times are those of messages with exactly even shares; loads of links
-/// count whole bytes.
+/// Simulates `plan` with rank i on `hosts[i]`. Times assume messages with exactly even shares; loads of links count
+/// whole bytes.
 ///
 /// If no two ranks of a ring share a bottleneck, the arrivals are computed rank by rank. The max-min rates of all flows
 /// of the ring show whether this is the case. All other plans are simulated message by message.
@@ -80,8 +80,8 @@ pub fn loads(network: &Fluid) -> Vec<Load> {
 }
 
 /// Computes a ring in which no two ranks share a bottleneck. Rank i starts its message of step k when it has sent its
-/// message of step k-1 and has received that of rank i-1. Hence the time `left(i, k)`, at which rank i has sent its
-/// message of step k, is
+/// own message of step k-1 and has received rank i-1's message of step k-1. Hence the time `left(i, k)`, at which rank
+/// i has sent its message of step k, is
 ///
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)

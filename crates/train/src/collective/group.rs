@@ -1,5 +1,5 @@
-//! Process groups whose ranks are all simulated. The loads of [`levels`](super::levels) are those of the concurrent
-//! plans that are created here.
+//! Process groups whose ranks are all simulated. The concurrent plans that are created here have the loads of
+//! [`levels`](super::levels).
 //!
 //! Out of scope: the plans of an algorithm, the choice between algorithms, and the order of transfers.
 

@@ -18,8 +18,8 @@
 //! A ring over several nodes consists of k rings, each with 1/k of the buffer. Each ring leaves a node through the card
 //! of a different rank, so all cards of a node carry the same load. A round is a message on whose arrival the next
 //! message depends. Along a ring, n-1 messages follow one another, m-1 of them between nodes. If nodes have different
-//! numbers of ranks, the number of rings is that of the ranks on the smallest node. A rank through which no ring leaves
-//! the node sends the data of all rings to the next rank of its node.
+//! numbers of ranks, there are as many rings as the smallest node has ranks. A rank through which no ring leaves the
+//! node sends the data of all rings to the next rank of its node.
 //!
 //! # Source
 //! Rings: Patarasuk & Yuan (2009). One ring per card, and the rounds of rings over nodes and of trees: NCCL's published

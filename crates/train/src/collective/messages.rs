@@ -174,8 +174,8 @@ impl Collective {
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
     }
 
-    /// Lets the collective use all network cards of its nodes, which have these links, if its algorithm can. Otherwise
-    /// returns the collective unchanged.
+    /// Returns the collective such that it uses all network cards of its nodes, or unchanged if its algorithm does not
+    /// support this. `links` are the links of a rank.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support the distribution of ranks over nodes.
@@ -289,7 +289,7 @@ impl Collective {
         self.over.is_some()
     }
 
-    /// Returns the hosts of the ranks that compute, without those of parameter servers.
+    /// Returns the hosts of the ranks that compute, which excludes parameter servers.
     pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
         let servers = self.algorithm.servers(self.hosts.len() as u32);
         (0..).zip(&self.hosts).filter(move |(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
@@ -324,9 +324,9 @@ impl Collective {
         }
     }
 
-    /// Returns the flows that model the collective; `None` if the collective is simulated message by message. Flows are
-    /// used only over all cards of the nodes and with even shares. One flow includes all rounds, and its end depends on
-    /// this collective alone.
+    /// Returns the flows that model the collective; `None` if the collective is simulated message by message. Flows
+    /// model a collective only if it uses all cards of its nodes and its messages have even shares. A flow includes all
+    /// rounds of its ranks, and its end depends on this collective alone.
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };

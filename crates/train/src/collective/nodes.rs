@@ -85,9 +85,9 @@ impl Links {
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
-    /// Returns the flows of a load, one for each peer to which the rank sends concurrently. They start after `before`.
-    /// The caller sets their endpoints. Flows share a link equally, so an all-to-all gets a larger share than a
-    /// concurrent ring.
+    /// Returns the flows of a load, one for each peer to which the rank sends concurrently. Their first byte is sent
+    /// after the time `before`. The caller sets their endpoints. Flows share a link equally, so an all-to-all gets a
+    /// larger share than a concurrent ring.
     pub fn flows_of(
         &self,
         load: PortLoad,

@@ -2,7 +2,7 @@
 //!
 //! Every rank passes through the same number of steps. A rank begins a step when it has begun the previous step and
 //! every message sent to it in that step has arrived. At the beginning of a step, the rank processes these messages and
-//! then sends its own. Messages have no other dependency; [`super::progress::Progress`] implements this one.
+//! then sends its own. Messages have no other dependencies. [`super::progress::Progress`] implements this rule.
 //!
 //! Messages are computed when they are sent, so a plan takes a few words of memory, irrespective of the number of
 //! ranks.
@@ -171,8 +171,8 @@ impl CollectivePlan {
     /// If `depth` is zero.
     ///
     /// # Source
-    /// Caramel (Hashemi et al. 2020), section 4.4. Its rule for the depth, from 1 for small sizes to 8, is implemented
-    /// by the caller.
+    /// Caramel (Hashemi et al. 2020), section 4.4. The caller implements the paper's rule for the depth, from 1 for
+    /// small sizes to 8.
     pub fn chunks(&self, depth: u32) -> impl Iterator<Item = Self> {
         assert!(depth > 0, "a buffer is cut into at least one chunk");
         let has_each = self.phases.iter().any(|phase| phase.pattern.has_buffer_of_each_rank());

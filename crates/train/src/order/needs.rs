@@ -1,7 +1,7 @@
 //! The op DAG reduced to the dependencies on which an order of transfers has an effect. Ops that need the same
 //! transfers are merged.
 //!
-//! An op needs a transfer if it depends on it, directly or through other ops.
+//! An op needs a transfer if the op depends on the transfer, directly or through other ops.
 
 use crate::opdag::{Kind, OpDag, OpDagError};
 use gradtide_watch::check_cancelled;

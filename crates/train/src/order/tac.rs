@@ -392,9 +392,9 @@ impl<'a> Outstanding<'a> {
     /// best transfer before the range. No transfer in the range has P = M.
     ///
     /// Within the range the comparator is the order by (key, M+, id). The minimum of the range therefore replaces
-    /// `best` if it is before it. If `best` has P = M, however, the first transfer of the range that is before `best`
-    /// replaces it, and only the rest of the range competes with that transfer. `first` is the minimum of all
-    /// transfers.
+    /// `best` if the minimum is before `best`. If `best` has P = M, however, the first transfer of the range that is
+    /// before `best` replaces it, and only the rest of the range competes with that transfer. `first` is the minimum of
+    /// all transfers.
     fn scan_uneven(&self, best: Option<Candidate>, within: Range<Recv>, first: &Candidate) -> Option<Candidate> {
         let mut best = best;
         let mut from = within.start;

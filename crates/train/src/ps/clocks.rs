@@ -50,8 +50,8 @@ impl Clocks {
         iteration - self.floor
     }
 
-    /// Returns the time for which the bound makes a worker wait after `iteration`: from the end of its own part to the
-    /// latest end of an own part for which it waits.
+    /// Returns the time for which the bound makes a worker wait after `iteration`. The wait begins at the end of the
+    /// worker's own part and ends with the last own part, of any worker, for which the bound makes it wait.
     pub fn waited(&self, iteration: u32, own_end: Time) -> Time {
         let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
         let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));

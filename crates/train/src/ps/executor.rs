@@ -146,8 +146,8 @@ impl<'a> PsExecutor<'a> {
         self.on_less_left(index);
     }
 
-    /// Counts an op or a transfer that has ended. If it was the last one of the iteration, only the servers' updates
-    /// remain.
+    /// Counts an op or a transfer that has ended. After the last op or transfer of the iteration, only the servers'
+    /// updates remain.
     fn on_less_left(&mut self, index: u32) {
         let worker = &mut self.workers[index as usize];
         worker.left_count -= 1;

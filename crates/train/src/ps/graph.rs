@@ -78,8 +78,9 @@ impl WorkerGraph {
         Self::of(spec, task, None)
     }
 
-    /// Creates the iteration of a layered model. All layers are pulled. The forward pass of a layer follows that of the
-    /// previous layer, and its backward pass follows that of the next layer and completes its gradient.
+    /// Creates the iteration of a layered model. All layers are pulled. The forward pass of a layer follows the forward
+    /// pass of the previous layer. Its backward pass follows the backward pass of the next layer and completes its
+    /// gradient.
     ///
     /// # Errors
     /// [`PsError`] if there are no layers, or if no parameter is received.

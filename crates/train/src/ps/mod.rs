@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Synchronous workers begin an iteration when the previous one has ended on all of them, with the last update or, in
-//! inference, with the last forward pass. Asynchronous workers begin an iteration when the servers have applied their
+//! inference, with the last forward pass. An asynchronous worker begins an iteration when the servers have applied its
 //! own gradients, each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A worker
 //! has one compute resource, which is work-conserving and runs the ready op that is first in topological order. Between
 //! a worker and a server there is one channel in each direction, which is a connection of the network and sends one

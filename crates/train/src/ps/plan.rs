@@ -193,10 +193,10 @@ impl PsJob {
     }
 
     /// Returns a lower bound of the iteration time over all pull orders, in ps. `factors` is the factor of each
-    /// worker's op times relative to the model. The bound is the larger of the transfer time on the busiest link of a
-    /// worker or a server and of a worker's iteration on an idle network; delays in switches are ignored. Synchronous
-    /// workers are limited by the slowest one. If the n workers are asynchronous, one iteration of the job consists of
-    /// any n iterations of the workers.
+    /// worker's op times relative to the model. The bound is the larger of two times: the transfer time on the busiest
+    /// link of a worker or a server, and the duration of a worker's iteration on an idle network. Delays in switches
+    /// are ignored. Synchronous workers are limited by the slowest one. If the n workers are asynchronous, one
+    /// iteration of the job consists of any n iterations of the workers.
     pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
         let own = |(worker, &factor): (usize, &f64)| {
             self.isolated_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)

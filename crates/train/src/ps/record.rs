@@ -32,8 +32,8 @@ impl PsRecord {
         (0..self.workers.len()).rev().max_by(longer).unwrap_or(0)
     }
 
-    /// Returns the iterations of the job: those of the slowest worker if workers are synchronous, otherwise the shared
-    /// ones of all workers.
+    /// Returns the iterations of the job. They are the iterations of the slowest worker if workers are synchronous,
+    /// otherwise `shared`.
     pub fn iterations(&self) -> &[WorkerRecord] {
         self.shared.as_deref().unwrap_or_else(|| &self.workers[self.slowest()])
     }
@@ -49,7 +49,8 @@ pub struct WorkerRecord {
     /// Time from the start to the end of the worker's own part, which ends with its last op or the arrival of its last
     /// push, whichever is later.
     pub own: Time,
-    /// Time from the end of the worker's own part to the latest end of an own part for which the worker has to wait.
+    /// Time from the end of the worker's own part to the end of the last own part, of any worker, for which this worker
+    /// has to wait.
     pub waited: Time,
     /// Time from the start to the end of the worker's last op.
     pub computed: Time,

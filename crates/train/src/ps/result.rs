@@ -1,5 +1,5 @@
-//! Tables and figures of jobs with parameter servers, in the same columns as those of other jobs. Each parameter counts
-//! as a bucket.
+//! Tables and figures of jobs with parameter servers, in the columns that all jobs have. Each parameter counts as a
+//! bucket.
 
 use super::{PsJob, PsRecord, Staleness, WorkerRecord};
 use crate::dag::OpKind;
@@ -102,8 +102,8 @@ impl<'a> PsResult<'a> {
         Some(Asynchrony { bound: self.plan.bound, workers: self.record.workers.iter().map(of_worker).collect() })
     }
 
-    /// Returns the figures of the job: those of its slowest worker, or of all workers if they are asynchronous. Slack
-    /// and margin include the pulls of all workers.
+    /// Returns the figures of the job. They describe its slowest worker, or all workers if these are asynchronous.
+    /// Slack and margin include the pulls of all workers.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of| mean_ps(records, of);

@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 /// Returns the server of each parameter.
 ///
 /// [`ShardSpec::Bytes`] assigns parameters by descending size, each to the server with the fewest bytes so far; ties go
-/// to the lowest index. TensorFlow's `GreedyLoadBalancingStrategy` assigns them in model order. Sorted by size, the
-/// rule is Graham's LPT, which is at most a third above the optimum. [`ShardSpec::RoundRobin`] assigns parameter i to
-/// server i mod `servers`.
+/// to the lowest index. TensorFlow's `GreedyLoadBalancingStrategy` assigns them in model order instead. In descending
+/// order, the rule is Graham's LPT, whose largest load is at most a third above the optimum. [`ShardSpec::RoundRobin`]
+/// assigns parameter i to server i mod `servers`.
 pub fn shards(sizes: &[Bytes], servers: u32, spec: ShardSpec) -> Vec<u32> {
     match spec {
         ShardSpec::RoundRobin => (0..sizes.len() as u32).map(|parameter| parameter % servers).collect(),

@@ -25,7 +25,8 @@ struct Load {
     /// Smallest number of bytes that any worker sends and receives over the link in an iteration.
     least: u128,
     workers: u32,
-    /// Number of workers that pull over the link, and number of pairs of a worker and a server that do.
+    /// Number of workers that pull over the link, and number of pairs of a worker and a server whose pulls use the
+    /// link.
     pullers: u32,
     pairs: u32,
 }

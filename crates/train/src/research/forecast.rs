@@ -135,8 +135,9 @@ impl Forecast<'_> {
     }
 
     /// Returns the mean time at which compute passes its last need, if the end of the chunks in flight is uncertain.
-    /// They end before or after `ends` with equal probability; the deviation is `spread_ppm` millionths of the time
-    /// until `ends`. The mean matters because a chunk that has slack on average may be late in half of the cases.
+    /// The chunks end before or after `ends` with equal probability, and the deviation is `spread_ppm` millionths of
+    /// the time until `ends`. The mean matters because a chunk that has slack on average may be late in half of the
+    /// cases.
     pub fn passes_about(&self, ends: Time, spread_ppm: u64, pace: PsPerKib) -> Time {
         if spread_ppm == 0 {
             return self.passes_at(ends, pace);
@@ -201,8 +202,8 @@ mod tests {
     #[test]
     fn a_chunk_has_time_until_a_more_urgent_one_is_ready() {
         // The iteration takes 30 ms. Bucket 0 is ready at 10 ms and needed at 60 ms. Bucket 1 is ready at 30 ms, is
-        // needed immediately, and takes 4 ms. Compute therefore passes the need of bucket 1 at 34 ms, and the last
-        // need, that of bucket 0, at 64 ms. The chunk of bucket 0 must not delay bucket 1, so its deadline is 30 ms.
+        // needed immediately, and takes 4 ms. Compute therefore passes the need of bucket 1 at 34 ms and the last need,
+        // of bucket 0, at 64 ms. The chunk of bucket 0 must not delay bucket 1, so its deadline is 30 ms.
         let boundaries = boundaries(30, &[(1024, 10, 30), (4096, 30, 0)]);
         let events = WindowEvent::all(&boundaries);
         let left = [Bytes(0), Bytes(4096)];

@@ -1,6 +1,9 @@
 //! Deadline-based choice of the traffic class (band) in which each worker of a job sends its next message.
 //!
 //! ```text
+//! own compute, ended buckets   ─► Forecast ─► deadline of the chunk ─┐
+//! own messages, as they arrive ─► pace of each band, bytes left     ─┴─► low, unless low is predicted to be late
+//! ```
 //!
 //! A worker chooses a band when a chunk begins, and each time a message has arrived and the next one is sent. It uses
 //! only local information: the progress of its compute, the duration of its rounds, the order of the buckets, and the
@@ -323,8 +326,8 @@ mod tests {
             let expected = if exchange { 1 } else { 2 };
             assert_eq!(workers.history.len(), expected);
             for history in &workers.history {
-                // If two workers exchange measurements, the message of the second worker arrives at the same time as
-                // that of the first, and each counts for half a round.
+                // If two workers exchange measurements, the messages of both workers arrive at the same time, and each
+                // counts for half a round.
                 let (count, memory) = if exchange { (6, 2 * MEMORY) } else { (2, MEMORY) };
                 assert_eq!((history.high.count, history.low.count, history.memory), (count, 0, memory));
                 let mean = if exchange { 16 * SLOW / 6 } else { 4 * SLOW };

@@ -1,4 +1,4 @@
-//! Tables and figures of parallel jobs, whose model is divided over ranks. The columns are those of all other jobs; a
+//! Tables and figures of parallel jobs, whose model is divided over ranks. They have the columns of all other jobs: a
 //! transfer counts as a bucket, and a rank class as a worker.
 
 use super::critical::{Causes, Span};
@@ -92,7 +92,7 @@ impl<'a> Divided<'a> {
         (members / u64::from(group.span.ranks())).max(1)
     }
 
-    /// Returns the figures of the job. Compute time and stalls are those of the class with the longest compute time.
+    /// Returns the figures of the job. Compute time and stalls describe the class with the longest compute time.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);

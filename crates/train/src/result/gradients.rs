@@ -30,8 +30,8 @@ pub struct DataParallelResult<'a> {
 }
 
 impl<'a> DataParallelResult<'a> {
-    /// Returns whether the ops of a layer are host work. An op graph has no host work, and its indices are not those of
-    /// layers.
+    /// Returns whether the ops of a layer are host work. An op graph has no host work, and the indices of its ops do
+    /// not refer to layers.
     fn is_host(&self, layer: u32) -> bool {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
@@ -186,7 +186,7 @@ impl<'a> DataParallelResult<'a> {
     }
 }
 
-/// Returns one row per measured iteration of each job. Its figures are those of the slowest worker.
+/// Returns one row per measured iteration of each job. Its figures describe the slowest worker.
 pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     parts.iter().flat_map(|part| {
         let comm = part.blocks().map(DataParallelResult::comm);

@@ -43,8 +43,8 @@ pub struct JobSummary {
     /// bucket is sent.
     pub margin_ps: Option<[f64; 3]>,
     /// Lower bound on the iteration time for any order of these messages, with or without a barrier. Each message takes
-    /// its mean duration. The bound is the largest of the compute time, the time of all messages, and the critical
-    /// paths between an update and its read.
+    /// its mean duration. The bound is the largest of the compute time, the time of all messages, and the longest path
+    /// from a read over compute, update and messages to the next read.
     pub lower_bound_ps: f64,
     /// Size of the model's parameters, in bytes.
     pub parameter_bytes: u64,
@@ -109,7 +109,7 @@ pub struct ClassSummary {
     pub exposed_ps: f64,
 }
 
-/// Figures of the groups of one axis in an iteration. Bytes and times are those of an average rank of the job.
+/// Figures of the groups of one axis in an iteration. Bytes and times describe an average rank of the job.
 #[derive(Debug, Serialize)]
 pub struct GroupSummary {
     /// Name of the axis.

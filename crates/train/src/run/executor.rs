@@ -123,9 +123,10 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         current.straggler += straggler;
     }
 
-    /// Returns the part of a worker's stall that is due to slower workers. The stall is due to them until the transfers
-    /// that the next op is the first to use were ready. If none of these transfers ends now, the op waited for an op of
-    /// another worker, and the whole stall counts.
+    /// Returns the part of a worker's stall that is due to slower workers. A transfer is ready when the slowest worker
+    /// has computed it. This part therefore ends when the last transfer of which the next op is the first user was
+    /// ready. If none of these transfers ends now, the op waited for an op of another worker, and the whole stall
+    /// counts.
     fn straggler_wait(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
         let (mut ready, mut has_ended) = (Time::ZERO, false);

@@ -1,7 +1,8 @@
 //! The event loop that joins compute with a network.
 //!
-//! A job is an [`Executor`]: a [`CollectiveExecutor`] if its ranks communicate by collectives, or that of
-//! [`ps`](crate::ps) if it has parameter servers. The rest of this page describes [`CollectiveExecutor`].
+//! A job is executed by an [`Executor`]: [`CollectiveExecutor`] if its ranks communicate by collectives, or
+//! [`PsExecutor`](crate::ps::PsExecutor) if it has parameter servers. The rest of this page describes
+//! [`CollectiveExecutor`].
 //!
 //! Every worker has one compute stream, which executes its ops in program order. If all workers of a job are identical,
 //! a single worker is simulated. The workers of an op graph may have different programs.

@@ -31,7 +31,7 @@ pub struct Ready {
     pub chunk: u64,
 }
 
-/// A ready transfer before its release time. The derived order is that of release times.
+/// A ready transfer before its release time. The derived order is the order of release times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     /// Release time: the iteration, and the offset of compute time in it.

@@ -39,7 +39,7 @@ impl Neighbour {
 pub struct Waits {
     /// Edges from each op to its successors.
     after: Edges,
-    /// Edges from a compute op to the transfers that it is the first op of its program to use.
+    /// Edges from a compute op to the transfers of which it is the first user in its program.
     first_uses: Edges,
     /// Number of dependencies of each op.
     counts: Vec<u32>,
@@ -117,8 +117,8 @@ impl Waits {
         (neighbour, *missing == 0)
     }
 
-    /// Counts a program or transfer that has ended. After the last one of the iteration, the slot is reset for the
-    /// iteration `SLOTS` later.
+    /// Counts a program or transfer that has ended. When all programs and transfers of the iteration have ended, the
+    /// slot is reset for the iteration `SLOTS` later.
     pub fn on_end(&mut self, slot: usize) {
         self.left[slot] -= 1;
         if self.left[slot] == 0 {
@@ -145,8 +145,8 @@ impl Waits {
         self.iteration_of_slot[slot(iteration)] == iteration || self.ends_per_iteration == self.worker_count
     }
 
-    /// Returns the transfers that `op` is the first op of its program to use. The transfers belong to the iteration of
-    /// the op or the previous one.
+    /// Returns the transfers of which `op` is the first user in its program. The transfers belong to the iteration of
+    /// the op or to the previous iteration.
     #[inline]
     pub fn first_uses(&self, op: OpId) -> impl Iterator<Item = Neighbour> {
         self.first_uses.from(op).iter().map(|&word| Neighbour::of(word))
@@ -158,8 +158,8 @@ impl Waits {
     }
 }
 
-/// Returns an edge from each transfer's first user in each program to the transfer. A use in the iteration of the
-/// transfer precedes all uses in the next iteration.
+/// Returns, for each transfer and program, an edge from the transfer's first user in the program to the transfer. A
+/// user in the iteration of the transfer precedes all users in the next iteration.
 fn first_uses(dag: &Dag) -> Vec<Edge> {
     let mut uses = Vec::new();
     for transfer in 0..dag.transfers.len() as u32 {

@@ -36,8 +36,8 @@ pub struct ParallelSpec {
     /// Number of units whose parameters are gathered ahead of the backward pass; PyTorch's default is 1.
     pub backward_prefetch: u32,
     /// Whether gradients are reduced unit by unit during the backward pass, and the parameters of ZeRO-1 are gathered
-    /// unit by unit during the forward pass. Otherwise each is one collective: after the backward pass and before the
-    /// forward pass.
+    /// unit by unit during the forward pass. Otherwise one collective after the backward pass reduces all gradients,
+    /// and one before the forward pass gathers all parameters.
     pub overlap_gradients: bool,
     /// Whether the backend is gloo, which implements a reduce-scatter as an all-reduce that blocks the pass.
     pub gloo: bool,
@@ -45,11 +45,11 @@ pub struct ParallelSpec {
     pub kinds: Vec<BlockKindSpec>,
     /// Blocks of the model, from the input side to the output side.
     pub blocks: Vec<BlockSpec>,
-    /// Number of blocks of each unit, from the input side; not 0. The numbers sum to that of all blocks. A unit lies
+    /// Number of blocks of each unit, from the input side; not 0. The sum is the number of all blocks. A unit lies
     /// within one virtual stage.
     pub units: Vec<u32>,
-    /// Number of blocks of each virtual stage, from the input side; not 0. The numbers sum to that of all blocks.
-    /// Virtual stage s is on pipeline stage s modulo `mesh.pp`.
+    /// Number of blocks of each virtual stage, from the input side; not 0. The sum is the number of all blocks. Virtual
+    /// stage s is on pipeline stage s modulo `mesh.pp`.
     pub stages: Vec<u32>,
     /// Time of the optimizer step on one rank, in picoseconds, by pipeline stage.
     pub optimizer_ps: Vec<u64>,
@@ -141,7 +141,7 @@ pub struct BlockSpec {
     pub kind: u32,
 }
 
-/// Properties of all blocks of a kind. Bytes are those of one rank.
+/// Properties of all blocks of a kind. Bytes are counted on one rank.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockKindSpec {
@@ -157,8 +157,8 @@ pub struct BlockKindSpec {
     pub ops: Vec<BlockOpSpec>,
 }
 
-/// An op of a block. Times are those of one rank for one micro-batch; if ranks have unequal work, those of the slowest
-/// rank.
+/// An op of a block. Times are the durations on one rank for one micro-batch. If ranks have unequal work, they are the
+/// durations on the slowest rank.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockOpSpec {
@@ -172,8 +172,8 @@ pub struct BlockOpSpec {
     pub backward_ps: u64,
     /// Time to recompute the op's results before its backward pass, in picoseconds; 0 if the results are kept.
     pub recompute_ps: u64,
-    /// Whether recomputation repeats the op's communication. It then runs before the backward pass of the block's first
-    /// op to go backward. Otherwise the op is recomputed alone, right before its own backward pass.
+    /// Whether recomputation repeats the op's communication. Recomputation then precedes the backward pass of the whole
+    /// block. Otherwise the op is recomputed alone, right before its own backward pass.
     pub recompute_communicates: bool,
     /// For experts, the bytes that one rank sends to all ranks, and receives back. For attention, the bytes of one
     /// rank's keys and values. For all other roles, 0.

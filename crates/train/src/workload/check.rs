@@ -56,7 +56,7 @@ pub enum WorkloadError {
         /// Number of data-parallel ranks.
         data: u64,
     },
-    /// The groups of one class are spread over nodes in different ways.
+    /// The groups of an axis are not spread evenly over nodes.
     #[error("groups of axis {axis} do not lie evenly on nodes of {gpus} GPUs: write a mesh that fills whole nodes")]
     Uneven {
         /// Name of the axis.
@@ -108,7 +108,7 @@ pub enum WorkloadError {
     /// The pipeline is interleaved but has only one stage.
     #[error("an interleaved pipeline needs at least 2 stages")]
     InterleavedAlone,
-    /// The number of optimizer times is not that of the pipeline stages.
+    /// There is not exactly one optimizer time for each pipeline stage.
     #[error("there are {given} times of the optimizer step for {pp} pipeline stages")]
     OptimizerTimes {
         /// Number of times in the specification.

@@ -42,7 +42,7 @@ impl Add for Held {
 }
 
 impl Writer<'_> {
-    /// Returns the bytes of a unit on one rank: those of dense parameters, and those of experts.
+    /// Returns the bytes of a unit on one rank, first of dense parameters and then of experts.
     pub fn held(&self, unit: u32) -> (Held, Held) {
         let all = self.units[unit as usize].clone().map(|block| self.held_of_block(block));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
@@ -59,7 +59,7 @@ impl Writer<'_> {
         (dense + experts, Held::default())
     }
 
-    /// Returns the total bytes on one rank of the class that is being written: those of dense parameters, and those of
+    /// Returns the total bytes on one rank of the class that is being written, first of dense parameters and then of
     /// experts.
     pub fn held_by_class(&self) -> (Held, Held) {
         let all = self.class_units().into_iter().map(|unit| self.held(unit));

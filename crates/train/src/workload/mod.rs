@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 /// One training step of a parallel job.
 pub struct Step {
-    /// Ops of one rank of each class, followed by the transfers. The index of a compute op is also that of its label.
+    /// Ops of one rank of each class, followed by the transfers. A compute op and its label have the same index.
     pub dag: Arc<Dag>,
     /// Label of each compute op.
     pub labels: Vec<Label>,
@@ -168,7 +168,7 @@ pub struct Label {
 /// Part of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All of the model that is on a rank.
+    /// The part of the model that is on a rank, as a whole.
     All,
     /// The output of a virtual stage.
     Stage(u32),
@@ -249,7 +249,7 @@ impl Names {
     }
 }
 
-/// A label, with the names that its text consists of.
+/// A label, together with the names to which it refers.
 pub struct Shown<'a> {
     names: &'a Names,
     label: Label,
@@ -299,7 +299,7 @@ impl Step {
         Ok(build::build(spec, groups))
     }
 
-    /// Returns whether the step is a recorded one.
+    /// Returns whether the step was read from a recording.
     fn is_recorded(&self) -> bool {
         !self.names.recorded.is_empty()
     }

@@ -247,7 +247,7 @@ impl<'a> Writer<'a> {
         (op < dag.compute_count).then(|| dag.programs.partition_point(|program| program.ops.end <= op))
     }
 
-    /// Returns the copy of an op for a rank of its class, or that of a transfer for a rank of its group.
+    /// Returns the copy of an op for a rank of its class, or the copy of a transfer for a rank of its group.
     fn copy(&self, op: OpId, rank: u32) -> Option<OpId> {
         match (self.class(op), op.checked_sub(self.step.dag.compute_count)) {
             (Some(class), _) => {

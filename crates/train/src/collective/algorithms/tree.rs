@@ -3,8 +3,8 @@
 //!
 //! # Source
 //! The two binary trees of Sanders, Speck & Träff (2009), whose inner nodes send three halves of the buffer and whose
-//! leaves send one half; the chain within a node is that of NCCL since 2.4 (Jeaugey 2019). The size of parts follows
-//! NCCL, whose buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
+//! leaves send one half; within a node NCCL has used a chain since 2.4 (Jeaugey 2019). The size of parts follows NCCL,
+//! whose buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
 
 use super::binary_tree::{BinaryTree, TreeBroadcast, TreeReduce};
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};

@@ -62,7 +62,8 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
 }
 
 /// Returns a lower bound on the makespan of all orders, if an order with `makespan_ticks` exists. If a short but
-/// exhaustive search finds no better order, the bound is `makespan_ticks` itself. Otherwise it is that of [`bound`].
+/// exhaustive search finds no better order, the bound is `makespan_ticks` itself. Otherwise it is the result of
+/// [`bound`].
 pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
     let bound = bound(needs);
     if bound == makespan_ticks {
@@ -86,8 +87,8 @@ pub fn bound(needs: &Needs) -> u64 {
 /// Returns a lower bound on the time at which the first op that needs transfers can run.
 fn first_work_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
-    // The transfers of a node take at least as long as those of each of its parents, and at least as long as the
-    // transfers that are its parents together.
+    // The transfers that a node needs take at least as long as the transfers that each of its parents needs, and at
+    // least as long as all transfers that are its parents.
     let mut needed = needs.recv_ticks.clone();
     for parents in &needs.parents {
         let (above, joins): (Vec<u32>, Vec<u32>) = parents.iter().partition(|&&parent| (parent as usize) < recv_count);
