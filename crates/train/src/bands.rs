@@ -1,16 +1,18 @@
-//! Policies that choose the traffic class (band) of each chunk of a send queue, and change it while the chunk is sent.
+//! Interface of policies that choose the traffic class (band) of each chunk of a send queue, and may change it while
+//! the chunk is sent.
 //!
-//! A send queue calls its [`BandPolicy`] at four points: a transfer is ready, a chunk could be picked, its flows start,
-//! a message has arrived. The policies themselves are in [`research`](crate::research).
+//! A send queue calls its [`BandPolicy`] when a transfer becomes ready, when a chunk could be picked, when the flows of
+//! a chunk start, and when a message has arrived. The policies themselves are in [`research`](crate::research).
 
 use crate::collective::Aggregation;
 use crate::collective::messages::Bands;
 use gradtide_net::{Band, Bytes, Network, Time};
 
-/// Chooses and changes the bands of the chunks of a send queue, which numbers them.
+/// Chooses and changes the bands of the chunks of a send queue. The queue numbers its chunks in the order in which it
+/// picks them.
 pub trait BandPolicy {
-    /// Called when a transfer is ready. `_gave_at` yields for each worker the time at which it last completed an op
-    /// that other ops or transfers depend on.
+    /// Called when a transfer is ready. `_gave_at` yields, for each worker, the time of the last end of an op on which
+    /// other ops or transfers depend.
     fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
 
     /// Called when the queue could pick a chunk.
@@ -18,11 +20,11 @@ pub trait BandPolicy {
         Pick::Send
     }
 
-    /// Called when the flows of a picked chunk start. `view` returns the rest of the iteration, and `start` starts the
-    /// flows in a band, on the network or on a copy of it.
+    /// Called when the flows of a picked chunk start. `view` returns the state of the chunk's iteration. `start` starts
+    /// the flows in a band, on the network or on a copy of it.
     fn on_begin(&mut self, chunk: u64, view: &dyn Fn() -> View, start: &StartChunk<'_>) -> Begin;
 
-    /// Called when a rank has received a message of a chunk; the rank then sends its next one.
+    /// Called when a rank has received a message of a chunk. The rank then sends its next message.
     fn on_message(&mut self, arrival: &Arrival<'_>) -> NextMessage;
 }
 
@@ -40,7 +42,7 @@ pub enum Pick {
     Wait,
 }
 
-/// The rest of an iteration when a chunk is picked or begins.
+/// State of a chunk's iteration when the chunk could be picked or begins.
 #[derive(Clone, Debug)]
 pub struct View {
     /// Current time.
@@ -49,15 +51,16 @@ pub struct View {
     pub iteration: u32,
     /// Bytes of the chunk.
     pub bytes: Bytes,
-    /// Compute progress of each worker since the start of the iteration; one entry if all are identical.
+    /// Compute time that each worker has passed since the start of the iteration. There is one entry if all workers are
+    /// identical.
     pub positions: Vec<Time>,
-    /// Bytes of each bucket that have not arrived, without this chunk and the other chunks in flight.
+    /// Bytes of each bucket that are neither sent nor in flight, without this chunk.
     pub left: Vec<Bytes>,
-    /// Buckets of the chunks in flight, and of this one.
+    /// Buckets of the chunks in flight, followed by the bucket of this chunk.
     pub buckets: Vec<u32>,
-    /// Chunks in flight, without this one.
+    /// Numbers of the chunks in flight, without this chunk.
     pub in_flight: Vec<u64>,
-    /// Send priority of each bucket: the lowest goes first.
+    /// Send priority of each bucket; the lowest number is sent first.
     pub priorities: Vec<u32>,
 }
 
@@ -66,7 +69,7 @@ pub struct View {
 pub struct Begin {
     /// Bands of the chunk's messages.
     pub bands: Bands,
-    /// End of the chunk, if the policy predicts it. It must be exact.
+    /// End of the chunk, if the policy predicts it. The prediction must be exact.
     pub ends: Option<Time>,
 }
 
@@ -75,13 +78,13 @@ pub struct Begin {
 pub struct Arrival<'a> {
     /// Current time.
     pub now: Time,
-    /// Chunk of the message.
+    /// Number of the message's chunk.
     pub chunk: u64,
     /// Rank that sent the message.
     pub from: u32,
     /// Rank that received the message.
     pub to: u32,
-    /// Chunks in flight, including the message's chunk.
+    /// Numbers of the chunks in flight, including the message's chunk.
     pub in_flight: &'a [u64],
 }
 

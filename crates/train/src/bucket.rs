@@ -1,18 +1,18 @@
-//! Grouping and splitting: layers into buckets, buckets into chunks.
+//! Groups layers into buckets, and splits buckets into chunks.
 
 use gradtide_net::Bytes;
 
 /// Gradients that are aggregated together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Layers of the bucket, highest first: the order in which the backward pass reaches them.
+    /// Layers of the bucket in the order of the backward pass, the highest first.
     pub layers: Vec<u32>,
     /// Size of the bucket, in bytes.
     pub bytes: Bytes,
 }
 
 impl Bucket {
-    /// Returns the layer whose backward pass is last and whose forward pass is first.
+    /// Returns the layer that is last in the backward pass and first in the forward pass.
     pub fn first_layer(&self) -> u32 {
         self.layers[self.layers.len() - 1]
     }
@@ -22,12 +22,12 @@ impl Bucket {
         self.layers[0]
     }
 
-    /// Returns the number of chunks of at most `chunk` bytes; one if there is no limit.
+    /// Returns the number of chunks of at most `chunk` bytes. Without a limit the bucket is one chunk.
     pub fn chunk_count(&self, chunk: Option<Bytes>) -> u64 {
         chunk.map_or(1, |chunk| self.bytes.0.div_ceil(chunk.0).max(1))
     }
 
-    /// Returns the bytes of chunk `index`: all chunks but the last have the full size.
+    /// Returns the bytes of chunk `index`. All chunks but the last have `chunk` bytes.
     pub fn chunk_bytes(&self, chunk: Option<Bytes>, index: u64) -> Bytes {
         chunk.map_or(self.bytes, |chunk| Bytes((self.bytes.0 - index * chunk.0).min(chunk.0)))
     }
@@ -35,13 +35,13 @@ impl Bucket {
 
 /// Groups layers into buckets of at most `cap` bytes.
 ///
-/// Walks from the output side to the input side, as the backward pass does; a layer that would exceed the cap starts a
-/// new bucket, and a layer larger than the cap has its own bucket. A layer without parameters is in no bucket, because
-/// nothing is sent for it.
+/// The function goes from the output side to the input side, as the backward pass does. A layer that would exceed the
+/// cap starts a new bucket, and a layer larger than the cap is a bucket of its own. A layer without parameters is in no
+/// bucket, because nothing is sent for it.
 ///
 /// # Source
-/// Thesis section 4.3, with the rule of docs/models/training.md. Differs from the author's program, whose off-by-one
-/// error always gives the last layer its own bucket.
+/// Gao (2020), section 4.3, with the rule of docs/models/training.md. Differs from the author's program, in which an
+/// off-by-one error always makes the last layer a bucket of its own.
 pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (layer, &bytes) in parameter_bytes.iter().enumerate().rev().filter(|(_, bytes)| bytes.0 > 0) {
@@ -57,8 +57,8 @@ pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
     buckets
 }
 
-/// Groups layers into buckets with the given numbers of layers, counted from the input side; returns the buckets in the
-/// order of the backward pass. A layer without parameters is in no bucket, and an empty bucket is omitted.
+/// Groups layers into buckets of the given numbers of layers, counted from the input side. Returns the buckets in the
+/// order of the backward pass. A layer without parameters is in no bucket, and empty buckets are omitted.
 pub fn group(parameter_bytes: &[Bytes], layer_counts: &[u32]) -> Vec<Bucket> {
     let mut first = 0;
     let mut buckets: Vec<Bucket> = layer_counts

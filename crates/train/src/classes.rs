@@ -1,24 +1,25 @@
-//! The network of rank classes: ranks that behave identically are simulated as one.
+//! The network of rank classes. Ranks that behave identically form a class, and one rank represents its class.
 //!
-//! On a single switch, all ranks of a class send the same through links of their own, over routes of one length. Two
-//! endpoints represent them: a port on the scale-up switch of a node, and a rank's share of the node's network cards.
+//! On a single switch, all ranks of a class send equal messages over links of their own, along routes of equal length.
+//! Two endpoints represent the class: a rank's port on the scale-up switch of its node, and its share of the node's
+//! network cards.
 //!
 //! ```text
 //! class c, endpoint 2c:      port ──► scale-up switch ──► port       rate and delay of cluster.node.scale_up
 //! class c, endpoint 2c + 1:  card ──► network ──► card               cluster.link, of which a rank has nics / gpus
 //! ```
 //!
-//! A collective is two flows for each of its classes, one from each endpoint to itself; an all-to-all has one flow per
-//! peer. The collective is complete when all flows are complete. In rings and trees a message crosses both levels, so
-//! the traffic between nodes starts after the rounds within the node:
+//! A collective consists of two flows for each of its classes, one from each endpoint to itself. An all-to-all has one
+//! flow per peer. The collective is complete when all flows are complete. In rings and trees a message crosses both
+//! levels, so the traffic between nodes starts after the rounds within the node. Alone on the network, the collective
+//! takes
 //!
 //! ```text
 //! time alone = rounds in the node · delay + max(bytes in the node / rate, bytes between / rate + rounds between · delay)
 //! ```
 //!
-//! An endpoint consists of two hosts of an engine: of `n` endpoints, host `e` sends for endpoint `e`, and host `n + e`
-//! receives for it.
-//! The bytes and rounds of each level are computed in [`crate::collective::levels`].
+//! An endpoint consists of two hosts of the engine. With `n` endpoints, host `e` sends and host `n + e` receives for
+//! endpoint `e`. The bytes and rounds of each level are computed in [`crate::collective::levels`].
 
 use crate::collective::Aggregation;
 use crate::collective::algorithms::Algorithm;
@@ -34,7 +35,7 @@ use gradtide_net::{
 };
 use std::sync::Arc;
 
-/// Endpoints of rank classes, each with a link.
+/// The endpoints of all rank classes, with their links.
 #[derive(Clone, Debug)]
 pub struct Classes {
     class_count: u32,
@@ -46,16 +47,17 @@ pub struct Classes {
 pub struct GroupOp<'a> {
     /// Kind of collective.
     pub kind: CollectiveKind,
-    /// Bytes of the collective, by the convention of [`crate::collective::levels`].
+    /// Size of the collective in bytes, as defined in [`crate::collective::levels`].
     pub bytes: Bytes,
-    /// Distribution of its ranks over nodes.
+    /// Distribution of the group's ranks over nodes.
     pub span: Span,
-    /// Classes of its ranks; for a point-to-point send the sender's and the receiver's.
+    /// Classes of the group's ranks. For a point-to-point send, the class of the sender and that of the receiver.
     pub classes: &'a [u32],
 }
 
 impl Classes {
-    /// Creates the endpoints of `class_count` classes on a cluster; without nodes, every rank is alone on its host.
+    /// Creates the endpoints of `class_count` classes on a cluster. If the cluster has no nodes, every rank is alone on
+    /// its host.
     ///
     /// # Errors
     /// [`NetworkError::SwitchesOfClasses`] for a network on which ranks are not identical,
@@ -71,7 +73,7 @@ impl Classes {
         Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
-    /// Creates the endpoints of one class for ranks on these hosts, without contention.
+    /// Creates the endpoints of one class, for ranks on these hosts and without contention.
     ///
     /// # Errors
     /// As [`links`].
@@ -84,7 +86,7 @@ impl Classes {
         &self.links
     }
 
-    /// Creates the fluid engine: a star of senders and receivers.
+    /// Creates the fluid engine of the endpoints, whose senders and receivers form a star.
     ///
     /// # Errors
     /// [`FluidError`] if a link is too fast.
@@ -95,7 +97,7 @@ impl Classes {
         let numbered = || (0..).zip(self.ports());
         let out = numbered().map(|(e, link)| Directed { from: NodeId(e), to: switch, link });
         let into = numbered().map(|(e, link)| Directed { from: switch, to: NodeId(endpoints + e), link: free(link) });
-        // A graph has links in both directions; the reverse links carry no flow.
+        // A graph has links in both directions; no flow uses these reverse links.
         let unused = numbered().flat_map(|(e, link)| {
             let (sender, receiver) = (NodeId(e), NodeId(endpoints + e));
             [Directed { from: switch, to: sender, link }, Directed { from: receiver, to: switch, link }]
@@ -104,8 +106,8 @@ impl Classes {
         Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links, has_parts: false }, Policy::Ecmp, seed)
     }
 
-    /// Returns the names and rates of the links that carry flows, in the order of the fluid engine's ports: the links
-    /// out of all endpoints, then the links into them. `classes` contains the names of the classes.
+    /// Returns the names and rates of the links with flows, in the order of the fluid engine's ports: the links out of
+    /// all endpoints precede those into them. `classes` contains the names of the classes.
     pub fn link_names(&self, classes: &[String]) -> Vec<(Arc<str>, u64)> {
         let rates = [self.links.scale_up.rate.bps(), self.links.nic.rate.bps()];
         let named = |out: bool| {
@@ -120,8 +122,8 @@ impl Classes {
         named(true).chain(named(false)).collect()
     }
 
-    /// Returns the time of a collective on an idle network; `None` if it exceeds [`Time::MAX`], or a message exceeds
-    /// the limit of the engines.
+    /// Returns the duration of a collective on an idle network. Returns `None` if it exceeds [`Time::MAX`], or if a
+    /// message exceeds the limit of the engines.
     pub fn time(&self, op: &GroupOp<'_>) -> Option<Time> {
         let (_, levels) = Algorithm::fastest(op.kind, op.span, op.bytes, &self.links);
         self.links.time(&levels, op.bytes)
@@ -137,14 +139,14 @@ impl Classes {
         }
     }
 
-    /// Returns the flows of a collective, which all start together.
+    /// Returns the flows of a collective, which start at the same time.
     pub fn flows(&self, op: &GroupOp<'_>, carriage: Carriage) -> Vec<Flow> {
         let (_, levels) = Algorithm::fastest(op.kind, op.span, op.bytes, &self.links);
         let before = self.links.before_leaving(&levels);
         let both = |from: u32, to: u32| {
             let flows = |(from, to), load, before| {
                 let (src, dst) = (HostId(from), HostId(self.endpoint_count() + to));
-                // Collectives of one job share endpoints and may overlap.
+                // Collectives of one job share endpoints and may overlap, so each flow has a connection of its own.
                 let connection = Connection::Own;
                 let flows = self.links.flows_of(load, before, op.bytes, carriage);
                 flows.map(move |flow| Flow { src, dst, connection, ..flow })
@@ -168,8 +170,8 @@ impl Classes {
     }
 }
 
-/// Returns the links of a rank on these hosts, without contention: between nodes the slowest network card and the
-/// longest route among them. Other hosts are ignored.
+/// Returns the links of a rank on these hosts, without contention. The link between nodes has the slowest rate of the
+/// hosts' network cards and the delay of the longest route between them. Other hosts have no effect.
 ///
 /// # Errors
 /// [`NetworkError::Node`], [`NetworkError::ZeroRate`] and the errors of the network's shape.
@@ -188,7 +190,7 @@ pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, NetworkError
     })
 }
 
-/// Returns a link with the fraction `part` of the payload rate.
+/// Returns a link with the fraction `part` of the payload rate of `spec`.
 fn link(spec: &LinkSpec, part: (u32, u32)) -> Result<Link, NetworkError> {
     let bps =
         u128::from(fabric::payload(spec.rate, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);

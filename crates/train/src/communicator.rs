@@ -1,4 +1,5 @@
-//! Communicators: groups of ranks, each with a serial communication stream, and the network flows of their transfers.
+//! Communicators: a communicator is a group of ranks with one serial communication stream, and turns its transfers into
+//! flows.
 
 use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
@@ -16,7 +17,7 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A group of ranks with one send queue, whose transfers run one after the other, or concurrently up to the in-flight
+/// A group of ranks with one send queue. Its transfers run one after the other, or concurrently up to the in-flight
 /// limit.
 pub struct Communicator {
     /// Name shown to users.
@@ -27,9 +28,9 @@ pub struct Communicator {
     pub scheduler: Box<dyn Scheduler>,
     /// Limit on the chunks in flight.
     pub in_flight_limit: usize,
-    /// Time from the end of a chunk on all ranks to the earliest start of the next.
+    /// Time from the end of a chunk on all ranks to the earliest start of the next chunk.
     pub sync: Time,
-    /// Kind and parameters of the transfers.
+    /// Kind of the transfers, with its parameters.
     pub carries: TransferKind,
 }
 
@@ -41,7 +42,7 @@ pub enum TransferKind {
     Group(GroupCollectives),
 }
 
-/// The collectives of process groups that behave identically.
+/// Collectives of all process groups that behave as one.
 pub struct GroupCollectives {
     /// The network of the job's rank classes.
     pub network: Arc<Classes>,
@@ -51,9 +52,9 @@ pub struct GroupCollectives {
     pub transfers: Arc<[GroupTransfer]>,
     /// Traffic class of the flows.
     pub band: Band,
-    /// Time before the first byte of each collective.
+    /// Time that passes before the first byte of each collective.
     pub hold: Time,
-    /// Ranks of the group if all of them are simulated; `None` if one rank represents each class.
+    /// Ranks of the group if all ranks are simulated; `None` if one rank represents each class.
     pub ranks: Option<GroupRanks>,
 }
 
@@ -61,7 +62,7 @@ pub struct GroupCollectives {
 pub struct GroupRanks {
     /// Hosts of the ranks.
     pub hosts: GroupHosts,
-    /// Message sizes if the bytes do not divide evenly.
+    /// Size of messages whose bytes do not divide evenly.
     pub sizes: MessageSize,
     /// Pairs of hosts (sender, receiver) whose connections are opened before the job begins.
     pub opens: BTreeSet<(u32, u32)>,
@@ -69,38 +70,39 @@ pub struct GroupRanks {
 
 /// Gradient aggregation of data-parallel workers.
 pub struct DataParallel {
-    /// Content of each transfer.
+    /// Buckets, one for each transfer.
     pub buckets: Vec<Bucket>,
-    /// Release time of each bucket, as an offset of compute time; an offset beyond the compute time of an iteration
-    /// lies in the next iteration.
+    /// Release time of each bucket, as an offset of compute time. An offset beyond the compute time of an iteration is
+    /// in the next iteration.
     pub gates: Vec<Time>,
-    /// Compute time of an iteration, and the window of each bucket: the offsets between which it can be sent without
-    /// delaying any worker.
+    /// Compute time of an iteration, and the window of each bucket. A bucket that is sent within its window delays no
+    /// worker.
     pub boundaries: Boundaries,
-    /// Windows of each program if there were no barrier.
+    /// Windows of the buckets in each program, if there were no barrier.
     pub without_barrier: Vec<Boundaries>,
     /// Collective that aggregates a chunk.
     pub collective: Collective,
-    /// Representation of the collective on the network.
+    /// How the collective is represented on the network.
     pub form: AggregationForm,
-    /// Whether a policy chooses the bands of chunks instead of `bands`.
+    /// Whether a policy chooses the bands of chunks; otherwise `bands` determines them.
     pub changes_bands: bool,
     pub(crate) drops_remainder: bool,
     pub(crate) chunk: Option<Bytes>,
-    /// Bands of each bucket, with the byte offset from which each applies; not empty, and the first offset is 0.
+    /// Bands of each bucket. Each band applies from its byte offset on; there is at least one, and the first offset is
+    /// 0.
     pub(crate) bands: Vec<Vec<(Bytes, Band)>>,
-    /// Bands in which connections are opened: the band of the lowest layer, or the bands that a policy may choose.
+    /// Bands in which connections are opened: the band of the lowest layer, or all bands that a policy may choose.
     pub(crate) opening_bands: Vec<Bands>,
     pub(crate) has_several_bands: bool,
     pub(crate) hold: Time,
 }
 
-/// Representation of an aggregation on the network.
+/// How an aggregation is represented on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregationForm {
-    /// One flow that represents all messages.
+    /// One flow represents all messages, for an engine that caches the duration of the collective.
     Cached,
-    /// Messages between hosts.
+    /// Messages are sent between hosts.
     EachHost {
         /// Whether connections are opened before the job begins.
         opens: bool,
@@ -116,7 +118,7 @@ impl Communicator {
         }
     }
 
-    /// Returns the time between picking a chunk from the queue and starting its first flow.
+    /// Returns the time from picking a chunk to the start of its first flow.
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
             TransferKind::Gradients(gradients) => gradients.hold,
@@ -124,8 +126,8 @@ impl Communicator {
         }
     }
 
-    /// Returns the release times that may delay a ready transfer, by transfer: a number of iterations, and an offset of
-    /// compute time in that iteration. Empty if there are none.
+    /// Returns the release time of each transfer: a number of iterations after its own, and an offset of compute time
+    /// in that iteration. Empty if no release time can delay a ready transfer.
     pub fn gates(&self) -> Vec<(u32, Time)> {
         match &self.carries {
             TransferKind::Gradients(gradients) => gradients.later_gates(),
@@ -133,8 +135,8 @@ impl Communicator {
         }
     }
 
-    /// Opens the connections that the communicator keeps for the whole run; returns the number of flows that must
-    /// complete before the job can begin.
+    /// Opens the connections that the communicator keeps for the whole run. Returns the number of flows that must end
+    /// before the job can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match &self.carries {
             TransferKind::Gradients(gradients) => gradients.open(stream, network),
@@ -142,8 +144,8 @@ impl Communicator {
         }
     }
 
-    /// Starts chunk `index` of a transfer, whose flows use `stream`; `bands` contains the bands of workers that choose
-    /// their own.
+    /// Starts chunk `index` of a transfer with flows of `stream`. `bands` contains the bands of the workers if a policy
+    /// chooses them.
     pub fn begin(
         &self,
         transfer: u32,
@@ -158,7 +160,7 @@ impl Communicator {
         }
     }
 
-    /// Returns the gradient aggregation, if the transfers are gradients.
+    /// Returns the gradient aggregation if the transfers are gradients.
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.carries {
             TransferKind::Gradients(gradients) => Some(gradients),
@@ -168,13 +170,13 @@ impl Communicator {
 }
 
 impl GroupCollectives {
-    /// Returns a transfer as a collective of its rank classes.
+    /// Returns a transfer as a collective of the given rank classes.
     pub fn op<'a>(&self, transfer: u32, classes: &'a [u32]) -> GroupOp<'a> {
         let GroupTransfer { kind, bytes, .. } = self.transfers[transfer as usize];
         GroupOp { kind, bytes, span: self.span, classes }
     }
 
-    /// Returns the algorithm of a transfer, and the load of a rank at each level.
+    /// Returns the algorithm of a transfer, with the load of a rank at each level.
     pub fn algorithm(&self, transfer: u32) -> (Algorithm, Levels) {
         let op = self.op(transfer, &[]);
         Algorithm::fastest(op.kind, op.span, op.bytes, self.network.links())
@@ -188,7 +190,7 @@ impl GroupCollectives {
         };
         let op = self.op(transfer, classes);
         let (algorithm, levels) = self.algorithm(transfer);
-        // With even message sizes, all rounds of a collective are identical, so one flow contains them all.
+        // With even message sizes all rounds of a collective are identical, so one flow can contain them all.
         if *sizes == MessageSize::Even && algorithm.is_of_flows(op.span) {
             let carriage = Carriage { band: self.band, stream };
             let flows = self.network.links().flows(&levels, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
@@ -214,14 +216,14 @@ impl DataParallel {
         self.buckets[bucket as usize].chunk_count(self.chunk)
     }
 
-    /// Returns chunk `index` of a bucket as one flow with `stream`.
+    /// Returns chunk `index` of a bucket as one flow of `stream`, which represents all ranks.
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
         (self.collective.lock_step(bytes, self.band(bucket, index), stream, self.hold))
             .expect("a job of one worker has no buckets")
     }
 
-    /// Returns the band of chunk `index` of a bucket: the band of the layer that contains its first byte.
+    /// Returns the band of chunk `index` of a bucket. It is the band of the layer that contains the chunk's first byte.
     pub fn band(&self, bucket: u32, index: u64) -> Band {
         let begins = self.chunk.map_or(0, |chunk| index * chunk.0);
         let steps = &self.bands[bucket as usize];
@@ -238,7 +240,7 @@ impl DataParallel {
         if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
-    /// Returns the bytes of all chunks of a bucket.
+    /// Returns the bytes that are sent for all chunks of a bucket.
     pub fn sent_bytes(&self, bucket: u32) -> Bytes {
         match self.drops_remainder {
             false => self.buckets[bucket as usize].bytes,
@@ -246,7 +248,7 @@ impl DataParallel {
         }
     }
 
-    /// Returns the bytes of a chunk.
+    /// Returns the bytes that are sent for a chunk.
     pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
         if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
@@ -257,8 +259,8 @@ impl DataParallel {
         if self.gates.iter().zip(windows).all(|(&gate, window)| gate <= window.update) {
             return Vec::new();
         }
-        // Includes the release times of all transfers, so that transfers released at one time are opened in the order
-        // of the plan.
+        // Includes the release times of transfers that are never delayed, so that transfers that are released at the
+        // same time become ready in the order of the plan.
         let compute = self.boundaries.compute.ps().max(1);
         let gate = |(&gate, window): (&Time, &crate::caramel::Boundary)| {
             let gate = gate.max(window.update);
@@ -283,7 +285,8 @@ impl DataParallel {
             AggregationForm::EachHost { .. } => {
                 let band = self.band(bucket, index);
                 if self.has_several_bands {
-                    // All earlier data has been received, so the connections carry no new data of another chunk.
+                    // All data of earlier chunks has been received, so the connections have no data to send in another
+                    // band.
                     network.set_band(stream, band);
                 }
                 let bands = bands.unwrap_or(Bands::Alike(band));
@@ -303,14 +306,14 @@ impl DataParallel {
     }
 }
 
-/// Returns the transfer that the last op with a gradient completes.
+/// Returns the transfer that the last op to complete a gradient completes.
 pub fn last_transfer(dag: &Dag) -> Option<u32> {
     let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
     targets.map(|target| target - dag.compute_count)
 }
 
-/// Returns the ranks of the transfers of the next iteration, each within its queue; the ranks of queues that `asks`
-/// does not select stay unchanged.
+/// Updates `ranks` with the send order of the next iteration's transfers, each within its queue. The ranks of queues
+/// whose scheduler does not satisfy `asks` stay unchanged.
 pub fn rank(
     dag: &Dag,
     communicators: &mut [Communicator],

@@ -1,4 +1,4 @@
-//! The graph of one iteration: ops, their dependencies, and the dependencies of the next iteration on it.
+//! The graph of one iteration: its ops and their dependencies, within the iteration and on the previous one.
 
 use gradtide_net::{Bytes, Time};
 use std::ops::Range;
@@ -6,13 +6,13 @@ use std::ops::Range;
 /// Index of an op in [`Dag::ops`].
 pub type OpId = u32;
 
-/// A dependency: the op that is waited for, and the op that waits.
+/// A dependency: the first op, and the op that depends on it.
 pub type Edge = (OpId, OpId);
 
 /// Kind of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// Waits for every transfer of the previous iteration; takes no time.
+    /// Waits for every transfer of the previous iteration, and takes no time.
     Barrier,
     /// Applies the aggregated gradient of a layer.
     Update(u32),
@@ -20,7 +20,7 @@ pub enum OpKind {
     Forward(u32),
     /// Backward pass of a layer.
     Backward(u32),
-    /// A named compute op: index of its name among the names of the job's ops.
+    /// A named compute op. The field is the index of its name among the names of the job's ops.
     Compute(u32),
     /// Aggregation of a bucket over the network.
     Transfer(u32),
@@ -31,9 +31,10 @@ pub enum OpKind {
 pub struct DagOp {
     /// Kind of op.
     pub kind: OpKind,
-    /// Compute time; zero for a transfer, whose time the network determines.
+    /// Compute time. Zero for a transfer, whose duration depends on the network.
     pub cost: Time,
-    /// Whether the op is host work during which the device is idle: the host has not launched the next kernel yet.
+    /// Whether the op is host work, during which the device is idle because the host has not launched the next kernel
+    /// yet.
     pub is_host: bool,
 }
 
@@ -47,7 +48,7 @@ impl DagOp {
 /// Properties of a transfer that schedulers use.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// Lowest layer in the bucket: the first that the next forward pass needs.
+    /// Lowest layer of the bucket, which is the first that the next forward pass needs.
     pub first_layer: u32,
     /// Bytes of the bucket.
     pub bytes: Bytes,
@@ -55,27 +56,27 @@ pub struct Transfer {
     pub communicator: u32,
 }
 
-/// The ops of one compute stream, which it executes in order, each after its dependencies.
+/// The ops of one compute stream. The stream executes them in order, each after its dependencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Ops of the program, as indices of the DAG.
     pub ops: Range<OpId>,
-    /// The first op of the forward pass.
+    /// First op of the forward pass.
     pub forward: OpId,
-    /// First op after the forward pass: no later op waits for a transfer.
+    /// First op after the forward pass. Neither this op nor a later one waits for a transfer of the previous iteration.
     pub backward: OpId,
 }
 
 /// One iteration of a training job.
 ///
-/// The compute ops come first, program by program. The transfers follow, in bucket order. `within` contains the edges
-/// between ops of one iteration, `across` the edges to ops of the next. Any op may depend on any other: on ops of its
-/// own program through the order of the program, on all others through an edge.
+/// The compute ops come first, program by program, followed by the transfers in bucket order. `within` contains the
+/// edges between ops of one iteration, `across` the edges to ops of the next one. An op depends on the earlier ops of
+/// its own program through the order of the program, and on all other ops through edges.
 #[derive(Clone, Debug)]
 pub struct Dag {
     /// Compute ops in program order, then transfers.
     pub ops: Vec<DagOp>,
-    /// One for each rank class, or one shared by all workers.
+    /// Programs: one for each rank class or worker, or one that all workers share.
     pub programs: Vec<Program>,
     /// Number of compute ops.
     pub compute_count: u32,
@@ -83,13 +84,13 @@ pub struct Dag {
     pub layer_count: u32,
     /// One entry per transfer op.
     pub transfers: Vec<Transfer>,
-    /// Edges inside an iteration.
+    /// Edges between ops of one iteration.
     pub within: Edges,
-    /// Edges into the next iteration.
+    /// Edges to ops of the next iteration.
     pub across: Edges,
 }
 
-/// Edges by source.
+/// Edges, grouped by their source.
 #[derive(Clone, Debug)]
 pub struct Edges {
     starts: Vec<u32>,
@@ -97,7 +98,7 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Sorts `pairs` of (source, target) by source; the order within a source is kept.
+    /// Groups `pairs` of (source, target) by source, keeping their order within a source.
     pub fn new(op_count: usize, pairs: &[Edge]) -> Self {
         let mut sorted = pairs.to_vec();
         sorted.sort_by_key(|&(source, _)| source);
@@ -133,14 +134,14 @@ impl Dag {
         self.compute_count + bucket
     }
 
-    /// Returns the compute time of one iteration of a worker; all programs have the same compute time.
+    /// Returns the compute time of an iteration on one worker. It is the same for all programs.
     pub fn compute_time(&self) -> Time {
         let Range { start, end } = self.programs[0].ops;
         self.ops[start as usize..end as usize].iter().map(|op| op.cost).sum()
     }
 
-    /// Returns whether an iteration can be executed to its end: the edges within it and the program orders have no
-    /// cycle.
+    /// Returns whether an iteration can be executed to its end, which is the case if its edges and the order of its
+    /// programs have no cycle.
     pub fn is_executable(&self) -> bool {
         let mut missing = self.within.indegrees();
         let mut done_count = 0;
@@ -200,8 +201,8 @@ mod tests {
 
     #[test]
     fn compute_ops_and_transfers_may_wait_for_either() {
-        // Ops 0 to 2 and 3 are the programs of two classes. Transfer 4 goes from the first class to the second.
-        // Transfer 5 goes back after transfer 6, which depends on 4 alone.
+        // The programs of two classes are ops 0 to 2, and op 3. Transfer 4 goes from the first class to the second.
+        // Transfer 5 returns after transfer 6, which depends only on transfer 4.
         let two = |within: &[Edge]| {
             let programs = [0..3, 3..4].map(|ops| Program { forward: ops.start, backward: ops.start, ops });
             Dag { programs: programs.to_vec(), ..dag(4, 3, within) }

@@ -1,10 +1,10 @@
-//! Builds a parallel job, whose model is divided over ranks: the graph of its step, on the network of its rank classes
-//! or of all its ranks.
+//! Builds a parallel job, whose model is divided over ranks. The graph of its step runs on the network of its rank
+//! classes, or of all its ranks.
 //!
-//! Ranks of a class behave identically unless compute jitter makes them differ. One rank then represents all ranks of
-//! its class on the network of [`Classes`], which has no hosts, switches or routes. Otherwise each rank is simulated on
-//! its own host and in its own groups: always on the packet engine, and on the fluid engine if the scenario requests
-//! it.
+//! Ranks of a class behave identically unless compute jitter makes them differ. One of several identical ranks can
+//! represent its class on the network of [`Classes`], which has no hosts, switches or routes. Ranks that differ are
+//! simulated individually, each on its own host and in its own groups. The packet engine always simulates each rank,
+//! the fluid engine only if the scenario requests it.
 
 use crate::classes::{self, Classes, GroupOp};
 use crate::collective::algorithms::Algorithm;
@@ -23,7 +23,7 @@ use gradtide_net::{Band, Seed, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns whether each rank of a parallel job is simulated, instead of one per class.
+/// Returns whether each rank of a parallel job is simulated, instead of one rank per class.
 fn is_per_rank(run: &RunSpec) -> bool {
     match run.engine {
         EngineSpec::Fluid => run.all_ranks,
@@ -31,8 +31,8 @@ fn is_per_rank(run: &RunSpec) -> bool {
     }
 }
 
-/// Builds the parallel job of a scenario, and the network of its rank classes; `None` if no job is parallel, or if each
-/// rank is simulated.
+/// Builds the parallel job of a scenario and the network of its rank classes. Returns `None` if no job is parallel, or
+/// if each rank is simulated.
 ///
 /// # Errors
 /// [`SpecError`] if the job is invalid, is not the only job in the scenario, or could not be run to its end.
@@ -54,7 +54,7 @@ pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, 
     Ok(Some((build_job(job, step, &classes, |_| None)?, classes)))
 }
 
-/// Builds a parallel job with all of its ranks. With `opens`, connections are opened before the job begins.
+/// Builds a parallel job with all of its ranks. If `opens`, connections are opened before the job begins.
 ///
 /// # Errors
 /// [`SpecError`] if the job is invalid, or could not be run to its end.
@@ -89,7 +89,7 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     Ok(CollectiveJob { paces, ..ready })
 }
 
-/// Size of an iteration of a parallel job in which each rank is simulated.
+/// Size of one iteration of a parallel job in which each rank is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Number of compute ops and transfers.
@@ -140,12 +140,12 @@ fn checked(job: &JobSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
     Ok(step)
 }
 
-/// Number of collectives of one group that gloo runs concurrently.
+/// Number of collectives of one group that gloo runs concurrently. NCCL has one stream for each communicator.
 ///
-/// Source: `ProcessGroupGloo::Options::threads` of PyTorch 2.15; NCCL has one stream for each communicator.
+/// Source: `ProcessGroupGloo::Options::threads` of PyTorch 2.15.
 const GLOO_THREADS: usize = 2;
 
-/// Builds the job of a step. `ranks` returns the ranks of a group, or `None` for a group of rank classes.
+/// Builds the job of a step. `ranks` returns the ranks of a group, or `None` if the group consists of rank classes.
 fn build_job(
     spec: &JobSpec,
     step: Step,
@@ -179,7 +179,7 @@ fn build_job(
         start: spec.start,
         iteration_limit: spec.iterations,
         overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
-        // A step ends when no op or transfer of the step is in progress: the next step begins with an idle network.
+        // A step ends when none of its ops and transfers is in progress, so the next step begins with an idle network.
         mode: EngineMode {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
@@ -192,7 +192,7 @@ fn build_job(
     })
 }
 
-/// Creates the send order of a group.
+/// Creates the scheduler of a group.
 fn scheduler(order: &OrderSpec) -> Box<dyn Scheduler> {
     match order {
         OrderSpec::Tic | OrderSpec::Tac => Box::new(FirstNeed),
@@ -209,7 +209,7 @@ fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
     }
 }
 
-/// Refuses keys that have no meaning for a parallel job, whose step is a fixed graph.
+/// Returns an error for keys that have no meaning for a parallel job, whose step is a fixed graph.
 fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     let compute = &job.compute;
     if compute.overlap_slowdown_ppm < pace::ONE_PPM {
@@ -234,7 +234,7 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Checks that rank r is on node r / `gpus_per_node`, and that the cluster has as many GPUs per node.
+/// Checks that rank r is on node r / `gpus_per_node`, and that the nodes of the cluster have this number of GPUs.
 fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), SpecError> {
     let refused = |error: WorkloadError| SpecError::Job { name: job.name.clone(), error: error.into() };
     let (mesh, workers) = (step.classes.iter().map(|class| u64::from(class.ranks)).sum(), job.hosts.len() as u64);
@@ -258,7 +258,8 @@ fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), 
     Ok(())
 }
 
-/// Checks that records and byte counts fit, and, for rank classes, that no time exceeds half of [`Time::MAX`].
+/// Checks that records and byte counts stay within their limits. For rank classes, also checks that no time exceeds
+/// half of [`Time::MAX`].
 fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classes>) -> Result<(), SpecError> {
     let name = || job.name.clone();
     let each = u128::from(job.schedule.overhead.ps()) + u128::from(job.schedule.sync.ps());
@@ -278,7 +279,7 @@ fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classe
     };
     let computing = || step.dag.programs.iter().map(of_program);
     let slowed = computing().sum::<u128>() * u128::from(job.compute.overlap_slowdown_ppm);
-    // Upper bound: all ops and transfers one after the other.
+    // Upper bound of an iteration, in which all ops and transfers follow one another.
     let longest = sending.ok_or_else(|| SpecError::TooLong { name: name() })? + slowed.div_ceil(pace::ONE_PPM.into());
     let shortest = computing().max().unwrap_or(0).max(1);
     let ps = |time: Time| u128::from(time.ps());

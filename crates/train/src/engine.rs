@@ -20,23 +20,21 @@ use gradtide_net::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A network engine with its counters.
+/// A network engine, with the names and nominal rates (bit/s) of its links.
 pub enum Engine {
-    /// Fluid engine, with flows at their max-min fair rates; name and nominal rate (bit/s) of each link.
+    /// Fluid engine, in which flows share links at max-min fair rates.
     Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
-    /// Fluid engine that caches the time of each exchange, for a job that is alone on the network; name and nominal
-    /// rate (bit/s) of each link.
+    /// Fluid engine that caches the duration of each exchange, for a job that is alone on the network.
     ExchangeCache(Box<ExchangeCache>, Vec<(Arc<str>, u64)>),
-    /// Packet engine, with queues and TCP; the ports of GPUs if the cluster has nodes; name and nominal rate (bit/s) of
-    /// each link.
+    /// Packet engine, with queues and TCP. If the cluster has nodes, the ports of their GPUs are simulated beside it.
     Packet(Box<Watched>, Option<Box<GpuPorts>>, Vec<(Arc<str>, u64)>),
 }
 
-/// The GPU ports on the scale-up switches of nodes, simulated as a fluid network beside the packet network of the
-/// nodes' cards.
+/// The GPU ports on the scale-up switches of nodes. They are simulated as a fluid network beside the packet network of
+/// the nodes' network cards.
 #[derive(Debug)]
 pub struct GpuPorts {
-    /// First host id that represents a GPU port; smaller ids are network cards.
+    /// First host id that represents a GPU port. Smaller ids represent network cards.
     first: u32,
     fluid: Fluid,
 }
@@ -51,11 +49,12 @@ pub struct Watched {
 /// Counters of one link.
 #[derive(Clone, Debug)]
 pub struct LinkUsage {
-    /// Name of the link: `h3` for the link out of host 3, else both of its ends, as in `leaf2-spine1`.
+    /// Name of the link: `h3` for the link out of host 3; for all other links the names of both ends, as in
+    /// `leaf2-spine1`.
     pub name: Arc<str>,
     /// Nominal rate in bit/s.
     pub rate_bps: u64,
-    /// Bytes sent on the link; the packet engine includes headers.
+    /// Bytes sent on the link; with headers in the packet engine.
     pub bytes: u64,
     /// Total time for which the link was busy.
     pub busy: Time,
@@ -79,7 +78,7 @@ impl LinkUsage {
 pub struct Usage {
     /// Number of events that the engine processed.
     pub event_count: u64,
-    /// Number of packets sent, counted once per link.
+    /// Number of packets sent, counted on each link that they pass.
     pub packet_hops: u64,
     /// Number of retransmission timeouts; `None` in the fluid engine.
     pub timeouts: Option<u64>,
@@ -89,11 +88,11 @@ pub struct Usage {
     pub samples: Option<Samples>,
 }
 
-/// Number of packet-engine events between two checks for cancellation: about 5 ms of wall time.
+/// Number of events of the packet engine between two checks for cancellation, about 5 ms of wall time.
 const PAUSE_EVERY: u64 = 1 << 16;
 
-/// Returns the engine mode of a job for the engine of its scenario. With the packet engine, a job starts with the
-/// backward pass and iterations are measured from it, as in the thesis's simulator (chapter 5).
+/// Returns the mode in which the engine of a scenario runs a job. On the packet engine, a job starts with the backward
+/// pass and its iterations are measured from there, as in the simulator of Gao (2020), chapter 5.
 ///
 /// # Errors
 /// As [`classes::links`].
@@ -106,23 +105,23 @@ pub fn mode(spec: &Spec, job: &JobSpec) -> Result<EngineMode, SpecError> {
     Ok(EngineMode { measured_from, messages, sizes, links: classes::links(&spec.cluster, &job.hosts)? })
 }
 
-/// Returns whether one job is alone on the network and has at most one exchange in flight, so that exchange times can
-/// be cached.
+/// Returns whether exchange times can be cached, which requires that one job is alone on the network and has at most
+/// one exchange in flight.
 fn uses_cache(spec: &Spec) -> bool {
     let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
 }
 
-/// Times one collective on an otherwise idle network. For the packet engine the time is that of the fluid engine,
-/// without headers and queues.
+/// Times one collective on an otherwise idle network. Scenarios of the packet engine also use the times of the fluid
+/// engine, which include neither headers nor queues.
 pub struct Idle {
-    /// The network; `None` if no job's schedule needs collective times.
+    /// The network; `None` if no job has a schedule that needs collective times.
     fluid: Option<Box<Fluid>>,
     ends: Ends,
 }
 
 impl Idle {
-    /// Creates the network of a scenario if the schedule of one of its jobs needs collective times.
+    /// Creates the network of a scenario if a job has a schedule that needs collective times.
     ///
     /// # Errors
     /// As [`Fluid::new`].
@@ -142,10 +141,10 @@ impl Idle {
         Ok(Self { fluid: Some(Box::new(fluid(spec, &fabric.graph)?)), ends: fabric.ends.clone() })
     }
 
-    /// Returns the time of a collective of `bytes` in the job with this stream.
+    /// Returns the duration of a collective of `bytes`, for the job whose flows use `stream`.
     ///
     /// # Panics
-    /// If no job's schedule needs collective times, and so [`new`](Self::new) created no network.
+    /// If [`new`](Self::new) created no network, because no job has a schedule that needs collective times.
     pub fn time(&mut self, stream: u32, collective: &Collective, bytes: Bytes) -> Time {
         let fluid = self.fluid.take().expect("somebody asks");
         let mut cache = ExchangeCache::new(*fluid, collective.clone(), stream, self.ends.clone());
@@ -156,7 +155,7 @@ impl Idle {
 }
 
 impl Engine {
-    /// Creates an idle network.
+    /// Creates an engine with an idle network.
     ///
     /// # Errors
     /// [`SpecError`] if the engine cannot run the jobs to their ends.
@@ -206,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Creates an idle network of rank classes, whose links are named by `names`.
+    /// Creates the engine of rank classes with an idle network. `names` contains the names of the classes.
     ///
     /// # Errors
     /// As [`Fluid::new`].
@@ -215,19 +214,19 @@ impl Engine {
         Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
     }
 
-    /// Returns the network interface of a job; `ends` adds the delays of hosts to its messages.
+    /// Returns the network as a job uses it. `ends` adds the delays of hosts to messages.
     pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
-            // The cache of exchange times contains the endpoints already.
+            // The cached exchange times already include the delays of hosts.
             Self::ExchangeCache(cache, _) => Box::new(cache.as_mut()),
             _ => self.forkable(ends),
         }
     }
 
-    /// Returns the network interface with support for forks, which simulate the future.
+    /// Returns the network with support for forks, which simulate the future.
     ///
     /// # Panics
-    /// If the engine caches exchange times: a job that is alone needs no forks.
+    /// If the engine caches exchange times, because a job that is alone on the network needs no forks.
     pub fn forkable(&mut self, ends: &Ends) -> Box<dyn ForkNetwork + '_> {
         match self {
             Self::ExchangeCache(..) => unreachable!("nobody copies the network of a job that is alone"),
@@ -304,7 +303,7 @@ impl Watched {
         probe.record(now, ports.into_iter(), engine.flow_windows(), streams.into_iter());
     }
 
-    /// Takes a last sample at the end of the run and returns all samples.
+    /// Takes a last sample at the end of the run, and returns all samples.
     fn samples(&mut self) -> Option<Samples> {
         let now = self.now();
         let is_due = self.probe.as_ref().is_some_and(|probe| !probe.has_seen(now));
@@ -333,7 +332,7 @@ impl Network for Watched {
         let mut paused = false;
         while let Some(probe) = &self.probe {
             let next_at = probe.next_at();
-            // An idle network has nothing to sample, and with `until` = `Time::MAX` the loop would not end.
+            // An idle network has nothing to sample, and if `until` is `Time::MAX` the loop would not end.
             if next_at > until || (until == Time::MAX && self.engine.is_idle()) {
                 break;
             }
@@ -364,7 +363,7 @@ impl Network for Watched {
 }
 
 impl ForkNetwork for Watched {
-    /// Forks the engine without the probe, which samples only the actual run.
+    /// Forks the engine without the probe, because only the actual run is sampled.
     fn fork(&self) -> Box<dyn ForkNetwork> {
         self.engine.fork()
     }
@@ -374,7 +373,7 @@ fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
     Ok(as_exact_as(&spec.run, Fluid::new(graph, spec.cluster.routing, Seed(spec.run.seed))?))
 }
 
-/// Applies the rate accuracy of the run, for the simulation as well as for the collective times of planning.
+/// Sets the rate accuracy of the run. It applies to the simulation and to the collective times that planning uses.
 fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     match run.accuracy_ppm {
         Some(ppm) => fluid.within(ppm),
@@ -382,7 +381,7 @@ fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     }
 }
 
-/// Returns the hosts that send or receive messages, or the network cards of these hosts if the cluster has nodes.
+/// Returns the hosts that send or receive messages. If the cluster has nodes, returns the network cards of these hosts.
 fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
     let jobs = spec.jobs.iter().flat_map(|job| &job.hosts);
     let flows = spec.traffic.iter().flat_map(|traffic| traffic.src.iter().chain(&traffic.dst));
@@ -390,15 +389,15 @@ fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
     jobs.chain(flows).map(card).collect()
 }
 
-/// Returns the configuration of the packet engine for `graph`, which is the graph of `fabric` or its leading part (the
-/// network cards).
+/// Returns the configuration of the packet engine for `graph`. This is the graph of `fabric`, or its first part, which
+/// contains the network cards.
 ///
 /// # Errors
 /// [`SpecError`] for a configuration that the packet engine does not support.
 pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
-    // Timers are derived from the slowest link and the longest route that messages may use; on a star all routes are
-    // equal. Idle hosts have no effect on timers, except when the run follows the thesis or ns-3, which count all
+    // Timers are derived from the slowest link and the longest route that messages may use. On a star all routes have
+    // equal length. Idle hosts have no effect on timers, except if the run follows ns-3, whose timers depend on all
     // hosts.
     let used = used_cards(spec, fabric);
     let base = match spec.run.follow {
@@ -461,17 +460,17 @@ fn check_queue(queue: &QueueSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Largest number of records of a run: one per transfer, or one per iteration of each worker if workers differ. A
-/// record takes 48 bytes during the run and about 170 bytes in the result table, 4.4 GB in all.
+/// Largest number of records of a run. There is one record per transfer or, if workers differ, one per worker and
+/// iteration. A record takes 48 bytes during the run and about 170 bytes in the result table, 4.4 GB in all.
 pub const RECORD_LIMIT: u64 = 20_000_000;
 
-/// Returns the duration of a flow on an otherwise idle route (`way`), including the time at its hosts.
+/// Returns the duration of a flow on an otherwise idle route (`way`), including the time on its hosts.
 fn longest(way: &Link, host: Option<&Host>, flow: &Flow) -> Option<Time> {
     flow.time_alone(way)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
 }
 
-/// Checks that no simulated time exceeds half of [`Time::MAX`], so that differences fit a signed integer, that the
-/// records fit in memory, and that the byte counters of links fit in 64 bits.
+/// Checks the limits of a run: simulated time stays below half of [`Time::MAX`], so that differences fit in a signed
+/// integer; records fit in memory; byte counters of links fit in 64 bits.
 fn check_length(
     run: &RunSpec,
     way: &Link,
@@ -494,7 +493,8 @@ fn check_length(
     let iteration = slowest * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
     let start = u128::from(job.start.ps());
     let duration = run.duration.map(|duration| u128::from(duration.ps()));
-    // Every iteration takes at least the compute time; the warm-up and the last pass are extra.
+    // Every iteration takes at least the compute time. The warm-up iteration and the last pass are not among the
+    // measured iterations.
     let least = compute * u128::from(least_ppm) / 1_000_000;
     let iterations = job
         .iteration_limit

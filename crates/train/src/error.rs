@@ -7,7 +7,7 @@ use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use thiserror::Error;
 
-/// Error of a run without a result.
+/// Error that ends a run without a result.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RunError {
     /// The scenario is invalid.
@@ -24,16 +24,17 @@ impl From<NetworkError> for RunError {
     }
 }
 
-/// An invalid scenario. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid scenario. `gradtide.scenario` reports all of these errors earlier, with a file and a
+/// line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// No jobs and no background flows.
+    /// The scenario has neither jobs nor background flows.
     #[error("the scenario has neither a job nor background traffic")]
     Nothing,
-    /// An index beyond the last job.
+    /// The index is beyond the last job.
     #[error("the scenario has no such job")]
     NoSuchJob,
-    /// An invalid job.
+    /// A job is invalid.
     #[error("job {name}: {error}")]
     Job {
         /// Name of the job.
@@ -41,19 +42,19 @@ pub enum SpecError {
         /// Reason.
         error: JobError,
     },
-    /// An invalid network.
+    /// The network is invalid.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Hosts that are not connected.
+    /// Two hosts that communicate are not connected.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// Links that the fluid engine does not support.
+    /// The fluid engine does not support a link.
     #[error(transparent)]
     Fluid(#[from] FluidError),
-    /// A rate accuracy, for an engine other than the fluid one.
+    /// A rate accuracy is set for an engine other than the fluid one.
     #[error("only rates of the fluid engine have an accuracy")]
     Accuracy,
-    /// A host that does not exist.
+    /// A job runs on a host that does not exist.
     #[error("job {name} runs on host {host}, but the cluster has {host_count} hosts")]
     NoSuchHost {
         /// Name of the job.
@@ -63,7 +64,7 @@ pub enum SpecError {
         /// Number of hosts of the cluster.
         host_count: u32,
     },
-    /// Two workers of one job on one host.
+    /// Two workers of one job are on one host.
     #[error("host {host} has two workers of job {name}")]
     SharedHost {
         /// Name of the job.
@@ -71,7 +72,7 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
-    /// A parallel job on rank classes beside another job or background flows.
+    /// A parallel job on rank classes is not alone, but beside another job or background flows.
     #[error(
         "job {name} divides its model over ranks: where one rank stands for all of its class, nothing else can be beside it"
     )]
@@ -79,47 +80,47 @@ pub enum SpecError {
         /// Name of the job.
         name: String,
     },
-    /// An invalid background flow.
+    /// A background flow is invalid.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {
-        /// Name of its tenant.
+        /// Name of the flow's tenant.
         name: String,
         /// Index of the flow.
         index: usize,
         /// Reason.
         what: &'static str,
     },
-    /// An invalid queue.
+    /// A queue is invalid.
     #[error("the queue cannot be: {0}")]
     Queue(&'static str),
-    /// A number that exceeds the engine's range.
+    /// A number exceeds the range of the engine.
     #[error("the {0} is too large: at most 65535")]
     TooLarge(&'static str),
-    /// An oracle with several jobs: the future flows of other jobs would depend on its own choices.
+    /// An oracle runs beside other jobs, whose future flows would depend on its choices.
     #[error("job {name}: an oracle sees a network with one job on it")]
     OracleOfSeveral {
         /// Name of the job.
         name: String,
     },
-    /// A run without a limit.
+    /// Neither the iterations of a job nor the duration of the run are limited.
     #[error("job {name} has no number of iterations and the run has no duration")]
     Endless {
         /// Name of the job.
         name: String,
     },
-    /// Simulated time would pass 2^63 picoseconds.
+    /// Simulated time would exceed 2^63 picoseconds.
     #[error("job {name} would run past 106 days of simulated time")]
     TooLong {
         /// Name of the job.
         name: String,
     },
-    /// Counters of links would not fit in 64 bits.
+    /// The byte counters of links would not fit in 64 bits.
     #[error("job {name} would send more than 2^64 bytes over a link; run fewer iterations")]
     TooManySent {
         /// Name of the job.
         name: String,
     },
-    /// The results would not fit in memory.
+    /// The records of the run would not fit in memory.
     #[error("job {name} would record {records} transfers, more than {limit}; run fewer iterations or larger buckets")]
     TooManyRecords {
         /// Name of the job.

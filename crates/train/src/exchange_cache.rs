@@ -1,7 +1,8 @@
-//! The fluid engine for one job that is alone on the network: the duration of an exchange depends only on its size.
+//! The fluid engine for one job that is alone on the network. The duration of an exchange then depends only on its
+//! size.
 //!
-//! The job's flow represents all messages of a collective. The first exchange of a size is simulated on the fluid
-//! engine, which is idle between exchanges; later exchanges of this size reuse the cached result.
+//! One flow of the job represents all messages of a collective. The first exchange of a size is simulated on the fluid
+//! engine, which is idle between exchanges. Later exchanges of this size reuse the result.
 
 use crate::collective::algorithms::ring;
 use crate::collective::exchange;
@@ -11,21 +12,21 @@ use gradtide_net::{Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Network, 
 use gradtide_watch::check_cancelled;
 use std::collections::BTreeMap;
 
-/// A network that caches the duration and link loads of exchanges by their size.
+/// A network that caches, by size, the duration of exchanges and the loads that they add to links.
 #[derive(Debug)]
 pub struct ExchangeCache {
     fluid: Fluid,
     collective: Collective,
-    /// Delays between the ranks and the engine.
+    /// Delays between the ranks and the network.
     ends: Ends,
     /// Stream of the job's flows.
     stream: u32,
-    /// Paths of the exchange's flows if no two of them share a bottleneck; durations are then computed in closed form.
+    /// Paths of the exchange's flows, if no two of them share a bottleneck. Durations are then computed in closed form.
     lanes: Option<Vec<Lane>>,
     /// Cached exchanges, by their bytes.
     known: BTreeMap<Bytes, Known>,
     now: Time,
-    /// Exchange in flight: its flow and its completion.
+    /// Exchange in flight, with its future completion.
     under_way: Option<(Flow, Completion)>,
     started_count: u64,
 }
@@ -42,7 +43,7 @@ struct Known {
 }
 
 impl ExchangeCache {
-    /// Creates the cache on an idle network `fluid` that has carried no traffic, for the job with this stream.
+    /// Creates the cache for the job whose flows use `stream`. `fluid` must be idle and must not have carried traffic.
     pub fn new(fluid: Fluid, collective: Collective, stream: u32, ends: Ends) -> Self {
         let band = Band::new(0).expect("there is a first band");
         let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
@@ -66,7 +67,7 @@ impl ExchangeCache {
         self.fluid
     }
 
-    /// Returns the underlying network, which is idle.
+    /// Returns the underlying network, which is idle between exchanges.
     pub fn fluid(&self) -> &Fluid {
         &self.fluid
     }
@@ -83,7 +84,7 @@ impl ExchangeCache {
         loads
     }
 
-    /// Returns the load of each link by an exchange that has begun and not ended.
+    /// Returns the load that an exchange in progress has added to each link so far.
     fn loads_of(&self, flow: &Flow, began: Time) -> Vec<Load> {
         let elapsed = self.now - began;
         if let Some(lanes) = &self.lanes {
@@ -99,7 +100,7 @@ impl ExchangeCache {
         since(&before, &fluid)
     }
 
-    /// Returns the number of events that a full simulation of all exchanges would have processed.
+    /// Returns the number of events that a simulation of every exchange would have processed.
     pub fn event_count(&self) -> u64 {
         self.known.values().map(|known| known.events * known.count).sum()
     }
@@ -132,7 +133,7 @@ impl ExchangeCache {
     }
 }
 
-/// Simulates an exchange on an idle network, to its end or to `until`.
+/// Simulates an exchange on an idle network to its end, or until `until`.
 fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Fluid, until: Time) {
     let mut network = ends.around(fluid);
     let network = network.as_mut();
@@ -153,7 +154,7 @@ fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Flui
     }
 }
 
-/// Returns the load of each link since the loads `before`.
+/// Returns the load of each link that has been added to `before`.
 fn since(before: &[Load], fluid: &Fluid) -> Vec<Load> {
     exchange::loads(fluid).into_iter().zip(before).map(|(after, &before)| after - before).collect()
 }
@@ -164,7 +165,7 @@ impl Network for ExchangeCache {
     }
 
     /// # Panics
-    /// If an exchange is under way.
+    /// If an exchange is in flight.
     fn start(&mut self, flow: Flow) -> FlowId {
         assert!(self.under_way.is_none(), "a job has one exchange on the network at a time");
         let known = self.known(&flow);
@@ -188,7 +189,7 @@ impl Network for ExchangeCache {
         }
     }
 
-    /// Returns nothing: the exchanges of a job have no connections of their own.
+    /// Returns nothing, because the exchanges of a job have no connections of their own.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }

@@ -8,25 +8,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// An invalid network.
+/// Error: the network is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NetworkError {
-    /// An invalid topology.
+    /// The topology is invalid.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// An invalid cable or ratio.
+    /// A cable or a ratio is invalid.
     #[error("the network cannot be: {0}")]
     Cable(&'static str),
-    /// Rank classes need routes of equal length and links that are not shared.
+    /// Rank classes need routes of equal length and links that no other class uses.
     #[error("ranks are not alike on a network of several switches: classes need a star")]
     SwitchesOfClasses,
     /// Rank classes do not support host stages.
     #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
     StagesOfClasses,
-    /// An invalid node.
+    /// A node is invalid.
     #[error("cluster.node cannot be: {0}")]
     Node(&'static str),
-    /// A rate of 0, with which no message would ever arrive.
+    /// The rate of a link is 0, so no message would ever arrive.
     #[error("the links carry less than one bit per second")]
     ZeroRate,
 }
@@ -34,14 +34,14 @@ pub enum NetworkError {
 /// Hosts, switches and links with their names.
 #[derive(Debug)]
 pub struct Fabric {
-    /// Graph on which engines run.
+    /// Graph of the network on which engines run.
     pub graph: Graph,
     /// Name of each link, by the index of its port.
     pub link_names: Vec<Arc<str>>,
     /// Nominal rate of each link in bit/s; the graph contains the payload rates.
     pub nominal_bps: Vec<u64>,
-    /// Elements between workers and the graph: nodes whose network cards and GPU ports are hosts of the graph, and host
-    /// stages.
+    /// Elements between workers and the graph: host stages, and nodes, whose network cards and GPU ports are hosts of
+    /// the graph.
     pub ends: Ends,
 }
 
@@ -49,14 +49,15 @@ impl Fabric {
     /// Builds the network that `cluster` describes.
     ///
     /// # Errors
-    /// [`NetworkError::Fabric`], [`NetworkError::Cable`] and [`NetworkError::Node`] for an invalid shape,
+    /// [`NetworkError::Fabric`], [`NetworkError::Cable`] and [`NetworkError::Node`] for an invalid shape;
     /// [`NetworkError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec) -> Result<Self, NetworkError> {
         let Wires { graph, names, nodes } = wires(&cluster.topology, cluster.link.nominal(), cluster.node.as_ref())?;
         Self::with_hosts(graph, names, nodes, cluster)
     }
 
-    /// Reduces the rates of links to payload rates, and adds the latency of the host stack to links of hosts.
+    /// Creates the fabric from its graph at nominal rates: reduces the rates of links to payload rates, and adds the
+    /// latency of the host stack to the links of hosts.
     fn with_hosts(
         mut graph: Graph,
         link_names: Vec<Arc<str>>,
@@ -80,8 +81,8 @@ impl Fabric {
         Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host } })
     }
 
-    /// Returns the graph of the network cards, and the graph of the GPU ports with hosts from 0 on; `None` without
-    /// nodes. In the whole network, the links of the first graph precede those of the second.
+    /// Returns the graph of the network cards and the graph of the GPU ports; in both, hosts are numbered from 0.
+    /// Returns `None` without nodes. In the whole network, the links of the first graph precede those of the second.
     pub fn apart(&self) -> Option<(Graph, Graph)> {
         let nodes = self.ends.nodes?;
         let Graph { host_count, switch_count, links, has_parts } = &self.graph;
@@ -110,19 +111,19 @@ impl Fabric {
         Some((cards, ports))
     }
 
-    /// Returns the number of places for workers, one worker each: hosts, or GPUs of nodes.
+    /// Returns the number of places for workers, which are hosts or, with nodes, GPUs. Each place has one worker.
     pub fn place_count(&self) -> u32 {
         self.ends.nodes.map_or(self.graph.host_count, |nodes| nodes.gpu_count())
     }
 
-    /// Returns the paths between hosts, including the elements at their ends.
+    /// Returns the paths between hosts, including the elements of [`ends`](Self::ends).
     pub fn paths(&self) -> Paths {
         Paths::new(&self.graph, &self.ends)
     }
 }
 
-/// Returns the number of links of the longest shortest route between hosts: between the `used` hosts, or between all if
-/// none is used.
+/// Returns the number of links of the longest route between `used` hosts, where each route is the shortest between its
+/// hosts. If `used` is empty, all hosts count.
 pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     let node_count = (graph.host_count + graph.switch_count) as usize;
     let mut next = vec![Vec::new(); node_count];
@@ -131,7 +132,7 @@ pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     }
     let is_used = |host: u32| used.is_empty() || used.contains(&host);
     let hosts = (0..graph.host_count).filter(|&host| is_used(host));
-    // Hosts of one switch have the same distances to other hosts.
+    // Hosts of one switch have equal distances to all other hosts.
     let switches: BTreeSet<u32> = hosts.clone().flat_map(|host| next[host as usize].clone()).collect();
     let farthest = switches.iter().map(|&switch| {
         let mut distance = vec![u32::MAX; node_count];
@@ -153,8 +154,8 @@ pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
     farthest.max().unwrap_or(0).max(2)
 }
 
-/// Returns the slowest rate and the longest delay of all links of a network, without links of hosts that are not
-/// `used`; of all links if no host is used.
+/// Returns a link with the slowest rate and the longest delay of all links, except links of hosts that are not in
+/// `used`. If `used` is empty, includes all links.
 pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
     let is_used = |node: NodeId| used.is_empty() || node.0 >= graph.host_count || used.contains(&node.0);
     let links = || graph.links.iter().filter(|wire| is_used(wire.from) && is_used(wire.to)).map(|wire| wire.link);
@@ -162,8 +163,8 @@ pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
     Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
 }
 
-/// Returns the worst path of a message between two of these hosts as one link: the slowest rate of the hosts' links,
-/// and the delay of the longest shortest route, including the host stacks. Fewer than two hosts represent all hosts.
+/// Returns, as one link, the worst path of a message between two of these hosts: the slowest rate of the hosts' links,
+/// and the delay of the longest route, including the host stacks. With fewer than two hosts, considers all hosts.
 ///
 /// # Errors
 /// As [`shape`].
@@ -193,8 +194,8 @@ pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, Net
     Ok(LinkSpec { rate, delay, ..cluster.link })
 }
 
-/// Returns the rate of the slowest cable of these hosts (of `host_count`), and the delay of the longest shortest route
-/// between them.
+/// Returns the rate of the slowest cable of `hosts`, and the delay of the longest route between them. Nodes below
+/// `host_count` are hosts, all others switches.
 fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> Result<(Rate, Time), NetworkError> {
     let mut next: BTreeMap<u32, Vec<(u32, Time)>> = BTreeMap::new();
     for &CableSpec { a, b, delay, .. } in cables {
@@ -204,7 +205,7 @@ fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -
     let is_own = |cable: &&CableSpec| hosts.contains(&cable.a) || hosts.contains(&cable.b);
     let slowest = cables.iter().filter(is_own).map(|cable| cable.rate).min().ok_or(NetworkError::ZeroRate)?;
     let farthest = hosts.iter().map(|&host| {
-        // Number of links and largest delay of the shortest routes to each node.
+        // For each node, the number of links and the largest delay of its shortest routes from `host`.
         let mut known = BTreeMap::from([(host, (0_u32, Time::ZERO))]);
         let mut reached = VecDeque::from([host]);
         while let Some(node) = reached.pop_front() {
@@ -230,12 +231,12 @@ fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -
     Ok((slowest, farthest.max().unwrap_or_default()))
 }
 
-/// Returns the host that is the network card of a GPU.
+/// Returns the host that represents the network card of a GPU.
 pub fn card(node: &NodeSpec, gpu: u32) -> u32 {
     Nodes::new(1, node.gpus, node.nics).map_or(gpu, |nodes| nodes.card(HostId(gpu)).0)
 }
 
-/// Checks that every GPU of a node has a network card.
+/// Checks that a node has GPUs, and that equal numbers of them share each network card.
 ///
 /// # Errors
 /// [`NetworkError::Node`].
@@ -249,7 +250,7 @@ pub fn check_node(node: &NodeSpec) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Size of a network, for checks and estimates before it is built.
+/// Size of a network, which can be checked and estimated before the network is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of hosts.
@@ -258,9 +259,9 @@ pub struct Shape {
     pub switches: u32,
     /// Number of cables; each cable is two links.
     pub cables: u32,
-    /// Number of ports of a switch, equal for all switches; some may be unused.
+    /// Number of ports of each switch. Some ports may be unused.
     pub ports: u32,
-    /// Number of links of the longest route.
+    /// Number of links of the longest route, from host to host.
     pub hops: u32,
     /// Number of hosts of an edge switch.
     pub hosts_per_edge: u32,
@@ -268,10 +269,10 @@ pub struct Shape {
     pub shared_by: u32,
 }
 
-/// Returns the shape of a network that is not given as a list of cables.
+/// Returns the shape of a network, unless the network is given as a list of cables.
 ///
 /// # Errors
-/// As [`Fabric::new`]; and [`NetworkError::Cable`] for a network that is given as a list of cables.
+/// As [`Fabric::new`], and [`NetworkError::Cable`] for a network that is given as a list of cables.
 pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, NetworkError> {
     let tree = tree(topology, every)?.ok_or(NetworkError::Cable("its shape is that of its cables"))?;
     Ok(Shape {
@@ -285,7 +286,7 @@ pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, NetworkError
     })
 }
 
-/// A network at its nominal rates.
+/// A network with the nominal rates of its links.
 #[derive(Debug)]
 pub struct Wires {
     /// Hosts, switches and links.
@@ -296,7 +297,7 @@ pub struct Wires {
     pub nodes: Option<Nodes>,
 }
 
-/// Builds the network at its nominal rates; each node has its own switch for its GPUs.
+/// Builds the network at its nominal rates. Each node has its own switch for its GPUs.
 ///
 /// # Errors
 /// As [`Fabric::new`].
@@ -316,10 +317,11 @@ pub fn wires(topology: &TopologySpec, every: Link, node: Option<&NodeSpec>) -> R
     }
 }
 
-/// Limit on the entries of routing tables, whose indices have 32 bits.
+/// Largest number of entries of routing tables, whose indices have 32 bits.
 const MAX_ROUTES: u64 = 1 << 31;
 
-/// Adds the GPUs of nodes, whose network cards are the hosts, and the scale-up switches between the GPUs.
+/// Adds the GPU ports of nodes and the scale-up switches between them to a graph whose hosts are the nodes' network
+/// cards.
 fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Result<Wires, NetworkError> {
     check_node(node)?;
     let cards = graph.host_count;
@@ -334,7 +336,7 @@ fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Re
         return Err(NetworkError::Node("there are too many nodes for the tables of their routes"));
     }
     name_cards(&graph, &mut names, node);
-    // Switches are numbered after all hosts.
+    // Switches are numbered after all hosts, so the GPU ports move them up.
     let moved = |id: NodeId| if id.0 < cards { id } else { NodeId(id.0 + gpus) };
     for wire in &mut graph.links {
         (wire.from, wire.to) = (moved(wire.from), moved(wire.to));
@@ -353,7 +355,7 @@ fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Re
     Ok(Wires { graph, names, nodes: Some(nodes) })
 }
 
-/// Names the links of hosts after their network cards: `node3.nic5->leaf0`, `leaf0->node3.nic5`.
+/// Names the links of hosts after their network cards, as in `node3.nic5->leaf0` and `leaf0->node3.nic5`.
 fn name_cards(graph: &Graph, names: &mut [Arc<str>], node: &NodeSpec) {
     let card = |host: NodeId| format!("node{}.nic{}", host.0 / node.nics, host.0 % node.nics);
     let mut switches = vec![String::new(); graph.host_count as usize];
@@ -371,13 +373,13 @@ fn name_cards(graph: &Graph, names: &mut [Arc<str>], node: &NodeSpec) {
     }
 }
 
-/// Returns the rate that remains after headers and retransmissions.
+/// Returns the rate of payload, which excludes headers and retransmissions.
 pub(crate) fn payload(rate: Rate, efficiency_ppm: u64) -> Result<Rate, NetworkError> {
     let payload_bps = u128::from(rate.bps()) * u128::from(efficiency_ppm) / 1_000_000;
     u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(NetworkError::ZeroRate)
 }
 
-/// Returns the fat tree of a topology; `None` for one that is given as a list of cables.
+/// Returns the fat tree of a topology; `None` if the topology is given as a list of cables.
 fn tree(topology: &TopologySpec, every: Link) -> Result<Option<FatTree>, NetworkError> {
     Ok(Some(match *topology {
         TopologySpec::Custom { .. } => return Ok(None),

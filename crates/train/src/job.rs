@@ -1,5 +1,5 @@
-//! A job that is ready to run: its DAG and communicators, or its parameter servers, and its engine mode. Built from a
-//! [`JobSpec`], which is validated once.
+//! A job that is ready to run: its engine mode, and either its DAG and communicators or its parameter servers. It is
+//! built from a [`JobSpec`], which is validated in the process.
 
 use crate::bands::BandPolicy;
 use crate::bucket::Bucket;
@@ -24,9 +24,9 @@ use thiserror::Error;
 
 /// A job that is ready to run.
 pub enum Job {
-    /// Job whose ranks communicate by collectives.
+    /// A job whose ranks communicate by collectives.
     Collective(Box<CollectiveJob>),
-    /// Job whose workers pull parameters from servers and push gradients.
+    /// A job whose workers pull parameters from servers and push gradients to them.
     Ps(Box<PsJob>),
 }
 
@@ -66,7 +66,7 @@ pub struct CollectiveJob {
     pub name: String,
     /// Graph of one iteration.
     pub dag: Arc<Dag>,
-    /// The step of a parallel job, which describes the ops and transfers of `dag`.
+    /// The step of a parallel job, which describes the ops and transfers of `dag`; otherwise `None`.
     pub step: Option<Step>,
     /// Communicators, each with its send queue.
     pub communicators: Vec<Communicator>,
@@ -74,59 +74,59 @@ pub struct CollectiveJob {
     pub start: Time,
     /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
-    /// Time of a unit of compute that overlaps with a transfer, in millionths.
+    /// Duration of a unit of compute that overlaps with a transfer, in millionths of its duration without transfers.
     pub overlap_slowdown_ppm: u64,
-    /// Engine mode.
+    /// Choices that depend on the network engine.
     pub mode: EngineMode,
     /// Smallest and largest factor of compute jitter, in millionths.
     pub pace_range_ppm: (u64, u64),
-    /// Compute jitter of each worker; `None` if all workers are identical, so that one represents all, or if there are
+    /// Compute jitter of each worker. `None` if one worker represents all because they are identical, or if there are
     /// rank classes.
     pub paces: Option<Vec<Pace>>,
-    /// Policy by which workers change their bands; `None` without one, or if messages are not simulated.
+    /// Policy by which workers change their bands. `None` without a policy, or if messages are not simulated.
     pub adaptive: Option<Adaptive>,
 }
 
-/// One of the two passes of an iteration.
+/// A pass of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// From the input side to the output side.
+    /// Forward pass, from the input side to the output side.
     Forward,
-    /// From the output side to the input side.
+    /// Backward pass, from the output side to the input side.
     Backward,
 }
 
-/// The engine mode of a job: choices that depend on the network engine.
+/// The engine mode of a job: the choices that depend on the network engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineMode {
-    /// Pass with which the job begins, and from whose start to its next start an iteration is measured.
+    /// Pass with which the job begins. An iteration is measured from the start of this pass to its next start.
     pub measured_from: Pass,
-    /// Representation of collectives as flows of the engine.
+    /// How collectives are represented as flows of the engine.
     pub messages: AggregationForm,
-    /// Message sizes if the bytes do not divide evenly.
+    /// Size of messages whose bytes do not divide evenly.
     pub sizes: MessageSize,
     /// A rank's links within its node and to the network.
     pub links: Links,
 }
 
-/// An invalid job. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid job. `gradtide.scenario` reports all of these errors earlier, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum JobError {
-    /// No layers.
+    /// The model has no layers.
     #[error("the model has no layers")]
     NoLayers,
-    /// No hosts.
+    /// The job has no hosts.
     #[error("the job has no workers")]
     NoWorkers,
-    /// The priority is outside the network's bands.
+    /// A band is outside the range of the network's bands.
     #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
     Band(u8),
-    /// No band, or more bands than layers.
+    /// There is no band, or there are more bands than layers.
     #[error("{bands} bands for {layers} layers")]
     Bands {
-        /// Bands given.
+        /// Number of bands.
         bands: usize,
-        /// Layers of the model.
+        /// Number of layers of the model.
         layers: usize,
     },
     /// The straggler is not one of the workers, or its factor is invalid.
@@ -135,87 +135,88 @@ pub enum JobError {
     /// The collective does not support the number of ranks.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A depth of 0.
+    /// The depth of a collective is 0.
     #[error("a collective has a depth above 0")]
     NoCollective,
-    /// A chunk of no bytes.
+    /// The chunk size is 0.
     #[error("a chunk has at least one byte")]
     EmptyChunk,
-    /// An in-flight limit of 0.
+    /// The in-flight limit is 0.
     #[error("at least one chunk is on the network at a time")]
     NoCredit,
-    /// An invalid policy.
+    /// The band policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Several chunks in flight need a single band, because their connections have one band.
+    /// Several chunks are in flight but the layers have different bands. The chunks share connections, and a connection
+    /// has one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
-    /// Adaptive bands need a job with one ring at a time and a chain of layers.
+    /// Adaptive bands require a model that is a chain of layers, and one ring at a time.
     #[error("bands change for a chain of layers and one ring at a time alone: depth and credit are 1")]
     AdaptiveOfOneRing,
-    /// Times whose sum could overflow in planning.
+    /// The total time of the messages could overflow in planning.
     #[error("an iteration's messages take more than a day")]
     TooLong,
-    /// Message costs that a schedule cannot be planned with.
+    /// The measured message costs do not yield a cost model, which the schedule needs.
     #[error("a schedule asks what messages cost: {0}")]
     Cost(#[from] CostError),
-    /// A slowdown factor below 1.
+    /// The slowdown factor is below 1.
     #[error("overlap can slow compute down, not speed it up: {0} is below 1000000 ppm")]
     Slowdown(u64),
-    /// A key that parallel jobs do not have.
+    /// A key is set that parallel jobs do not have.
     #[error("a model that is divided over ranks cannot have {0}")]
     Divided(&'static str),
-    /// An invalid parallel job.
+    /// The parallel job is invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A parallel job with too many ranks to simulate each of them.
+    /// The parallel job has too many ranks to simulate each of them.
     #[error(transparent)]
     TooManyRanks(#[from] RanksError),
-    /// An order of pulls, on a job without parameter servers.
+    /// The order applies to pulls, but the job has no parameter servers.
     #[error("the order is for parameter servers that every iteration begins with a pull from")]
     OrderOfServers,
-    /// Invalid parameter servers.
+    /// The parameter servers are invalid.
     #[error(transparent)]
     Servers(#[from] PsError),
-    /// Ops that have no sequential order.
+    /// The op graph has no sequential order.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// No priority queue.
+    /// The number of priority queues is 0.
     #[error("there is at least one priority queue")]
     NoQueues,
-    /// The buckets belong to another model.
+    /// The buckets do not contain the layers of this model.
     #[error("the buckets hold {counted} layers of {layers}")]
     Buckets {
-        /// Layers in the buckets.
+        /// Number of layers in the buckets.
         counted: u64,
-        /// Layers of the model.
+        /// Number of layers of the model.
         layers: usize,
     },
-    /// The order file belongs to another model.
+    /// The order file does not rank the layers of this model.
     #[error("the order ranks {ranks} layers of {layers}")]
     Ranks {
-        /// Ranks given.
+        /// Number of ranks in the file.
         ranks: usize,
-        /// Layers of the model.
+        /// Number of layers of the model.
         layers: usize,
     },
-    /// The plan belongs to another model.
+    /// The plan does not contain the layers of this model.
     #[error("the planned buckets do not hold every layer with parameters once")]
     Planned,
-    /// The iteration takes no time, and would be repeated for ever at one instant.
+    /// An iteration takes no time, so it would be repeated for ever at one instant.
     #[error("no layer takes any time")]
     NoTime,
     /// The announced queue length does not fit in a packet.
     #[error("a threshold of {0} packets cannot be announced: multiples of 5 up to 75 can")]
     Announced(u32),
-    /// More bytes than 64 bits count.
+    /// The parameters have more bytes than 64 bits can count.
     #[error("the parameters are larger than 2^64 bytes")]
     TooManyBytes,
 }
 
 impl CollectiveJob {
-    /// Plans a data-parallel job. `alone` returns the time of a collective on an otherwise idle network; it is called
-    /// only for schedules that need message costs.
+    /// Plans a data-parallel job. `alone` returns the time of a collective on an otherwise idle network. It is called
+    /// only if the schedule needs message costs.
     ///
     /// # Errors
     /// See [`JobError`].
@@ -250,7 +251,8 @@ impl CollectiveJob {
             1 => Pace::of_workers(&spec.compute, worker_count, &spec.name, seed),
             _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
-        // In an op graph the passes overlap: at no time is the network idle while all parameters are present.
+        // In an op graph the passes overlap, so there is no time at which the network is idle and all parameters are
+        // present.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { mode.measured_from };
         let mode = EngineMode { measured_from, ..mode };
         let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
@@ -306,13 +308,13 @@ impl CollectiveJob {
         matches!(self.adaptive, Some(Adaptive::Oracle(_)))
     }
 
-    /// Returns the policy that chooses the bands, if there is one. An oracle simulates the future in `world`.
+    /// Returns the policy that chooses the bands, if the job has one. An oracle simulates the future in `world`.
     pub fn policy<'p, 'n: 'p, 's: 'p>(&self, world: Option<&World<'n, 's>>) -> Option<Box<dyn BandPolicy + 'p>> {
         let (adaptive, gradients) = (self.adaptive.as_ref()?, self.gradients()?);
         Some(adaptive.policy(gradients, communicator::last_transfer(&self.dag), world))
     }
 
-    /// Returns the gradient aggregation, if the job is purely data parallel.
+    /// Returns the gradient aggregation, unless the job is a parallel job.
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.communicators[..] {
             [one] => one.gradients(),
@@ -320,9 +322,9 @@ impl CollectiveJob {
         }
     }
 
-    /// Returns the transfers of a data-parallel job, for a simulation of one channel on which a message takes `time`.
-    /// [`timeline::run`](crate::caramel::timeline::run) with the job's windows agrees with an engine if the job is
-    /// alone, its workers are identical, and its order is the same in all iterations.
+    /// Returns the transfers of a data-parallel job as a plan for one channel, on which a message takes `time`.
+    /// Simulating the plan by [`timeline::run`](crate::caramel::timeline::run) with the job's windows agrees with an
+    /// engine if the job is alone, its workers are identical, and its order is the same in all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let ranks = self.next_ranks();
         let credit = self.communicators[0].in_flight_limit as u32;
@@ -336,13 +338,13 @@ impl CollectiveJob {
                 plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, gate, rank });
             }
         }
-        // Ties go to the transfer that is released first.
+        // Transfers of equal rank are sent in the order of their release.
         plan.transfers.sort_by_key(|transfer| (transfer.rank, transfer.gate));
         plan
     }
 
-    /// Returns the layers of each bucket of a data-parallel job, and its release time as an offset of compute time, in
-    /// send order.
+    /// Returns the buckets of a data-parallel job in send order: the layers of each bucket, and its release time as an
+    /// offset of compute time.
     pub fn sends(&mut self) -> Vec<(Vec<u32>, Time)> {
         let ranks = self.next_ranks();
         let Some(DataParallel { buckets, gates, .. }) = self.gradients() else { return Vec::new() };
@@ -351,7 +353,7 @@ impl CollectiveJob {
         order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), gates[bucket])).collect()
     }
 
-    /// Returns the send order of the transfers of the next iteration, each within its queue.
+    /// Returns the rank of each transfer in the send order of the next iteration, within its queue.
     fn next_ranks(&mut self) -> Vec<u32> {
         let mut ranks = Vec::new();
         communicator::rank(&self.dag, &mut self.communicators, |_| true, &mut ranks);
@@ -366,10 +368,10 @@ fn band(index: u8) -> Result<Band, JobError> {
 /// Returns the time of a collective for a number of bytes on an otherwise idle network.
 pub type Alone<'a> = &'a mut dyn FnMut(&Collective, Bytes) -> Time;
 
-/// Limit on the total time of an iteration's messages in picoseconds, for schedules that need message costs: a day.
+/// Limit on the total time of an iteration's messages, in picoseconds, for schedules that need message costs: one day.
 const MOST_SENDING_PS: f64 = 8.64e16;
 
-/// Returns the collective of a job for buffers of up to `largest` bytes, cut into chunks as `depth` determines.
+/// Returns the collective of a job for buffers of up to `largest` bytes, which `depth` cuts into chunks.
 ///
 /// # Errors
 /// [`PlanError`] if the algorithm does not support the number of ranks.
@@ -379,7 +381,8 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, mode: EngineMode
     Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, mode.sizes)?.over_nodes(&mode.links)
 }
 
-/// Measures the cost of a job's messages, including the time for which each occupies the queue before its first byte.
+/// Measures the cost of a job's messages. The cost includes the time for which a message occupies the queue before its
+/// first byte.
 ///
 /// # Errors
 /// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
@@ -393,7 +396,7 @@ pub fn costs(spec: &JobSpec, mode: EngineMode, alone: Alone<'_>) -> Result<Costs
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let depth = if plain.has_depth() { spec.collective.depth } else { Some(1) };
     let costs = Costs::measure(depth, &mut time)?;
-    // Upper bound with the smallest possible chunks, far below the limit of 64 bits.
+    // This upper bound assumes the smallest possible chunks; it is far below the limit of 64 bits.
     let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
     let chunks = bytes / spec.schedule.chunk.unwrap_or(LEAST_CHUNK).0;
     if costs.most_ps(spec.layers.len() as u64 + chunks, Bytes(bytes)) > MOST_SENDING_PS {
@@ -402,8 +405,8 @@ pub fn costs(spec: &JobSpec, mode: EngineMode, alone: Alone<'_>) -> Result<Costs
     Ok(costs)
 }
 
-/// Returns the band of each part of a bucket, with the part's byte offset. Layers are laid out from the lowest to the
-/// highest.
+/// Returns the bands of a bucket, each with the byte offset from which it applies. The layers of a bucket are laid out
+/// from the lowest to the highest.
 fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Band)> {
     let mut begins = 0;
     let of_layer = |&layer: &u32| {
@@ -416,7 +419,7 @@ fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Ban
     steps
 }
 
-/// Returns whether the buckets contain every layer with parameters exactly once, and no other layer.
+/// Returns whether the buckets together contain every layer with parameters exactly once, and no other layer.
 fn holds_all(buckets: &[PlannedBucketSpec], layers: &[LayerSpec]) -> bool {
     let mut listed: Vec<u32> = buckets.iter().flat_map(|bucket| bucket.layers.iter().copied()).collect();
     listed.sort_unstable();

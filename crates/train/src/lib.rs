@@ -1,6 +1,6 @@
 //! The training step: the transfers of an iteration, their release times and their send order.
 //!
-//! [`run()`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
+//! [`run()`] shows how the crate works: scenario -> DAG and schedule -> network engine -> results.
 
 pub mod bands;
 pub mod bucket;
@@ -48,8 +48,8 @@ use spec::{EngineSpec, Spec, TrafficSpec};
 use traffic::{Background, BackgroundFlows};
 use workload::Step;
 
-/// Runs one scenario. Calls `observe` periodically with the completed share of the run; the run stops if it returns
-/// `false`.
+/// Runs one scenario. `observe` is called periodically with the completed share of the run, and stops the run by
+/// returning `false`.
 ///
 /// # Errors
 /// [`RunError::Spec`] before the run starts, [`RunError::Iteration`] if the run cannot continue.
@@ -70,7 +70,7 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
     Ok(RunResult::new(spec, done, background, end, engine.usage()))
 }
 
-/// Creates the executors of all jobs of a run. Streams are numbered from 0, job by job.
+/// Creates the executors of all jobs of a run. The streams of jobs are numbered from 0, job by job.
 fn executors<'p, 'a: 'p, 'n: 'p, 's: 'p>(
     jobs: &'a mut [Job],
     limits: Limits,
@@ -93,7 +93,7 @@ fn executors<'p, 'a: 'p, 'n: 'p, 's: 'p>(
     jobs.iter_mut().map(executor).collect()
 }
 
-/// The jobs of a run and an idle network.
+/// The jobs of a run, with an idle network.
 struct Ready<'a> {
     jobs: Vec<Job>,
     background: Background<'a>,
@@ -114,7 +114,7 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     Ok(Ready { jobs, background, engine, ends })
 }
 
-/// Returns the step of the parallel job as a document, without a run; `None` if no job is parallel.
+/// Returns the step of the parallel job as a document, without simulating it. Returns `None` if no job is parallel.
 ///
 /// # Errors
 /// [`SpecError`] if the job is invalid.
@@ -126,11 +126,11 @@ pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
     spec.jobs.iter().find_map(of_job).map(|step| step.map(|step| step.graph())).transpose()
 }
 
-/// Returns the messages with which the ranks of job `job` exchange `bytes`, in whole bytes: one row per message, by
-/// chunk, step and sender. Nothing is simulated.
+/// Returns the messages by which the ranks of the job with index `job` exchange `bytes`, in whole bytes. The table has
+/// one row per message, ordered by chunk, step and sender. Nothing is simulated.
 ///
 /// # Errors
-/// [`SpecError`] if there is no such job, or its collective does not support its number of ranks.
+/// [`SpecError`] if there is no such job, or if its collective does not support its number of ranks.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
@@ -150,11 +150,12 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     Ok(result::messages(&collective, bytes))
 }
 
-/// Returns the transfer time of each layer of job `job`, or of each parameter of its op graph, that its schedulers
-/// expect: for a pull, its share of the time in which all workers pull; for an exchange, the time on an idle network.
+/// Returns the transfer times that schedulers expect, one for each layer of the job with index `job`, or for each
+/// parameter of its op graph. The time of a pull is its share of the time in which all workers pull. The time of an
+/// exchange is its duration on an idle network.
 ///
 /// # Errors
-/// [`SpecError`] if there is no such job, or it is invalid.
+/// [`SpecError`] if there is no such job, or if it is invalid.
 pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
@@ -174,11 +175,11 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
-/// Returns the buckets of an iteration of job `job` in send order: the layers of each bucket, and its release time as
-/// an offset of compute time. Nothing is simulated.
+/// Returns the buckets of an iteration of the job with index `job`, in send order: the layers of each bucket, and its
+/// release time as an offset of compute time. Nothing is simulated.
 ///
 /// # Errors
-/// [`SpecError`] if there is no such job, it uses parameter servers, or it is invalid.
+/// [`SpecError`] if there is no such job, if it uses parameter servers, or if it is invalid.
 pub fn planned(spec: &Spec, job: usize) -> Result<Vec<(Vec<u32>, Time)>, SpecError> {
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, _) = plan(spec, &fabric)?;
@@ -231,7 +232,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>
     Ok((jobs, Background::new(background)))
 }
 
-/// Refuses a job whose hosts are not on the network, or with two workers on one host.
+/// Returns an error if a host of the job is not on the network, or has two workers.
 fn check_hosts(job: &spec::JobSpec, host_count: u32) -> Result<(), SpecError> {
     let mut taken = std::collections::BTreeSet::new();
     let name = || job.name.clone();
@@ -275,8 +276,8 @@ fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> 
 
 fn limits(spec: &Spec) -> Limits {
     let run = &spec.run;
-    // The waiting times of a step are computed from its ops, which are recorded even if the scenario requests no
-    // timeline.
+    // The waiting times of a parallel step are computed from its recorded ops, so its first iteration is recorded even
+    // if the scenario requests no timeline.
     let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_divided));
     Limits { duration: run.duration, timeline_iterations: run.timeline_iterations.max(least) }
 }

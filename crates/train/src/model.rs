@@ -1,4 +1,4 @@
-//! From layers (or ops in sequence) and buckets to the DAG of an iteration.
+//! Creates the DAG of an iteration from buckets and from layers, or ops in sequence.
 
 use crate::bucket::Bucket;
 use crate::caramel::{Boundaries, Boundary};
@@ -6,27 +6,27 @@ use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use crate::spec::LayerSpec;
 use gradtide_net::{Bytes, Time};
 
-/// The compute of one worker in an iteration, step by step.
+/// The compute of one worker in an iteration, as ops in sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeSteps(pub Vec<ComputeStep>);
 
-/// An op, the layers whose aggregated gradients it is the first to read, and the layers whose gradients it completes.
+/// An op, with the layers that it is the first to read and the layers whose gradients it completes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeStep {
     /// Op of the DAG.
     pub op: DagOp,
-    /// Layers that this step is the first to read.
+    /// Layers whose aggregated gradients this step is the first to read.
     pub reads: Vec<u32>,
     /// Layers whose gradients this step completes.
     pub updates: Vec<u32>,
 }
 
 impl ComputeSteps {
-    /// Creates the compute of a layered model: each layer's update just before its forward pass; forward from layer 0
-    /// up; backward from the last layer down.
+    /// Creates the compute of a layered model. The forward pass goes from layer 0 up, with each layer's update just
+    /// before its forward pass; the backward pass goes from the last layer down.
     ///
     /// # Source
-    /// Thesis figs 4.1 and 4.2; docs/models/training.md.
+    /// Gao (2020), figs 4.1 and 4.2; docs/models/training.md.
     pub fn of_layers(layers: &[LayerSpec]) -> Self {
         let mut steps = Vec::with_capacity(3 * layers.len());
         let mut step = |layer: &LayerSpec, kind, cost_ps, reads, updates| {
@@ -43,8 +43,8 @@ impl ComputeSteps {
         Self(steps)
     }
 
-    /// Returns the same compute behind a barrier that reads all layers; all updates follow the barrier, then the other
-    /// steps.
+    /// Returns this compute with a barrier at the start, which reads all layers. The barrier is followed by all
+    /// updates, then by the other steps.
     #[must_use]
     pub fn behind_barrier(&self) -> Self {
         let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();
@@ -56,14 +56,14 @@ impl ComputeSteps {
     }
 }
 
-/// Creates the DAG of an iteration, for one program per worker or one for all workers.
+/// Creates the DAG of an iteration. There is one program per worker, or one for all workers.
 ///
 /// A bucket's transfer waits for the gradients of all its layers on all workers. In the next iteration, the first
-/// reader of each of its layers waits for the transfer.
+/// reader of each of these layers waits for the transfer.
 pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count: u32) -> Dag {
     let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
     let mut ops: Vec<DagOp> = Vec::with_capacity(compute_count as usize + buckets.len());
-    // For each program and layer, the op that completes the layer's gradient and the op that reads it first.
+    // For each program and layer, the op that completes the layer's gradient and the first op that reads the layer.
     let mut touches: Vec<Vec<[Option<OpId>; 2]>> = Vec::with_capacity(programs.len());
     let mut ranges = Vec::with_capacity(programs.len());
     for ComputeSteps(steps) in programs {
@@ -117,9 +117,9 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
     }
 }
 
-/// Returns the window in which the gradient of each layer can be aggregated without delaying compute: from the end of
-/// the step that completes it to the start of the step that reads it. One window per program and layer with parameters,
-/// and the indices of these layers; `sizes` contains the bytes of all layers.
+/// Returns, for each program, the windows in which gradients can be aggregated without delaying compute, and the layers
+/// of these windows. There is a window for each layer with parameters. It lasts from the end of the step that completes
+/// the layer's gradient to the start of the step that reads the layer. `sizes` contains the bytes of all layers.
 pub fn boundaries(programs: &[ComputeSteps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
     let layer_of: Vec<u32> = (0..).zip(sizes).filter(|(_, bytes)| bytes.0 > 0).map(|(layer, _)| layer).collect();
     let of_program = |ComputeSteps(steps): &ComputeSteps| {

@@ -1,22 +1,23 @@
 //! A worker's op DAG as in TicTac (section 3): receive ops, compute ops, and their dependencies.
 //!
-//! [`OpDag`] differs from [`crate::dag::Dag`], which describes an iteration of layers in program order and produces
-//! transfers: here transfers are inputs, and the order of compute is restricted by the edges only
-//! (docs/decisions/17-op-dags-and-servers.md).
+//! Unlike [`crate::dag::Dag`], which describes an iteration of layers in program order and produces transfers, an
+//! [`OpDag`] has transfers as its inputs, and only its edges restrict the order of compute. See
+//! docs/decisions/17-op-dags-and-servers.md.
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Limit on the sum of all times of a DAG, in ticks, so that sums of sums do not overflow 64 bits.
+/// Limit on the sum of all times of a DAG, in ticks. Below it, sums of several such sums do not overflow 64 bits.
 pub const MAX_TOTAL_TICKS: u64 = 1 << 62;
 
-/// Ops, and the target op that they lead to.
+/// The ops of a DAG, and the target op.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpDag {
-    /// Ops in the order of the file.
+    /// Ops in the order in which the file lists them.
     pub ops: Vec<Op>,
-    /// Index of the target op, whose end completes the iteration. Ops that the target does not need are ignored.
+    /// Index of the target op, with whose end the iteration is complete. Ops on which the target does not depend are
+    /// ignored.
     pub target: u32,
 }
 
@@ -24,15 +25,16 @@ pub struct OpDag {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Op {
-    /// The user's number of the op; the smaller one breaks ties.
+    /// The user's number of the op. The smaller number breaks ties.
     pub id: u64,
     /// Kind of the op.
     pub kind: Kind,
-    /// Indices of the ops that this op waits for, in the order of the file, which affects TicTac's released code.
+    /// Indices of the ops on which this op depends, in the order of the file. TicTac's released code depends on this
+    /// order.
     pub inputs: Vec<u32>,
-    /// Duration of the transfer or computation, in ticks of the file's own unit.
+    /// Duration of the transfer or computation, in ticks. The file chooses the unit of a tick.
     pub time_ticks: u64,
-    /// Whether the op depends on parameters alone (a cast, a transpose), and not on the input of the model.
+    /// Whether the op depends on parameters but not on the input of the model. An example is the cast of a parameter.
     pub param_only: bool,
 }
 
@@ -40,13 +42,13 @@ pub struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Receives a parameter; a root of the DAG.
+    /// Receives a parameter. It is a root of the DAG.
     Recv,
     /// Computes.
     Comp,
 }
 
-/// An invalid DAG. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid DAG. `gradtide.scenario` reports all of these errors earlier, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OpDagError {
     /// The target or an input is not an op.
@@ -58,7 +60,7 @@ pub enum OpDagError {
     /// A receive op has inputs.
     #[error("the op with id {0} is received, and cannot wait for anything")]
     RecvWithInputs(u64),
-    /// The DAG has no receive op, so there is no order.
+    /// The target depends on no receive op, so there is nothing to order.
     #[error("the target needs nothing that is received")]
     NoRecv,
     /// The sum of times exceeds the limit.
@@ -67,7 +69,7 @@ pub enum OpDagError {
 }
 
 impl OpDag {
-    /// Returns the ops that the target needs, each after its inputs, and the target last.
+    /// Returns the ops on which the target depends, each after its inputs, and the target last.
     ///
     /// # Errors
     /// Any of [`OpDagError`].
@@ -114,8 +116,9 @@ impl OpDag {
         Ok(needed)
     }
 
-    /// Returns the receive ops in the order in which TicTac's released code discovers them: depth first from the
-    /// target, the last input of an op first; an op is visited when it is popped from the stack, not when it is pushed.
+    /// Returns the receive ops in the order in which TicTac's released code discovers them. The code searches depth
+    /// first from the target and takes the last input of an op first. It marks an op as visited when the op is popped
+    /// from the stack, not when it is pushed.
     pub fn discovery(&self) -> Vec<u32> {
         let mut seen = vec![false; self.ops.len()];
         let mut found = Vec::new();

@@ -1,27 +1,28 @@
-//! Compute jitter: the factor by which each worker's compute times are stretched in each iteration.
+//! Compute jitter: in each iteration, the compute times of each worker are multiplied by
 //!
 //! ```text
-//! factor = noise · (straggler factor, where and when the straggler is slow; else 1)
+//! factor = noise · (straggler factor if the worker is the straggler and slow in this iteration, else 1)
 //! ```
 //!
-//! noise is uniform within 1 ± √3 · (coefficient of variation), so its mean is 1. Every draw has its own named random
-//! stream, with one draw per iteration whether it is used or not, so that two runs with the same seed have the same
-//! draws whatever else differs. All arithmetic is in integers, so that all platforms draw the same numbers.
+//! noise is uniformly distributed within 1 ± √3 · (coefficient of variation), so its mean is 1. Every kind of draw has
+//! a random stream of its own, from which each iteration draws once, whether the draw is used or not. Two runs with the
+//! same seed therefore have the same draws even if other settings differ. All arithmetic is in integers, so that draws
+//! are equal on all platforms.
 
 use crate::spec::{ComputeSpec, StragglerSpec};
 use gradtide_net::seed::Stream;
 use gradtide_net::{Seed, Time};
 
-/// A factor of one, in millionths.
+/// A factor of 1, in millionths.
 pub const ONE_PPM: u64 = 1_000_000;
 
-/// √3, in millionths: a uniform distribution of half width h has the standard deviation h / √3.
+/// √3, in millionths. The standard deviation of a uniform distribution of half width h is h / √3.
 const SQRT3_PPM: u64 = 1_732_051;
 
 /// Checks the compute jitter for this number of workers.
 ///
 /// # Errors
-/// The reason why the jitter is invalid.
+/// A sentence that states why the jitter is invalid.
 pub fn check(spec: &ComputeSpec, worker_count: usize) -> Result<(), &'static str> {
     if spec.noise_ppm > ONE_PPM / 2 {
         return Err("noise beyond one half would give times below zero");
@@ -39,7 +40,7 @@ pub fn check(spec: &ComputeSpec, worker_count: usize) -> Result<(), &'static str
     Ok(())
 }
 
-/// Jitter factors of one worker, iteration by iteration.
+/// Source of the jitter factors of one worker, one for each iteration.
 #[derive(Debug)]
 pub struct Pace {
     half_width_ppm: u64,
@@ -47,7 +48,8 @@ pub struct Pace {
     straggler: Option<Straggler>,
 }
 
-/// The straggler's random streams. Every worker has an identical copy, and determines whether it is the straggler.
+/// The random streams of the straggler. Every worker has an identical copy, from which it determines whether it is the
+/// straggler.
 #[derive(Debug)]
 struct Straggler {
     spec: StragglerSpec,
@@ -58,12 +60,12 @@ struct Straggler {
 }
 
 impl Pace {
-    /// Returns the jitter of a job's workers; `None` if all are identical.
+    /// Returns the jitter of a job's workers; `None` if all workers are identical.
     pub fn of_workers(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
         (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| Self::of_each(spec, worker_count, job, seed))
     }
 
-    /// Returns the jitter of each worker, also if all are identical.
+    /// Returns the jitter of each worker, even if all workers are identical.
     pub fn of_each(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Vec<Self> {
         let of_worker = |worker| Self {
             half_width_ppm: half_width_ppm(spec.noise_ppm),
@@ -101,7 +103,7 @@ impl Straggler {
 /// Compute jitter of one worker in its current iteration.
 #[derive(Debug)]
 pub struct Jitter {
-    /// `None` if all workers are identical.
+    /// Source of factors; `None` if all workers are identical.
     pace: Option<Pace>,
     factor_ppm: u64,
 }
@@ -139,7 +141,7 @@ pub fn range_ppm(spec: &ComputeSpec) -> (u64, u64) {
     (ONE_PPM - width_ppm, stretched(ONE_PPM + width_ppm, factor_ppm))
 }
 
-/// Returns `value` times a factor, rounded half up.
+/// Returns `value` times a factor in millionths, rounded half up.
 pub fn stretched(value: u64, factor_ppm: u64) -> u64 {
     ((u128::from(value) * u128::from(factor_ppm) + u128::from(ONE_PPM / 2)) / u128::from(ONE_PPM)) as u64
 }
@@ -172,8 +174,9 @@ mod tests {
         let all: Vec<f64> = drawn.iter().flatten().map(|&ppm| ppm as f64 / 1e6).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let variance = all.iter().map(|factor| (factor - mean) * (factor - mean)).sum::<f64>() / all.len() as f64;
-        // 100,000 draws: the mean's standard error is 0.1/√n = 0.00032. A uniform's fourth central moment is 9/5 of its
-        // squared variance, so the standard deviation's is 0.1·√(4/5 / 4n) = 0.00014. Five of each.
+        // With n = 100,000 draws, the standard error of the mean is 0.1/√n = 0.00032. The fourth central moment of a
+        // uniform distribution is 9/5 of its squared variance, so the standard error of the standard deviation is
+        // 0.1·√(4/5 / 4n) = 0.00014. The tolerances are five of these errors.
         assert!((mean - 1.0).abs() < 0.0016, "{mean}");
         assert!((variance.sqrt() - 0.1).abs() < 0.0007, "{}", variance.sqrt());
         let edge = 1.0 - 0.1 * 3_f64.sqrt();

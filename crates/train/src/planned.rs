@@ -1,8 +1,8 @@
-//! The transfers of a job, as its schedule plans them: buckets, their release times, send order and chunk size.
+//! Plans the transfers of a job from its schedule: buckets, their release times, send order and chunk size.
 //!
-//! Orders that plan ahead (caramel, edf, optimal) need the windows of an iteration (`Boundaries`: for each gradient the
-//! time when it is ready and the time of its first read) and the cost of a message, but no engine. [`crate::caramel`]
-//! makes the plans; what it calls a parameter is here a layer that has parameters.
+//! The orders `caramel`, `edf` and `optimal` plan ahead. They need the cost of messages and the windows of an iteration
+//! (`Boundaries`: for each gradient the time at which it is ready and the time of its first read), but no engine.
+//! [`crate::caramel`] creates their plans. A parameter there is a layer with parameters here.
 
 use crate::bucket::{Bucket, fuse, group};
 use crate::caramel::batch::batch;
@@ -20,17 +20,17 @@ use std::cmp::Reverse;
 pub struct Planned {
     /// Buckets, in the order in which the backward pass completes them.
     pub buckets: Vec<Bucket>,
-    /// Release time of each bucket, as an offset of compute time; an offset beyond the compute time of an iteration
-    /// lies in the next iteration.
+    /// Release time of each bucket, as an offset of compute time. An offset beyond the compute time of an iteration is
+    /// in the next iteration.
     pub gates: Vec<Time>,
-    /// Order of the send queue.
+    /// Send order of the queue.
     pub scheduler: Box<dyn Scheduler>,
-    /// Largest chunk; `None` if buckets are not split.
+    /// Largest chunk in bytes; `None` if buckets are not cut into chunks.
     pub chunk: Option<Bytes>,
-    /// Compute time of an iteration, and the window of each bucket: the offsets between which it can be sent without
-    /// delaying any worker.
+    /// Compute time of an iteration, and the window of each bucket. A bucket that is sent within its window delays no
+    /// worker.
     pub boundaries: Boundaries,
-    /// Windows of each program if there were no barrier.
+    /// Windows of the buckets in each program, if there were no barrier.
     pub without_barrier: Vec<Boundaries>,
 }
 
@@ -61,13 +61,14 @@ impl Planned {
             boundaries.windows.iter_mut().for_each(|window| window.read = Time::ZERO);
         }
         let iteration = Iteration { spec, sizes, boundaries, without_barrier, layer_of, costs };
-        // A single worker aggregates nothing.
+        // A single worker has nothing to aggregate.
         if spec.hosts.len() == 1 {
             return iteration.in_order(Vec::new(), Box::new(Fifo));
         }
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
             OrderSpec::Fifo => Box::new(Fifo),
-            // Compute is a chain, so priority follows the first reads, whatever the ops are.
+            // Each worker computes its ops in sequence, so the order of first reads is the order of priority for any op
+            // graph.
             OrderSpec::Priority { .. } | OrderSpec::Tic | OrderSpec::Tac if spec.ops.is_some() => {
                 return iteration.by_read();
             }
@@ -76,8 +77,8 @@ impl Planned {
             &OrderSpec::Arbitrary { disorder_ppm } => {
                 Box::new(Arbitrary { stream: seed.stream(&format!("order/{}", spec.name)), disorder_ppm })
             }
-            // A layer's forward pass waits for its own parameters and for those of lower layers, so TicTac's orders of
-            // a chain equal layer priority: `tests/planned.rs` compares them.
+            // The forward pass of a layer waits for its own parameters and those of all lower layers, so TIC and TAC
+            // order a chain by layer. `tests/planned.rs` compares them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
@@ -95,8 +96,8 @@ impl Planned {
         iteration.in_order(iteration.sends(), scheduler)
     }
 
-    /// Delays each bucket until all buckets of smaller rank are ready, so that the queue, which sends the released
-    /// bucket of smallest rank, follows the order strictly.
+    /// Delays each bucket until all buckets of smaller rank are ready. The queue then follows the order strictly,
+    /// because it sends the released bucket of the smallest rank.
     fn in_turn(mut self, ranks: &[u32]) -> Self {
         let mut order: Vec<usize> = (0..ranks.len()).collect();
         order.sort_by_key(|&bucket| ranks[bucket]);
@@ -118,13 +119,13 @@ struct GatedBucket {
 /// The inputs of planning.
 struct Iteration<'a> {
     spec: &'a JobSpec,
-    /// Size of each layer, in bytes.
+    /// Bytes of each layer.
     sizes: Vec<Bytes>,
     /// Windows of the layers that have parameters.
     boundaries: Boundaries,
-    /// Windows of each program if there were no barrier.
+    /// Windows of the layers in each program, if there were no barrier.
     without_barrier: Vec<Boundaries>,
-    /// Layer of each parameter.
+    /// Layer of each parameter, where the parameters are the layers with bytes.
     layer_of: Vec<u32>,
     costs: Option<&'a Costs>,
 }
@@ -138,12 +139,13 @@ impl Iteration<'_> {
         |bytes| self.costs().time(bytes)
     }
 
-    /// Returns the buckets of the fusion rule, each with its release time.
+    /// Returns the buckets that the fusion rule creates, each with its release time.
     fn sends(&self) -> Vec<GatedBucket> {
         let at_once = |bucket| GatedBucket { bucket, gate: Time::ZERO };
         match &self.spec.schedule.fusion {
             FusionSpec::Cap { bytes } if self.spec.ops.is_some() => {
-                // Parameters take the place of layers. `fuse` begins at the last one, here the first to be updated.
+                // Here parameters take the place of layers. `fuse` begins with the last entry, so the parameter that is
+                // updated first is last.
                 let order: Vec<u32> = self.boundaries.by_update().into_iter().rev().collect();
                 let window = |&parameter: &u32| self.boundaries.windows[parameter as usize];
                 let sizes: Vec<Bytes> = order.iter().map(|parameter| window(parameter).bytes).collect();
@@ -203,7 +205,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// Orders buckets by their first read; ties go to the bucket that is updated first.
+    /// Orders buckets by their first read. Ties go to the bucket that is updated first.
     fn by_read(&self) -> Planned {
         let planned = self.in_order(self.sends(), Box::new(Fifo));
         let windows = Boundaries::jointly(&planned.without_barrier).windows;
@@ -214,7 +216,7 @@ impl Iteration<'_> {
         Planned { scheduler: Box::new(Given { bucket_ranks }), ..planned }
     }
 
-    /// Converts a plan to buckets, in chunks of at most `chunk`. Consecutive transfers of the same parameters form one
+    /// Converts a plan to buckets in chunks of at most `chunk`. Consecutive transfers of the same parameters form one
     /// bucket.
     fn as_planned(&self, plan: &TransferPlan, chunk: Option<Bytes>) -> Planned {
         let mut firsts: Vec<usize> = (0..plan.transfers.len())
@@ -241,7 +243,7 @@ impl Iteration<'_> {
         self.as_planned(&plan, self.spec.schedule.chunk)
     }
 
-    /// Orders buckets as they are listed. A bucket is released at the latest when compute waits for it.
+    /// Orders buckets as the scenario lists them. A bucket is released at the latest when compute has to wait for it.
     fn as_listed(&self, buckets: &[PlannedBucketSpec]) -> Planned {
         let listed = |it: &PlannedBucketSpec| {
             let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
@@ -265,9 +267,9 @@ impl Iteration<'_> {
         self.as_planned(&plan, Some(chunk))
     }
 
-    /// Returns the plan with the shortest iteration; ties go to the plan with the fewest transfers, then to the first.
-    /// The search covers all choices that the schedule leaves open: the grouping if fusion is adaptive, and the chunk
-    /// size if none is set.
+    /// Returns the plan with the shortest iteration. Ties go to the plan with the fewest transfers, then to the first
+    /// one. The search covers all choices that the schedule leaves open: the grouping if fusion is adaptive, and the
+    /// chunk size if the scenario sets none.
     fn best(&self) -> Planned {
         let mut best: Option<((Time, usize), TransferPlan, Option<Bytes>)> = None;
         let mut consider = |plan: TransferPlan, chunk| {
@@ -302,7 +304,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// Returns the candidate groupings of parameters.
+    /// Returns the groupings of parameters that the search considers.
     fn groupings(&self) -> Vec<Vec<ParameterGroup>> {
         if self.spec.schedule.fusion != FusionSpec::Adaptive {
             return vec![self.groups()];
@@ -324,5 +326,5 @@ impl Iteration<'_> {
     }
 }
 
-/// Largest number of groups for which the search also tries packing, whose effort is quadratic.
+/// Largest number of groups for which the search considers packing, because its effort is quadratic in this number.
 const MOST_PACKED: usize = 200;

@@ -1,8 +1,8 @@
-//! Samples over time: sampling times and thinning.
+//! Samples over time: when they are taken, and how many are kept.
 //!
-//! A probe exists only if the scenario configures one, and it has no effect on the simulation: the engine runs to the
-//! next sampling time, is read, and continues. Long runs are thinned: when a table is full, every second sampling time
-//! is discarded and the interval doubles, so the intervals stay equal and memory stays bounded.
+//! A probe exists only if the scenario configures one. It has no effect on the simulation: the engine runs to the next
+//! sampling time, its state is recorded, and it continues. Long runs are thinned: when a table is full, every second
+//! sampling time is discarded and the sampling interval doubles. Intervals thus stay equal, and memory stays bounded.
 
 use crate::job::Job;
 use crate::spec::{ProbeSpec, Spec};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-/// Limit on the rows of each table, of about 100 bytes each.
+/// Limit on the rows of each table. A row takes about 100 bytes.
 const ROW_LIMIT: usize = 1_000_000;
 
 /// A probe and its samples so far.
@@ -24,12 +24,12 @@ pub struct Probe {
     sources: Vec<Source>,
     next_at: Time,
     row_limit: usize,
-    /// Sampled flows in flight that have connections of their own.
+    /// Sampled flows in flight that have a connection of their own.
     flows: BTreeMap<FlowId, Carried>,
     samples: Samples,
 }
 
-/// Sampled connections of a job or of background flows.
+/// The connections of a job or of background flows that are sampled.
 #[derive(Debug)]
 struct Source {
     tenant: Arc<str>,
@@ -37,12 +37,12 @@ struct Source {
     flow: Option<u64>,
 }
 
-/// A connection and the flow that it carries.
+/// A connection, with the flow that uses it.
 #[derive(Clone, Debug)]
 pub struct Carried {
     /// Name of the job or of the background flows.
     pub tenant: Arc<str>,
-    /// Number of the background flow; `None` for a job, whose connections carry all its flows.
+    /// Number of the background flow. `None` for a job, because all its flows use the same connections.
     pub flow: Option<u64>,
     /// Sending host.
     pub src: HostId,
@@ -55,23 +55,23 @@ pub struct Carried {
 pub struct Samples {
     /// Sampling interval after thinning.
     pub every: Time,
-    /// Sampling times; the last one is the end of the run.
+    /// Sampling times. The last one may be the end of the run.
     pub at: Vec<Time>,
     /// Names of the sampled links.
     pub links: Vec<Arc<str>>,
     /// State of each port at each sampling time, ordered by time.
     pub ports: Vec<PortState>,
-    /// Congestion window of each connection at each sampling time: index into `at`, connection and sender state,
-    /// ordered by time.
+    /// Congestion window of each connection at each sampling time, ordered by time: index into `at`, connection and
+    /// state of the sender.
     pub windows: Vec<(u32, Carried, Window)>,
 }
 
 impl Probe {
-    /// Creates a probe; it samples those of `links` that the scenario names, or all.
+    /// Creates a probe of those `links` that the scenario names, or of all if it names none.
     pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[Job], links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
-        // A job has as many streams as communicators.
+        // A job has a stream for each communicator.
         let jobs =
             (0..).zip(run.jobs.iter().zip(jobs).flat_map(|(spec, job)| repeat_n(&spec.name, job.stream_count())));
         let traffic = (run.traffic.iter().enumerate()).map(|(index, of)| (traffic::stream(index), &of.name));
@@ -141,7 +141,7 @@ impl Probe {
             let carried = Carried { tenant: source.tenant.clone(), flow: None, src, dst };
             self.samples.windows.push((instant, carried, window));
         }
-        // Connections come in the order of their slots, which is arbitrary.
+        // The engine lists connections in the order of their slots, which is arbitrary.
         self.samples.windows[first..]
             .sort_by(|(_, a, _), (_, b, _)| (&a.tenant, a.flow, a.src, a.dst).cmp(&(&b.tenant, b.flow, b.src, b.dst)));
         while self.samples.at.len() > 1
@@ -153,7 +153,7 @@ impl Probe {
         self.next_at = Time::from_ps((now.ps() / step_ps).saturating_add(1).saturating_mul(step_ps));
     }
 
-    /// Discards every sampling time that is not a multiple of twice the interval, and doubles the interval.
+    /// Doubles the sampling interval and discards all samples that are not at a multiple of the new interval.
     fn thin(&mut self) {
         let Samples { every, at, links, ports, windows } = &mut self.samples;
         *every = Time::from_ps(every.ps().saturating_mul(2));

@@ -1,4 +1,5 @@
-//! The sequential program of each worker of an op graph: as listed, random, or in Caramel's order.
+//! The sequential program of each worker of an op graph. Its ops are in the listed order, in a random order, or in
+//! Caramel's order.
 
 use crate::caramel::compute::{self, ComputeError, Parameter};
 use crate::dag::{DagOp, OpKind};
@@ -10,7 +11,7 @@ use crate::spec::{ComputeOrderSpec, LayerSpec, OpsSpec, TaskSpec};
 use gradtide_net::Seed;
 use thiserror::Error;
 
-/// A graph without a valid program.
+/// Error: the graph has no valid program.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProgramError {
     /// The graph is invalid.
@@ -19,13 +20,13 @@ pub enum ProgramError {
     /// The ops of the graph have no sequential order.
     #[error(transparent)]
     Compute(#[from] ComputeError),
-    /// A layer has bytes to aggregate, but the graph does not read and update it.
+    /// A layer has bytes to aggregate, but the graph does not both read and update it.
     #[error("nothing of `{0}` is read and updated, yet it has bytes to aggregate")]
     Untrained(String),
 }
 
-/// Creates the programs of all workers: one for all, or one per worker if their orders differ. `layers` has an entry
-/// for each parameter that the graph receives, in the order of the graph; only trained parameters have bytes.
+/// Creates the programs of all workers: one program for all, or one per worker if their orders differ. `layers` has an
+/// entry for each parameter that the graph receives, in the order of the graph. Only trained parameters have bytes.
 ///
 /// # Errors
 /// See [`ProgramError`].
@@ -67,7 +68,7 @@ pub fn of_workers(
     Ok(orders.iter().map(|ops| steps(&graph, &dag, ops)).collect())
 }
 
-/// Converts the graph to the form of [`compute`]: parameters first, then ops.
+/// Converts the graph to the form that [`compute`] uses, with the parameters before the ops.
 fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
     let recv = |id| Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 0, param_only: false };
     let count = graph.parameters.len() as u32;
@@ -84,12 +85,12 @@ fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
         let updated = |&recv: &u32| Parameter { bytes: graph.parameters[recv as usize].bytes, recv, update: place };
         parameters.extend(op.updates.iter().map(updated));
     }
-    // Programs contain all ops: `compute` does not read the target.
+    // `compute` does not use the target, because programs contain all ops.
     let target = ops.len() as u32 - 1;
     (OpDag { ops, target }, parameters)
 }
 
-/// Converts a sequence of ops to steps. The first reader of a parameter is the step that reads it.
+/// Converts a sequence of ops to steps. A parameter is read by the first step that uses it.
 fn steps(graph: &WorkerGraph, dag: &OpDag, ops: &[u32]) -> ComputeSteps {
     let count = graph.parameters.len();
     let mut is_read = vec![false; count];

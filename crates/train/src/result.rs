@@ -1,6 +1,6 @@
-//! The results of a run: tables of exact numbers, and the figures of the summary. Each kind of job fills the same
-//! tables: `result/gradients.rs` for data-parallel jobs, `result/divided.rs` for parallel jobs, `ps/result.rs` for jobs
-//! with parameter servers.
+//! The results of a run: tables of exact numbers, and the figures of the summary. All kinds of jobs have the same
+//! tables. `result/gradients.rs` fills them for data-parallel jobs, `result/divided.rs` for parallel jobs, and
+//! `ps/result.rs` for jobs with parameter servers.
 
 pub mod critical;
 mod divided;
@@ -28,7 +28,7 @@ pub use summary::{Asynchrony, JobSummary, StepSummary, WorkerAsynchrony};
 /// All results of a run.
 #[derive(Debug)]
 pub struct RunResult {
-    /// One row per measured iteration of each job, from its slowest worker.
+    /// One row per measured iteration of each job. Its figures describe the slowest worker.
     pub iterations: Table,
     /// One row per worker and measured iteration of each job whose workers differ.
     pub workers: Table,
@@ -48,7 +48,8 @@ pub struct RunResult {
     pub summary: Summary,
 }
 
-/// Returns the messages between ranks in a collective on `bytes`: one row per message, by chunk, step and sender.
+/// Returns the messages between ranks in a collective on `bytes`, with one row per message, ordered by chunk, step and
+/// sender.
 pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
     let mut counts: [Vec<u64>; 6] = Default::default();
     let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
@@ -72,30 +73,30 @@ pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
 pub struct Summary {
     /// One entry per job, in the order of the scenario.
     pub jobs: Vec<JobSummary>,
-    /// Number of compute ops and chunks that ended, and of events inside the engine.
+    /// Number of compute ops and chunks that ended, plus the number of events inside the engine.
     pub event_count: u64,
-    /// Number of packets sent on links.
+    /// Number of packets sent, counted on each link that they pass.
     pub packet_hops: u64,
-    /// Number of retransmission timeouts; absent in the fluid engine.
+    /// Number of retransmission timeouts; `None` in the fluid engine.
     pub timeouts: Option<u64>,
     /// Number of packets dropped by the queues of switches.
     pub drops: u64,
-    /// Number of packets dropped by the queues of hosts, before they were sent.
+    /// Number of packets dropped by the queues of hosts.
     pub host_drops: u64,
     /// Number of packets marked CE.
     pub ce_marks: u64,
-    /// Longest queue of a port, in packets; absent in the fluid engine.
+    /// Largest queue of any port, in packets; `None` in the fluid engine.
     pub max_queue_packets: Option<u64>,
-    /// Simulated time at the end.
+    /// Simulated time at the end of the run, in picoseconds.
     pub end_ps: u64,
-    /// Sampling interval of the probe, which is thinned in a long run; absent without a probe.
+    /// Sampling interval of the probe after thinning, in picoseconds; `None` without a probe.
     pub probe_every_ps: Option<u64>,
-    /// Largest busy share of a link.
+    /// Largest share of the run for which a link was busy.
     pub max_link_utilisation: f64,
 }
 
 impl RunResult {
-    /// Collects the results of all jobs and background flows, and the counts of the engine.
+    /// Collects the results of all jobs and background flows, and the counters of the engine.
     pub fn new(spec: &Spec, done: Vec<Done<'_>>, background: Background<'_>, end: Time, usage: Usage) -> Self {
         let (mut gradients, mut ps_jobs, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (spec, done) in spec.jobs.iter().zip(&done) {
@@ -120,7 +121,7 @@ impl RunResult {
         }
         let samples = usage.samples.unwrap_or_default();
         let used = usage.links;
-        // The run takes no time if it has neither a job nor a flow.
+        // The duration is 0 if the run has neither a job nor a flow.
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps().max(1) as f64;
         Self {
             iterations: iteration_table(
@@ -168,7 +169,8 @@ impl RunResult {
     }
 }
 
-/// Combines the rows of `others` and of parallel jobs, with the columns of the kinds of jobs that have rows.
+/// Combines the rows of `others` with those of parallel jobs. If only one kind has rows, the table has the columns of
+/// this kind.
 fn all(others: Table, parallel: Table) -> Table {
     if others.row_count() == 0 && parallel.row_count() > 0 { parallel } else { others.and(parallel) }
 }

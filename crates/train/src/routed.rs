@@ -1,5 +1,5 @@
-//! The network of a packet run, exported for another simulator: its links, its timers, and the path of every
-//! connection. Nothing is simulated.
+//! Exports the network of a packet run for another simulator: its links, its timers, and the path of every connection.
+//! Nothing is simulated.
 
 use crate::engine;
 use crate::error::SpecError;
@@ -12,10 +12,10 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId};
 use gradtide_watch::check_cancelled;
 use serde::Serialize;
 
-/// A network, and the paths of its connections.
+/// A network with the paths of its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Routed {
-    /// Number of hosts; node indices below are hosts, all others are switches.
+    /// Number of hosts. Nodes with a smaller index are hosts, all others are switches.
     pub hosts: u32,
     /// Number of switches.
     pub switches: u32,
@@ -25,7 +25,7 @@ pub struct Routed {
     pub timers: Timers,
     /// Paths of each tenant's flows, in the order in which the flows start.
     pub flows: Vec<Vec<Ways>>,
-    /// Paths from every rank's host to that of the next rank, for each job.
+    /// For each job, paths from every rank's host to the next rank's host.
     pub rings: Vec<Vec<Ways>>,
 }
 
@@ -38,13 +38,13 @@ pub struct RoutedLink {
     pub from: u32,
     /// Node at the receiving end.
     pub to: u32,
-    /// Rate of the packet engine, in bit/s.
+    /// Rate of the link in the packet engine, in bit/s.
     pub rate_bps: u64,
     /// Propagation delay, including the latency of the host stack.
     pub delay_ps: u64,
 }
 
-/// Timers as in [`gradtide_net::packet::tcp::TcpConfig`].
+/// Timers, as defined in [`gradtide_net::packet::tcp::TcpConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timers {
     /// Minimum retransmission timeout.
@@ -57,12 +57,12 @@ pub struct Timers {
     pub delayed_ack_ps: u64,
 }
 
-/// Links that a connection uses, by their indices, in both directions.
+/// The links that a connection uses in each direction, as indices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ways {
-    /// Links from the opener to the other end.
+    /// Links from the host that opens the connection to the other host.
     pub there: Vec<u32>,
-    /// Links from the other end to the opener.
+    /// Links in the opposite direction.
     pub back: Vec<u32>,
 }
 

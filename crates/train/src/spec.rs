@@ -1,8 +1,9 @@
-//! A valid scenario as Python passes it: whole numbers with their units in the field names; unknown fields are errors.
+//! A valid scenario in the form in which Python passes it. Quantities are whole numbers with their units in the field
+//! names, and unknown fields are errors.
 //!
-//! Network records use the types of `gradtide_net`. A field that has a default has one without effect, so that a
+//! Network records use the types of `gradtide_net`. If a field has a default, the default has no effect, so that a
 //! scenario written before the field existed stays valid and keeps its meaning. User-facing defaults, units and error
-//! messages are in `gradtide.scenario` (Python); constraints that JSON cannot express are checked when the run is
+//! messages are in `gradtide.scenario` (Python). Constraints that JSON cannot express are checked when the run is
 //! planned ([`crate::SpecError`]).
 //!
 //! The file is longer than 600 lines because it lists one record for each table of a scenario.
@@ -26,7 +27,7 @@ use gradtide_net::{Bytes, Link, Rate, Ratio, Time};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 
-/// One run: jobs on a cluster.
+/// One run of jobs and background flows on a cluster.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
@@ -38,12 +39,12 @@ pub struct Spec {
     pub traffic: Vec<TrafficSpec>,
     /// Hosts and links.
     pub cluster: ClusterSpec,
-    /// Engine, seed and length.
+    /// Engine, seed and duration of the run.
     #[serde(default)]
     pub run: RunSpec,
 }
 
-/// One data-parallel training job.
+/// One training job.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
@@ -52,7 +53,7 @@ pub struct JobSpec {
     /// Layers from the input side (index 0) to the output side.
     #[serde(default)]
     pub layers: Vec<LayerSpec>,
-    /// Host index of each worker; the length is the number of workers.
+    /// Host index of each rank. Ranks are workers, except those that are parameter servers.
     pub hosts: Vec<u32>,
     /// Number of measured iterations; `None` if `run.duration_ps` limits the run.
     pub iterations: Option<u32>,
@@ -62,8 +63,8 @@ pub struct JobSpec {
     /// Grouping of gradients into buckets, and the send order of the buckets.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// Traffic classes (bands) of the job's flows, divided evenly over the layers from the input side; 0 is the most
-    /// urgent. A chunk takes the band of the layer that contains its first byte.
+    /// Traffic classes (bands) of the job's flows, divided evenly over the layers from the input side. Band 0 is the
+    /// most urgent. A chunk has the band of the layer that contains its first byte.
     #[serde(default = "first_band")]
     pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
@@ -72,20 +73,20 @@ pub struct JobSpec {
     /// Variation of the workers' compute times.
     #[serde(default)]
     pub compute: ComputeSpec,
-    /// Parameter servers on some of the hosts, from which workers pull at the start of every iteration; `None`
-    /// aggregates buckets with `collective`.
+    /// Parameter servers on some of the hosts, from which workers pull at the start of every iteration. If `None`,
+    /// `collective` aggregates the buckets.
     pub servers: Option<ServersSpec>,
-    /// Op graph of a worker's computation if it is not a chain of layers; `layers` then contains the parameters that
+    /// Op graph of a worker's computation, unless it is a chain of layers. `layers` then contains the parameters that
     /// the graph receives, without times. Excludes `servers`.
     pub ops: Option<OpsSpec>,
-    /// Mesh of a parallel job and the step of a rank; `layers` then contains nothing that is simulated.
+    /// Mesh of a parallel job, with the step of one rank. `layers` then has no effect on the simulation.
     pub parallel: Option<ParallelSpec>,
-    /// A recorded step of all ranks, in place of `parallel`.
+    /// A recorded step of all ranks, as an alternative to `parallel`.
     pub recorded: Option<RecordedSpec>,
-    /// Queue length, in packets, from which switches mark while an announced message of the job is in flight; a
-    /// multiple of 5 below 80. `None` disables announcements.
+    /// Announced queue length, in packets: switches mark from this length on while an announced message of the job is
+    /// in flight. A multiple of 5 below 80. `None` disables announcements.
     pub announced_packets: Option<u32>,
-    /// Policy by which workers change their bands while they send; `None` keeps the bands of `bands`.
+    /// Policy by which workers change their bands during a run. `None` keeps the bands of `bands`.
     pub adaptive: Option<AdaptiveSpec>,
 }
 
@@ -94,12 +95,12 @@ fn first_band() -> Vec<u8> {
 }
 
 impl JobSpec {
-    /// Returns whether the job trains a model that is divided over ranks.
+    /// Returns whether the job is a parallel job, whose model is divided over ranks.
     pub fn is_divided(&self) -> bool {
         self.parallel.is_some() || self.recorded.is_some()
     }
 
-    /// Returns the number of hosts that compute; parameter servers are not counted.
+    /// Returns the number of hosts that compute. Parameter servers are not counted.
     pub fn worker_count(&self) -> usize {
         self.hosts.len() - self.collective.algorithm.servers(self.hosts.len() as u32).len()
     }
@@ -114,13 +115,13 @@ impl JobSpec {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case")]
 pub enum AdaptiveSpec {
-    /// Policy from a worker's own observations.
+    /// Policy based on the workers' own measurements.
     Deadline(DeadlineSpec),
     /// Policy with full knowledge of future flows, which is not realisable.
     Oracle(OracleSpec),
 }
 
-/// Upper bound for the policies: see [`research`](crate::research).
+/// Parameters of the oracle, an upper bound for the policies. See [`research`](crate::research).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OracleSpec {
@@ -128,24 +129,23 @@ pub struct OracleSpec {
     pub high: u8,
     /// The less urgent of the two bands.
     pub low: u8,
-    /// Exchange rate of the objective: the iteration time, in µs, that is worth one second of a flow's time in the
-    /// network.
+    /// Price of flow time: the iteration time, in µs, that is worth one second of a flow's time in the network.
     pub price_ppm: u64,
     /// Size, in bytes, of the largest flow whose time in the network counts.
     pub small_bytes: u64,
 }
 
-/// Band chosen by the remaining slack: see [`Rule`](crate::research::Rule).
+/// Parameters of the policy that chooses bands by the remaining slack. See [`Rule`](crate::research::Rule).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadlineSpec {
-    /// Band of chunks that would miss their deadline otherwise.
+    /// Band of chunks that would otherwise miss their deadline.
     pub high: u8,
     /// Band of chunks with slack.
     pub low: u8,
-    /// Whether chunks have deadlines; without deadlines all chunks use the low band.
+    /// Whether chunks have deadlines. Without deadlines, all chunks use the low band.
     pub has_deadlines: bool,
-    /// Limit on chunks in flight in the low band; not 0.
+    /// Limit on the chunks in flight in the low band; not 0.
     pub credit: u32,
     /// Limit on the bytes in flight of a connection in the low band.
     pub window_bytes: u64,
@@ -153,17 +153,17 @@ pub struct DeadlineSpec {
     pub link_bps: u64,
     /// Round-trip time without queueing, in picoseconds.
     pub round_trip_ps: u64,
-    /// Tolerated increase of the iteration time over sending in the high band only, in millionths.
+    /// Tolerated increase of the iteration time, relative to sending only in the high band, in millionths.
     pub tolerance_ppm: u64,
-    /// Safety margin on the measured time of a worker's remaining work, in millionths.
+    /// Safety margin that is added to the measured time of a worker's remaining work, in millionths.
     pub margin_ppm: u64,
-    /// Whether the smallest slack of all workers decides the band in which a chunk starts.
+    /// Whether the smallest slack of all workers determines the band in which a chunk starts.
     pub exchange: bool,
     /// Whether a worker's slack includes the time for which it waits for slower workers.
     pub counts_waits: bool,
 }
 
-/// Computation of an op graph, executed sequentially.
+/// Computation of an op graph, whose ops are executed one after the other.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpsSpec {
@@ -178,22 +178,22 @@ pub struct OpsSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeOrderSpec {
-    /// Executes the runnable op that is first in the graph.
+    /// Executes the ready op that is first in the graph.
     #[default]
     Listed,
-    /// Executes a random runnable op: every worker has its own random order, the same in all iterations.
+    /// Executes a random ready op. Every worker has its own random order, which is the same in all iterations.
     Random,
-    /// Executes next the update that takes the least compute time to reach (Caramel, section 4.1).
+    /// Executes the ops of the update that takes the least remaining compute time (Caramel, section 4.1).
     Caramel,
 }
 
-/// Training with parameter servers op by op: pull, compute, push, update.
+/// Training with parameter servers op by op, with the phases pull, compute, push and update.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServersSpec {
-    /// Number of hosts that are servers; the others are workers.
+    /// Number of hosts that are servers. All other hosts are workers.
     pub count: u32,
-    /// Choice of the hosts that are servers.
+    /// Rule that selects the hosts of the servers.
     pub placement: Placement,
     /// Assignment of parameters to servers.
     pub shards: ShardSpec,
@@ -203,7 +203,7 @@ pub struct ServersSpec {
     pub sync: SyncSpec,
     /// Share of the pulls that swap places with a later pull, in millionths.
     pub disorder_ppm: u64,
-    /// Op graph of a worker; `None` is the chain of the layers.
+    /// Op graph of a worker; `None` for the chain of the layers.
     pub graph: Option<GraphSpec>,
 }
 
@@ -221,19 +221,21 @@ pub enum ShardSpec {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SyncSpec {
-    /// Waits for all workers.
+    /// A worker waits for all workers.
     Sync,
-    /// Waits for no worker.
+    /// A worker waits for no other worker.
     Async,
-    /// Waits for workers that would fall too far behind (stale synchronous parallel, Ho et al. 2013).
+    /// A worker waits for workers that would otherwise fall too far behind (stale synchronous parallel, Ho et al.
+    /// 2013).
     Bounded {
-        /// Number of iterations by which a worker may be ahead of the slowest; 0 waits for all.
+        /// Number of iterations by which a worker may be ahead of the slowest worker. With 0, a worker waits for all
+        /// others.
         staleness: u32,
     },
 }
 
 impl SyncSpec {
-    /// Returns the number of iterations by which a worker may be ahead of the slowest; `None` without a bound.
+    /// Returns the number of iterations by which a worker may be ahead of the slowest worker; `None` without a bound.
     pub const fn bound(self) -> Option<u32> {
         match self {
             Self::Sync => Some(0),
@@ -247,22 +249,22 @@ impl SyncSpec {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskSpec {
-    /// Pull, forward, backward, push, update.
+    /// Training: pull, forward, backward, push, update.
     Train,
-    /// Pull, forward.
+    /// Inference: pull, forward.
     Inference,
 }
 
-/// Op graph of a worker: the parameters it receives and the ops it computes.
+/// Op graph of a worker: the parameters that it receives and the ops that it computes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphSpec {
-    /// Ops in the order of the file.
+    /// Ops in the order in which the file lists them.
     pub ops: Vec<GraphOpSpec>,
     /// Index of the op whose end completes the computation.
     pub target: u32,
-    /// Index of the last op of the forward pass; `None` if the graph is only a forward pass, or does not specify the
-    /// op.
+    /// Index of the last op of the forward pass. `None` if the whole graph is a forward pass, or if the graph does not
+    /// specify this op.
     pub inference_target: Option<u32>,
 }
 
@@ -270,19 +272,19 @@ pub struct GraphSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOpSpec {
-    /// The user's number of the op; the smaller one breaks ties.
+    /// The user's number of the op. The smaller number breaks ties.
     pub id: u64,
     /// Name shown to users.
     pub name: String,
-    /// Indices of the ops that this op waits for.
+    /// Indices of the ops on which this op depends.
     #[serde(default)]
     pub inputs: Vec<u32>,
     /// Size, in bytes, of the parameter that the op receives, not 0; `None` for an op that computes.
     pub receives_bytes: Option<u64>,
-    /// Compute time; for a received parameter, the time in which its server applies the summed gradients.
+    /// Compute time. For a received parameter, the time in which its server applies the summed gradients.
     #[serde(default)]
     pub time_ps: u64,
-    /// Whether the op depends on parameters alone.
+    /// Whether the op depends only on parameters.
     #[serde(default)]
     pub param_only: bool,
     /// Indices of the ops that receive the parameters whose gradients this op completes.
@@ -290,20 +292,20 @@ pub struct GraphOpSpec {
     pub updates: Vec<u32>,
 }
 
-/// Variation of the workers' compute times around the times of the layers.
+/// Variation of the workers' compute times around the given times.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ComputeSpec {
-    /// Time that a unit of compute takes while a transfer of the job is in flight, in millionths (1_000_000 = no
-    /// slowdown).
+    /// Duration of a unit of compute while a transfer of the job is in flight, in millionths of its duration without
+    /// transfers. 1_000_000 means no slowdown.
     pub overlap_slowdown_ppm: u64,
     /// Coefficient of variation of a worker's compute time from iteration to iteration, in millionths.
     pub noise_ppm: u64,
-    /// A worker that is slow.
+    /// The worker that is slow, if there is one.
     pub straggler: Option<StragglerSpec>,
 }
 
-/// Identical workers, without a slowdown by overlapping transfers.
+/// By default, workers are identical, and transfers do not slow down compute.
 impl Default for ComputeSpec {
     fn default() -> Self {
         Self { overlap_slowdown_ppm: 1_000_000, noise_ppm: 0, straggler: None }
@@ -314,15 +316,15 @@ impl Default for ComputeSpec {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StragglerSpec {
-    /// Index of the slow worker; `None` draws one in every iteration.
+    /// Index of the slow worker. `None` draws a worker in every iteration.
     pub worker: Option<u32>,
-    /// Ratio of its compute time to that of the others, in millionths.
+    /// Ratio of the slow worker's compute time to that of the others, in millionths.
     pub factor_ppm: u64,
     /// Probability that the worker is slow in an iteration, in millionths.
     pub probability_ppm: u64,
 }
 
-/// One layer; times are of one worker and one mini-batch.
+/// One layer. Times are the durations on one worker for one mini-batch.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerSpec {
@@ -336,7 +338,7 @@ pub struct LayerSpec {
     pub update_ps: u64,
     /// Size of the layer's gradient, in bytes; 0 for a layer without parameters.
     pub parameter_bytes: u64,
-    /// Whether the entry is host time in which the device is idle, rather than a layer of the model.
+    /// Whether the entry is host time, during which the device is idle, rather than a layer of the model.
     pub is_host: bool,
 }
 
@@ -346,17 +348,17 @@ pub struct LayerSpec {
 pub struct CollectiveSpec {
     /// Collective algorithm.
     pub algorithm: Algorithm,
-    /// Treatment of the bytes that remain when a chunk is divided by the number of ranks.
+    /// Treatment of the bytes that are left over when a chunk is divided by the number of ranks.
     pub remainder: RemainderSpec,
-    /// Number of parts of a chunk, which pass through the algorithm independently; not 0. `None` chooses the number for
-    /// each chunk (Caramel, section 4.4).
+    /// Number of parts into which a chunk is cut; not 0. The parts pass through the algorithm independently. `None`
+    /// chooses the number for each chunk (Caramel, section 4.4).
     pub depth: Option<u32>,
-    /// Rate at which a rank adds received data to its own; `None` for additions that take no time.
+    /// Rate at which a rank adds received data to its own. `None` if additions take no time.
     #[serde(rename = "reduction_rate_bps")]
     pub reduction_rate: Option<Rate>,
 }
 
-/// A ring over undivided chunks, whose reductions take no time.
+/// By default, a ring whose reductions take no time aggregates chunks as a whole.
 impl Default for CollectiveSpec {
     fn default() -> Self {
         let algorithm = Algorithm::from(Ring);
@@ -365,19 +367,19 @@ impl Default for CollectiveSpec {
 }
 
 impl CollectiveSpec {
-    /// Returns whether the bytes that remain when a chunk is divided by the number of ranks are not sent.
+    /// Returns whether the bytes that are left over when a chunk is divided by the number of ranks are not sent.
     pub fn drops_remainder(&self) -> bool {
         self.remainder == RemainderSpec::Dropped
     }
 }
 
-/// Treatment of the bytes that remain when a chunk is divided by the number of ranks.
+/// Treatment of the bytes that are left over when a chunk is divided by the number of ranks.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum RemainderSpec {
-    /// Some parts are one byte longer.
+    /// The bytes are sent, so some parts are one byte longer.
     Sent,
-    /// The remainder is not sent, as in the thesis's simulator.
+    /// The bytes are not sent, as in the simulator of Gao (2020).
     Dropped,
 }
 
@@ -385,28 +387,28 @@ pub enum RemainderSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// Order of the transmission queue.
+    /// Order of the send queue.
     pub order: OrderSpec,
     /// Rule that groups gradients into buckets.
     pub fusion: FusionSpec,
-    /// Largest part of a bucket that is sent without returning to the queue; `None` sends buckets whole, unless the
-    /// order chooses chunks itself.
+    /// Largest part of a bucket that is sent without returning to the queue. `None` sends buckets whole, unless the
+    /// order itself chooses chunks.
     #[serde(rename = "chunk_bytes")]
     pub chunk: Option<Bytes>,
-    /// Limit on chunks in flight; not 0.
+    /// Limit on the chunks in flight; not 0.
     pub credit: u32,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
-    /// Time for which every transfer occupies the transmission queue before its first byte (0 in the thesis).
+    /// Time for which every transfer occupies the send queue before its first byte. Gao (2020) assumes 0.
     #[serde(rename = "overhead_ps")]
     pub overhead: Time,
-    /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
+    /// Time from the end of a transfer on all workers to the earliest start of the next one. Gao (2020) assumes 0.
     #[serde(rename = "sync_ps")]
     pub sync: Time,
 }
 
-/// Layer-wise transfers in order of readiness, one at a time; the next iteration waits only for the parameters that it
-/// reads.
+/// By default, layers are sent one at a time, in the order in which they become ready. The next iteration waits only
+/// for the parameters that it reads.
 impl Default for ScheduleSpec {
     fn default() -> Self {
         let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: Bytes(0) });
@@ -418,81 +420,84 @@ impl Default for ScheduleSpec {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FusionSpec {
-    /// Groups consecutive layers from the output side while they fit.
+    /// Groups consecutive layers from the output side, as long as they fit.
     Cap {
-        /// Largest size of a bucket, in bytes; 0 gives every layer its own bucket.
+        /// Largest size of a bucket, in bytes. With 0, every layer is a bucket of its own.
         bytes: Bytes,
     },
-    /// Groups the layers as the user lists them.
+    /// Groups the layers as the user specifies.
     Buckets {
-        /// Number of layers in each bucket, from the input side; the sum is the number of layers.
+        /// Number of layers in each bucket, from the input side. The sum is the number of all layers.
         layer_counts: Vec<u32>,
     },
-    /// Groups layers from the output side; the layer that reaches the cap closes the bucket, as in PyTorch DDP.
+    /// Groups layers from the output side. The layer with which a bucket reaches the cap closes the bucket, as in
+    /// PyTorch DDP.
     Reach {
         /// Cap of the first bucket, in bytes.
         #[serde(rename = "first_bytes")]
         first: Bytes,
-        /// Cap of the other buckets, in bytes.
+        /// Cap of all other buckets, in bytes.
         bytes: Bytes,
     },
     /// Groups the gradients that are expected to be ready by the end of a cycle, as in Horovod.
     Ready {
-        /// Largest size of a bucket, in bytes; a larger layer has its own bucket.
+        /// Largest size of a bucket, in bytes. A larger layer is a bucket of its own.
         bytes: Bytes,
-        /// Length of a cycle; with 0 a cycle ends as soon as a gradient is ready and the network is idle.
+        /// Length of a cycle. With 0, a cycle ends as soon as a gradient is ready and the network is idle.
         #[serde(rename = "cycle_ps")]
         cycle: Time,
     },
-    /// Chooses buckets by the order and the message cost: groups small layers that are computed while the network is
-    /// busy (Caramel, section 4.2).
+    /// Chooses buckets according to the order and the message cost. Small layers that are computed while the network is
+    /// busy share a bucket (Caramel, section 4.2).
     Adaptive,
 }
 
-/// Order of the transmission queue.
+/// Order of the send queue.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OrderSpec {
     /// Sends buckets in the order in which they become ready.
     Fifo,
-    /// Sends the lowest layer first; with `queues`, layers are divided into that many classes, each first come, first
-    /// served.
+    /// Sends the lowest layer first. With `queues`, layers are divided into this number of classes, and each class is
+    /// served first come, first served.
     Priority {
-        /// Number of classes of layers; `None` gives every layer its own class.
+        /// Number of classes of layers. `None` gives every layer its own class.
         queues: Option<u32>,
     },
-    /// Sends buckets in a random order, drawn anew in every iteration.
+    /// Sends buckets in a random order that is drawn anew in every iteration.
     Random,
-    /// Sends buckets in the order of readiness (pulls: in the order of the model), with swaps that are drawn anew in
-    /// every iteration. Models frameworks that enforce no order.
+    /// Sends buckets in the order in which they become ready, or pulls in the order of the model, with swaps that are
+    /// drawn anew in every iteration. Models frameworks that enforce no order.
     Arbitrary {
-        /// Share of the transfers that swap places with a later one, in millionths.
+        /// Share of the transfers that trade places with a later transfer, in millionths.
         disorder_ppm: u64,
     },
-    /// Timing-independent order of TicTac: by the smallest number of transfers that an op needs together with this one;
-    /// for layers, the lowest one first.
+    /// Timing-independent order of TicTac. A transfer is earlier if the ops that need it need fewer other transfers.
+    /// For layers, the lowest layer is first.
     Tic,
-    /// Timing-aware order of TicTac: first the transfer that unblocks compute soonest; for layers, the lowest one.
+    /// Timing-aware order of TicTac. The transfer that unblocks compute soonest is first. For layers, this is the
+    /// lowest layer.
     Tac,
-    /// TAC in which ops that depend on parameters alone take no time; only for pulls.
+    /// TAC in which ops that depend only on parameters take no time. Only for pulls.
     TacFolded,
     /// Places each bucket in the backward pass or the next forward pass (Caramel, section 4.3).
     Caramel,
-    /// Earliest deadline first, in chunks; the deadline of a bucket is its first read.
+    /// Earliest deadline first, in chunks. The deadline of a bucket is its first read.
     Edf,
-    /// The best of all other orders, by a simulation of one channel; for pulls, the best order that the search finds.
+    /// The best of all other orders in a simulation of one channel. For pulls, the best order that the search finds.
     Optimal,
-    /// Order by a rank for each layer, from the user's file; smaller ranks are sent earlier.
+    /// Order by a rank for each layer from the user's file. The smallest rank is sent first.
     File {
-        /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
+        /// One rank per layer, in layer order. With servers and a graph, one rank per parameter in the order of the
+        /// graph.
         ranks: Vec<u32>,
-        /// Whether a bucket waits until all buckets of smaller rank have been sent; not for pulls.
+        /// Whether a bucket waits until all buckets of smaller rank are ready. Not for pulls.
         #[serde(default)]
         in_turn: bool,
     },
-    /// Sends the buckets of a plan, in place of those of `fusion`.
+    /// Sends the buckets of a plan, which replace the buckets of `fusion`.
     Planned {
-        /// Buckets in descending priority; every layer with parameters is in exactly one.
+        /// Buckets in descending priority. Every layer with parameters is in exactly one of them.
         buckets: Vec<PlannedBucketSpec>,
     },
 }
@@ -503,12 +508,14 @@ pub enum OrderSpec {
 pub struct PlannedBucketSpec {
     /// Layers of the bucket, all of which have parameters.
     pub layers: Vec<u32>,
-    /// Release time, as an offset of compute time; beyond the compute time of an iteration, an offset of the next.
+    /// Release time, as an offset of compute time. An offset beyond the compute time of an iteration is in the next
+    /// iteration.
     #[serde(default, rename = "gate_ps")]
     pub gate: Time,
 }
 
-/// Background flows of one tenant, drawn or read in Python; columns have equal lengths and are ordered by start.
+/// Background flows of one tenant, which Python draws or reads. The columns have equal lengths and are ordered by
+/// start.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {
@@ -525,22 +532,21 @@ pub struct TrafficSpec {
     pub bytes: Vec<Bytes>,
     /// Traffic class (band) of each flow.
     pub band: Vec<u8>,
-    /// Time from a flow's completion to the start of the next flow of the same sending host, which does not start
-    /// before its start time; `None` starts every flow at its start time.
+    /// Time from the end of a flow to the start of the next flow of the same sending host. No flow starts before its
+    /// start time. `None` starts every flow at its start time.
     #[serde(rename = "idle_ps")]
     pub idle: Option<Time>,
-    /// Whether all sending hosts wait for one another: `idle` then begins with the completion of the last flow in
-    /// flight.
+    /// Whether all sending hosts wait for one another. `idle` then begins with the end of the last flow in flight.
     #[serde(default)]
     pub together: bool,
-    /// Time from the moment at which a flow may open its connection to its first byte.
+    /// Time from the instant at which a flow may open its connection to its first byte.
     #[serde(default, rename = "setup_ps")]
     pub setup: Time,
-    /// Queue length for announcements, as [`JobSpec::announced_packets`].
+    /// Queue length that is announced, as in [`JobSpec::announced_packets`].
     pub announced_packets: Option<u32>,
 }
 
-/// Queue of every egress port; used by the packet engine only.
+/// Queue of every egress port. Only the packet engine uses it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueSpec {
@@ -548,9 +554,9 @@ pub struct QueueSpec {
     pub discipline: Discipline,
     /// Capacity of a port's queue over all bands.
     pub capacity: Capacity,
-    /// Active queue management; `None` drops at the tail only.
+    /// Active queue management. `None` only drops at the tail.
     pub mark: Option<Marking>,
-    /// Burst announcements (PCN), if switches support them; these switches mark by threshold.
+    /// Burst announcements (PCN), if switches support them. Such switches must mark by threshold.
     pub pcn: Option<PcnConfig>,
 }
 
@@ -561,7 +567,7 @@ impl Default for QueueSpec {
     }
 }
 
-/// Transport protocol of every flow; used by the packet engine only.
+/// Transport protocol of every flow. Only the packet engine uses it.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransportSpec {
@@ -573,15 +579,15 @@ pub struct TransportSpec {
     pub segment_bytes: u32,
     /// Initial window, in segments.
     pub initial_window_segments: u32,
-    /// Size of the send and receive buffers, in bytes; the window of the ideal transport.
+    /// Size of the send and receive buffers, in bytes. It is the window of the ideal transport.
     pub window_bytes: u64,
-    /// Choice of segments to send during fast recovery.
+    /// Rule that chooses the segments to send during fast recovery.
     pub recovery: Recovery,
     /// Source of the timer settings.
     pub timers: TimersSpec,
 }
 
-/// Transport of [`TcpConfig::over`], of which only the timers depend on the network.
+/// The default is the transport of [`TcpConfig::over`]. Of this configuration, only the timers depend on the network.
 impl Default for TransportSpec {
     fn default() -> Self {
         let tcp = TcpConfig::over(1, Rate::MAX, Time::ZERO);
@@ -597,7 +603,7 @@ impl Default for TransportSpec {
     }
 }
 
-/// Source of the minimum retransmission timeout, the delayed-ACK time and the initial retransmission timeout.
+/// Source of the minimum retransmission timeout, the delayed-ACK timeout and the initial retransmission timeout.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum TimersSpec {
@@ -613,41 +619,43 @@ pub enum TimersSpec {
 pub struct ClusterSpec {
     /// Shape of the network.
     pub topology: TopologySpec,
-    /// Links for which the topology has no other values.
+    /// Links whose rate and delay the topology does not set.
     pub link: LinkSpec,
-    /// Machines with several GPUs, whose network cards are the hosts of the topology; `None`: every host is a worker.
+    /// Machines with several GPUs, whose network cards are the hosts of the topology. If `None`, every host is a place
+    /// for one worker.
     pub node: Option<NodeSpec>,
-    /// Time that a host's stack takes for a message, added to the delay of every link of a host (0 in the thesis).
+    /// Time that a host's stack takes for a message. It is added to the delay of every link of a host. Gao (2020)
+    /// assumes 0.
     #[serde(default, rename = "host_latency_ps")]
     pub host_latency: Time,
-    /// Additional delay of a host for messages of jobs; `None` adds none.
+    /// Additional delays of a host for messages of jobs; `None` for no such delays.
     pub host: Option<Host>,
-    /// Choice among equal-cost routes.
+    /// Rule that chooses among routes of equal cost.
     #[serde(default)]
     pub routing: Policy,
     /// Queue of every egress port.
     #[serde(default)]
     pub queue: QueueSpec,
-    /// Buffer shared by the ports of a switch; `None` gives each port its own.
+    /// Buffer that the ports of a switch share. `None` gives each port its own.
     pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
     #[serde(default)]
     pub transport: TransportSpec,
 }
 
-/// A machine whose GPUs are connected by a scale-up switch.
+/// A machine with several GPUs, which a scale-up switch connects.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSpec {
     /// Number of GPUs of a node; not 0.
     pub gpus: u32,
-    /// Number of network cards of a node; not 0, and a divisor of the GPUs. GPU g uses card g · nics / gpus.
+    /// Number of network cards of a node; not 0, and a divisor of `gpus`. GPU g uses card g · nics / gpus.
     pub nics: u32,
     /// Link between a GPU and the node's scale-up switch, in each direction.
     pub scale_up: LinkSpec,
 }
 
-/// Shape of the network; [`gradtide_net::FatTree`] describes all variants but `Custom`.
+/// Shape of the network. [`gradtide_net::FatTree`] implements all variants but `Custom`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TopologySpec {
@@ -656,7 +664,7 @@ pub enum TopologySpec {
         /// Number of hosts.
         hosts: u32,
     },
-    /// Leaf switches with hosts, each linked to every spine.
+    /// Leaf switches with hosts. Each leaf switch is linked to every spine switch.
     LeafSpine {
         /// Number of leaf switches.
         leaves: u32,
@@ -683,7 +691,7 @@ pub enum TopologySpec {
     },
     /// Topology given as a list of cables.
     Custom {
-        /// Number of hosts; hosts are the first nodes.
+        /// Number of hosts. The first nodes are hosts.
         hosts: u32,
         /// Names of the switches, which are the nodes after the hosts.
         switches: Vec<String>,
@@ -692,7 +700,7 @@ pub enum TopologySpec {
     },
 }
 
-/// A cable: one link in each direction.
+/// A cable, which consists of one link in each direction.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CableSpec {
@@ -718,7 +726,8 @@ pub struct LinkSpec {
     /// Propagation delay.
     #[serde(default, rename = "delay_ps")]
     pub delay: Time,
-    /// Share of the rate that remains for gradients after headers and retransmissions, in millionths (1_000_000 = all).
+    /// Share of the rate that is left for gradients, without headers and retransmissions, in millionths. 1_000_000
+    /// means all of it.
     #[serde(default = "all_ppm")]
     pub efficiency_ppm: u64,
 }
@@ -734,7 +743,7 @@ impl LinkSpec {
     }
 }
 
-/// Engine, seed and length.
+/// Engine, seed and duration of a run.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSpec {
@@ -744,19 +753,20 @@ pub struct RunSpec {
     pub accuracy_ppm: Option<NonZeroU32>,
     /// Root seed of all random streams.
     pub seed: u64,
-    /// Standards or simulator whose clock and transport the packet engine follows.
+    /// Standards or simulator that determine the clock and the transport of the packet engine.
     pub follow: Follow,
-    /// Upper bound of the random delay of each background flow's start, on the packet engine.
+    /// Upper bound of the random time by which the packet engine delays the start of each background flow.
     #[serde(rename = "start_jitter_ps")]
     pub start_jitter: Option<Time>,
-    /// Whether each rank of a parallel job is simulated instead of one per class. Always so on the packet engine.
+    /// Whether each rank of a parallel job is simulated, instead of one rank per class. The packet engine always
+    /// simulates each rank.
     pub all_ranks: bool,
     /// Simulated time after which no further iteration starts.
     #[serde(rename = "duration_ps")]
     pub duration: Option<Time>,
-    /// Number of measured iterations of each job for which individual operations are recorded.
+    /// Number of measured iterations of each job whose ops are recorded individually.
     pub timeline_iterations: u32,
-    /// Quantities that are sampled over time; `None` disables the probe. Used by the packet engine only.
+    /// Quantities that are sampled over time. `None` disables the probe. Only the packet engine uses it.
     pub probe: Option<ProbeSpec>,
 }
 
@@ -767,7 +777,7 @@ pub struct ProbeSpec {
     /// Sampling interval; not 0.
     #[serde(rename = "every_ps")]
     pub every: Time,
-    /// Names of the links whose queues are sampled; `None` samples all.
+    /// Names of the links whose queues are sampled; `None` for all links.
     pub links: Option<Vec<String>>,
     /// Connections whose congestion windows are sampled.
     #[serde(default)]
@@ -780,7 +790,7 @@ pub struct ProbeSpec {
 pub struct CwndSpec {
     /// Name of the job or of the background flows.
     pub tenant: String,
-    /// Number of the background flow; `None` selects all.
+    /// Number of the background flow; `None` for all flows.
     pub flow: Option<u64>,
 }
 
@@ -788,9 +798,9 @@ pub struct CwndSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSpec {
-    /// Fluid engine: flows at their max-min fair rates.
+    /// Fluid engine, in which flows share links at max-min fair rates.
     #[default]
     Fluid,
-    /// Packet engine: queues and TCP, packet by packet.
+    /// Packet engine, which simulates queues and TCP packet by packet.
     Packet,
 }

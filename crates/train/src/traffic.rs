@@ -1,4 +1,4 @@
-//! Background flows, which are not training. Python draws or reads them; this module starts them.
+//! Background flows, which do not belong to training. Python draws or reads them; this module starts them.
 
 use crate::spec::TrafficSpec;
 use gradtide_net::{Announced, Band, Bytes, Completion, Flow, FlowId, HostId, Listed, Network, Seed, Time};
@@ -6,12 +6,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// First stream of background flows; smaller ones are those of jobs. A flow's stream, and thus its path, does not
-/// depend on the number of jobs.
+/// First stream of background flows; smaller numbers are streams of jobs. The stream of a flow, and thus its path, does
+/// not depend on the number of jobs.
 const FIRST_STREAM: u32 = 1 << 16;
 
-/// All background flows of a run, in the order of their tenants. Clones share the flows, so that an oracle reads the
-/// flows that the main loop drives.
+/// All background flows of a run, in the order of their tenants. Clones share the flows, because an oracle reads the
+/// state of the flows that the main loop starts.
 #[derive(Clone, Debug, Default)]
 pub struct Background<'a>(Rc<RefCell<Vec<BackgroundFlows<'a>>>>);
 
@@ -21,7 +21,7 @@ impl<'a> Background<'a> {
         Self(Rc::new(RefCell::new(tenants)))
     }
 
-    /// Returns an independent copy of the flows and their state.
+    /// Returns an independent copy of the flows with their state.
     pub fn copied(&self) -> Self {
         Self::new(self.0.borrow().clone())
     }
@@ -31,7 +31,7 @@ impl<'a> Background<'a> {
         self.0.borrow_mut().iter_mut().for_each(|flows| flows.settle(now, network));
     }
 
-    /// Records the completion of a flow; returns whether the flow is a background flow.
+    /// Records the end of a flow. Returns whether the flow is a background flow.
     pub fn on_completion(&self, now: Time, completion: &Completion) -> bool {
         let index = completion.stream.checked_sub(FIRST_STREAM);
         if let Some(index) = index {
@@ -40,7 +40,7 @@ impl<'a> Background<'a> {
         index.is_some()
     }
 
-    /// Returns the time of the next flow start, if it is known.
+    /// Returns the time of the next start of a flow, if it is known.
     pub fn wakes_at(&self) -> Option<Time> {
         self.0.borrow().iter().filter_map(BackgroundFlows::wakes_at).min()
     }
@@ -50,12 +50,12 @@ impl<'a> Background<'a> {
         self.0.borrow().iter().all(BackgroundFlows::is_finished)
     }
 
-    /// Returns the completed share of the flows: the minimum over tenants.
+    /// Returns the completed share of the flows, which is the minimum over all tenants.
     pub fn progress(&self) -> f64 {
         self.0.borrow().iter().map(BackgroundFlows::progress).fold(1.0, f64::min)
     }
 
-    /// Records the delivered bytes of the flows that are in flight at the end of the run.
+    /// Records the bytes that have been delivered of flows in flight at the end of the run.
     pub fn on_end(&self, network: &dyn Network) {
         if !self.is_finished() {
             let remaining = network.remaining().into_iter().collect();
@@ -75,7 +75,7 @@ impl<'a> Background<'a> {
     }
 }
 
-/// Returns the stream of the flows of the tenant with this index.
+/// Returns the stream of the flows of the tenant with index `index`.
 pub fn stream(index: usize) -> u32 {
     FIRST_STREAM + index as u32
 }
@@ -86,31 +86,31 @@ pub struct BackgroundFlows<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
     turns: Turns,
-    /// Jitter of each flow's start; empty without jitter.
+    /// Random delay of each flow's start; empty if starts have no jitter.
     late: Vec<Time>,
-    /// Sequence number of each flow among the flows of its sending card.
+    /// Sequence number of each flow among all flows that leave through the same card.
     of_source: Vec<u32>,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
     completed_count: usize,
 }
 
-/// Rule that determines the next flow to start.
+/// Rule that determines which flow starts next.
 #[derive(Clone, Debug)]
 enum Turns {
-    /// Each flow starts at its start time: number of flows started, and, with jitter, the start times and indices of
-    /// all flows in order.
+    /// Each flow starts at its start time. The fields are the number of flows started and, if starts have jitter, the
+    /// start times and indices of all flows in order of time.
     ByTime(usize, Option<Vec<(Time, usize)>>),
-    /// Each flow starts some time after the completion of the previous flow of its host.
+    /// Each flow starts some time after the end of the previous flow of its host.
     ByHost {
-        /// Flows whose start time is known: time and index.
+        /// Flows whose start time is known, as time and index.
         due: BTreeSet<(Time, usize)>,
         idle: Time,
-        /// Index of the next flow of the same host, by flow; the number of flows if there is none.
+        /// For each flow, the index of the next flow of the same host, or the number of flows if there is none.
         next: Vec<usize>,
         /// Whether all hosts wait for one another.
         together: bool,
-        /// Flows whose host has completed its previous flow and waits for the other hosts.
+        /// Flows that wait for other hosts, although the previous flow of their own host has ended.
         ready: Vec<usize>,
     },
 }
@@ -119,23 +119,22 @@ fn late_by(late: &[Time], index: usize) -> Time {
     late.get(index).copied().unwrap_or_default()
 }
 
-/// Outcome of a flow.
+/// Outcome of a flow. Times are `None` if the run ended first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Start time; `None` if the run ended first.
+    /// Start time.
     pub start: Option<Time>,
-    /// Time from the start to the completion at the sender; `None` if the run ended first.
+    /// Time from the start to the completion at the sender.
     pub fct: Option<Time>,
-    /// Time from the start to the arrival of the last byte; `None` if the run ended first.
+    /// Time from the start to the arrival of the last byte at the receiver.
     pub received: Option<Time>,
-    /// Payload delivered to the receiver: the whole flow if it is complete, else the bytes delivered at the end of the
-    /// run.
+    /// Payload delivered to the receiver by the end of the run.
     pub delivered: Bytes,
 }
 
 impl<'a> BackgroundFlows<'a> {
-    /// Creates the flows of a tenant, which use `stream` and leave their hosts by `card`. The start of each flow is
-    /// delayed by a random time up to `jitter`, which its recorded start includes.
+    /// Creates the flows of a tenant, which use `stream` and leave their hosts through `card`. The start of each flow
+    /// is delayed by a random time up to `jitter`. The recorded start includes this delay.
     pub fn new(spec: &'a TrafficSpec, stream: u32, card: impl Fn(HostId) -> HostId, seed: Seed, jitter: Time) -> Self {
         let count = spec.start.len();
         let has_jitter = jitter > Time::ZERO;
@@ -172,7 +171,7 @@ impl<'a> BackgroundFlows<'a> {
         Self { spec, stream, turns, late, of_source, under_way, outcomes, completed_count: 0 }
     }
 
-    /// Returns the time of the tenant's next flow start, if it is known.
+    /// Returns the time of the tenant's next start of a flow, if it is known.
     fn wakes_at(&self) -> Option<Time> {
         match &self.turns {
             Turns::ByTime(count, None) => self.spec.start.get(*count).copied(),
@@ -209,7 +208,7 @@ impl<'a> BackgroundFlows<'a> {
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,
                 announced: self.spec.announced_packets.and_then(Announced::new),
-                // A run has fewer than 2^32 flows.
+                // A run has fewer than 2^32 background flows.
                 listed: Some(Listed { number: index as u32, of_source: self.of_source[index] }),
                 ..Flow::alone(src, dst, self.spec.bytes[index])
             };
@@ -219,7 +218,7 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Records the completion of a flow.
+    /// Records the end of a flow, and schedules the next flow of its host.
     fn on_completion(&mut self, now: Time, completion: &Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
         self.completed_count += 1;
@@ -237,8 +236,8 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Records the delivered bytes of the flows that are in flight at the end of the run, from the
-    /// [remaining](Network::remaining) bytes of each flow.
+    /// Records the bytes that have been delivered of flows in flight at the end of the run. `remaining` contains their
+    /// [remaining](Network::remaining) bytes.
     fn on_end(&mut self, remaining: &BTreeMap<FlowId, Bytes>) {
         for (id, &index) in &self.under_way {
             let bytes = self.spec.bytes[index];

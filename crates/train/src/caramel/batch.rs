@@ -3,10 +3,11 @@
 use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 
-/// Batches parameters in the order of their updates. A parameter larger than `threshold` is sent alone; the others join
-/// the open batch, which is sent once it exceeds the threshold or the channel will have drained before the next update.
+/// Batches parameters in the order of their updates. A parameter larger than `threshold` is sent alone. All other
+/// parameters join the open batch. The batch is sent when it exceeds the threshold, or when the channel will be idle
+/// before the next update.
 ///
-/// The expected update times are those of compute without stalls; a transfer of `d` bytes takes `time(d)`.
+/// Updates occur at their times in compute without stalls, and a transfer of d bytes takes `time(d)`.
 ///
 /// # Source
 /// Caramel, section 4.2; A11 to A16 of docs/models/caramel.md.
@@ -25,14 +26,15 @@ pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> 
     for (rank, &parameter) in order.iter().enumerate() {
         let window = boundaries.windows[parameter as usize];
         if window.bytes > threshold {
-            // A13: it overtakes the open batch.
+            // A13: a large parameter overtakes the open batch.
             send(vec![parameter], window.update, &mut drained);
         } else {
             active.push(parameter);
             active_bytes += window.bytes.0;
         }
         let next = order.get(rank + 1).map_or(Time::MAX, |&next| boundaries.windows[next as usize].update);
-        // A12, A14: the parameter just added counts towards the batch's bytes, not as queued.
+        // A12, A14: this parameter counts towards the bytes of the batch, but not yet towards the time at which the
+        // channel is idle.
         if !active.is_empty() && (active_bytes > threshold.0 || drained <= next) {
             send(std::mem::take(&mut active), window.update, &mut drained);
             active_bytes = 0;

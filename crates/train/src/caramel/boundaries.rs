@@ -2,16 +2,16 @@
 
 use gradtide_net::{Bytes, Time};
 
-/// Window in which a parameter can be aggregated without delaying compute: from the op that updates the parameter to
-/// the op of the next iteration that reads it (Caramel, section 3.3.1, "boundary"). Offsets are compute time without
-/// stalls, from the start of an iteration.
+/// Window in which a parameter can be aggregated without delaying compute (Caramel, section 3.3.1, "boundary"). It
+/// lasts from the op that updates the parameter to the op of the next iteration that reads it. Both offsets are compute
+/// time without stalls, from the start of their iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
     /// Bytes to aggregate.
     pub bytes: Bytes,
-    /// End of the op that updates the parameter.
+    /// Offset of the end of the op that updates the parameter.
     pub update: Time,
-    /// Start of the first op that reads the parameter.
+    /// Offset, in the next iteration, of the start of the first op that reads the parameter.
     pub read: Time,
 }
 
@@ -20,7 +20,7 @@ pub struct Boundary {
 pub struct Boundaries {
     /// Total compute time C.
     pub compute: Time,
-    /// Window of every parameter, in registration order of the model.
+    /// Window of each parameter, in the order in which the model registers parameters.
     pub windows: Vec<Boundary>,
 }
 
@@ -29,17 +29,18 @@ pub struct Boundaries {
 pub struct ParameterGroup {
     /// Indices of the parameters.
     pub parameters: Vec<u32>,
-    /// Total bytes, latest update and earliest read of the parameters (Caramel, section 4.3).
+    /// Window of the group: the total bytes, the latest update and the earliest read of its parameters (Caramel,
+    /// section 4.3).
     pub window: Boundary,
 }
 
 impl Boundaries {
-    /// Returns the intersection of all workers' windows: a parameter is ready when the last worker has updated it, and
-    /// needed when the first worker reads it. Workers with different compute orders have narrower joint windows than
-    /// each alone.
+    /// Returns the intersection of all workers' windows. A parameter is ready when the last worker has updated it, and
+    /// needed when the first worker reads it. Joint windows are therefore narrower if workers have different compute
+    /// orders.
     ///
     /// # Panics
-    /// If `workers` is empty, or their numbers of parameters differ.
+    /// If `workers` is empty, or if workers differ in the number of parameters.
     pub fn jointly(workers: &[Self]) -> Self {
         let mut all = workers[0].clone();
         for worker in &workers[1..] {
@@ -53,7 +54,7 @@ impl Boundaries {
         all
     }
 
-    /// Returns the boundaries scaled to a total compute time of `compute`, rounded down.
+    /// Returns the boundaries scaled to a total compute time of `compute`. Offsets are rounded down.
     pub fn stretched(&self, compute: Time) -> Self {
         let (from, to) = (u128::from(self.compute.ps()).max(1), u128::from(compute.ps()));
         let own = |time: Time| Time::from_ps((u128::from(time.ps()) * to / from) as u64);
@@ -80,7 +81,7 @@ impl Boundaries {
         (0..self.windows.len() as u32).map(|parameter| self.group(vec![parameter])).collect()
     }
 
-    /// Returns the parameters by ascending update time; ties in registration order.
+    /// Returns the parameters by ascending update time. Ties are in the order of registration.
     pub fn by_update(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.windows.len() as u32).collect();
         order.sort_by_key(|&parameter| self.windows[parameter as usize].update);

@@ -9,39 +9,39 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
 
-/// Limit on the total compute time, in picoseconds, so that several iterations fit in 64 bits.
+/// Limit on the total compute time, in picoseconds. Below it, the times of several iterations fit in 64 bits.
 pub const MAX_COMPUTE_PS: u128 = 1 << 56;
 
-/// A parameter of an op DAG.
+/// A parameter of an op DAG, which is read and updated once in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// Bytes to aggregate.
     pub bytes: Bytes,
-    /// Op of kind `recv` that represents the parameter; the ops that have it as an input read the parameter.
+    /// Op of kind `recv` that represents the parameter. Ops with this input read the parameter.
     pub recv: u32,
-    /// Last op of the parameter's gradient.
+    /// Last op that computes the parameter's gradient.
     pub update: u32,
 }
 
 /// A compute order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeOrder {
-    /// Updates in order, each with its required ops.
+    /// Updates in order, each with the ops that it requires.
     pub tags: Vec<Tag>,
-    /// Ops that no update depends on, in topological order. They run last.
+    /// Ops on which no update depends, in topological order. They run last.
     pub rest: Vec<u32>,
 }
 
-/// An update and its ops (Caramel's tag).
+/// An update and its ops, which Caramel calls a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Indices of the parameters that the update op updates.
+    /// Indices of the parameters that the last op updates.
     pub parameters: Vec<u32>,
-    /// Ops that the update depends on and no earlier update depends on, in topological order; the update itself last.
+    /// Ops in topological order: the dependencies of the update that no earlier update has, then the update itself.
     pub ops: Vec<u32>,
 }
 
-/// Error: parameters do not fit an op DAG.
+/// Error: the parameters do not match the op DAG.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ComputeError {
     /// The DAG is invalid.
@@ -50,13 +50,13 @@ pub enum ComputeError {
     /// `recv` of a parameter is not a receive op, or `update` is not a compute op.
     #[error("parameter {0} is not received, or its update is not computed")]
     Kind(u32),
-    /// The total compute time is too long.
+    /// The total compute time exceeds [`MAX_COMPUTE_PS`].
     #[error("the computation takes more than 20 hours")]
     TooLong,
 }
 
 impl ComputeOrder {
-    /// Returns all compute ops in order.
+    /// Returns all compute ops in their order.
     pub fn ops(&self) -> Vec<u32> {
         self.tags.iter().flat_map(|tag| &tag.ops).chain(&self.rest).copied().collect()
     }
@@ -75,8 +75,8 @@ pub fn topological(dag: &OpDag) -> Result<Vec<u32>, OpDagError> {
     topological_by(dag, &vec![0; dag.ops.len()])
 }
 
-/// Returns the compute ops in a random topological order, as a framework without priorities executes them: at each
-/// point, `rng` draws one of the ready ops.
+/// Returns the compute ops in a random topological order, as a framework without priorities executes them. `rng` draws
+/// each next op among the ready ones.
 ///
 /// # Errors
 /// As [`topological`].
@@ -86,11 +86,11 @@ pub fn random(dag: &OpDag, rng: &mut Stream) -> Result<Vec<u32>, OpDagError> {
     topological_by(dag, &keys)
 }
 
-/// Returns a greedy order: repeatedly takes the update with the least remaining compute time among its dependencies.
+/// Returns a greedy order, which repeatedly takes the update whose remaining dependencies have the least compute time.
 /// Ties follow the topological order.
 ///
 /// # Errors
-/// [`ComputeError`] if the parameters do not fit the DAG.
+/// [`ComputeError`] if the parameters do not match the DAG.
 ///
 /// # Source
 /// Caramel, section 4.1, stage 1; A1 to A6 of docs/models/caramel.md.
@@ -103,7 +103,8 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
     updates.sort_unstable_by_key(|&op| place[op as usize]);
     updates.dedup();
 
-    // Bit set per op of the updates that depend on it. When an op is done, its time is subtracted from their costs.
+    // For each op, a bit set of the updates that depend on it. When the op is taken, its time is subtracted from the
+    // costs of these updates.
     let words = updates.len().div_ceil(64);
     let mut needed_by = vec![0_u64; words * dag.ops.len()];
     for (update, &op) in updates.iter().enumerate() {
@@ -141,11 +142,11 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
     Ok(ComputeOrder { tags, rest: left })
 }
 
-/// Returns the DAG with edges that enforce the order of updates: the dependencies of an update begin when the previous
+/// Returns the DAG with edges that enforce the order of updates. The dependencies of an update begin when the previous
 /// update has ended.
 ///
-/// A barrier op of zero length separates two tags. It depends on the update of the first tag; the ops of the second tag
-/// without an input in the second depend on it.
+/// A barrier op of zero length separates two consecutive tags. The barrier depends on the update of the first tag.
+/// Those ops of the second tag that have no input in this tag depend on the barrier.
 ///
 /// # Source
 /// Caramel, section 4.1, stage 2; A7 to A10 of docs/models/caramel.md.
@@ -171,11 +172,11 @@ pub fn enforce(dag: &OpDag, order: &ComputeOrder) -> OpDag {
     dag
 }
 
-/// Returns the boundaries of a worker that computes `ops` sequentially, each after its inputs; a tick of the DAG lasts
-/// `tick`. A parameter without readers counts as read at the end.
+/// Returns the boundaries of a worker that computes `ops` one after the other. A tick of the DAG lasts `tick`. A
+/// parameter that no op reads counts as read at the end of the iteration.
 ///
 /// # Errors
-/// [`ComputeError`] if the parameters do not fit the DAG, or the total compute time is too long.
+/// [`ComputeError`] if the parameters do not match the DAG, or if the total compute time is too long.
 ///
 /// # Panics
 /// If an update is missing from `ops`.
@@ -213,7 +214,7 @@ fn check(dag: &OpDag, parameters: &[Parameter]) -> Result<(), ComputeError> {
     Ok(())
 }
 
-/// Returns the compute ops in topological order; among ready ops, the one with the smallest (key, index) is first.
+/// Returns the compute ops in topological order. Among ready ops, the op with the smallest (key, index) is first.
 fn topological_by(dag: &OpDag, keys: &[u32]) -> Result<Vec<u32>, OpDagError> {
     let op_count = dag.ops.len();
     let mut readers = vec![Vec::new(); op_count];

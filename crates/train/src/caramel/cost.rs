@@ -1,23 +1,24 @@
-//! Linear cost model of a collective, f(d) = a + b d (Caramel, section 4.2), and the sizes derived from it.
+//! Linear cost model of a collective, f(d) = a + b d for a size of d bytes (Caramel, section 4.2), and the sizes
+//! derived from it.
 
 use crate::collective::messages::{Depth, MAX_DEPTH};
 use gradtide_net::{Bytes, Time};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// The sizes of Caramel's benchmarks: 64 B and 4 MB, the latter read as 4 x 2^20 (A19).
+/// Sizes that Caramel's benchmarks measure: 64 B and 4 MB, where we take 4 MB as 4 · 2^20 B (A19).
 pub const BENCHMARK_SIZES: [Bytes; 2] = [Bytes(64), Bytes(4 << 20)];
 
-/// A line f(d) = a + b d fitted to measured times of one collective on one number of workers (A21).
+/// A line f(d) = a + b d, fitted to the measured times of one collective on one number of workers (A21).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Fixed cost a of a transfer, in picoseconds. May be negative for measured times.
+    /// Fixed cost a of a transfer, in picoseconds. It may be negative if the times are measured.
     pub fixed_ps: f64,
-    /// Cost b per byte, in picoseconds; above 0.
+    /// Cost b per byte, in picoseconds; positive.
     pub ps_per_byte: f64,
 }
 
-/// Error: times do not yield a cost model.
+/// Error: the times do not determine a cost model.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CostError {
     /// One size does not determine the slope.
@@ -29,11 +30,11 @@ pub enum CostError {
 }
 
 impl Cost {
-    /// Fits a least-squares line through the median time of each size (A20); with two sizes, the line through both
-    /// medians.
+    /// Fits a least-squares line through the median time of each size (A20). With two sizes, the line passes through
+    /// both medians.
     ///
     /// # Errors
-    /// [`CostError`] if there are fewer than two sizes, or the slope is not positive.
+    /// [`CostError`] if there are fewer than two sizes, or if the slope is not positive.
     ///
     /// # Source
     /// Caramel, section 4.2: "a simple linear regression model".
@@ -62,7 +63,7 @@ impl Cost {
         Ok(Self { fixed_ps: mean_y - ps_per_byte * mean_x, ps_per_byte })
     }
 
-    /// Returns the time of `bytes`, rounded up to a picosecond; 0 for 0 bytes.
+    /// Returns the time of a transfer of `bytes`, rounded up to a picosecond; 0 for 0 bytes.
     pub fn time(self, bytes: Bytes) -> Time {
         if bytes.0 == 0 {
             return Time::ZERO;
@@ -70,12 +71,12 @@ impl Cost {
         Time::from_ps((self.fixed_ps + self.ps_per_byte * bytes.0 as f64).max(0.0).ceil() as u64)
     }
 
-    /// Returns the batching threshold: the smallest size x in bytes at which one message of 2x takes more than 0.8 of
-    /// the time of two messages of x, `f(2x) / (2 f(x)) > 0.8`. This holds above 1.5 a/b, where the fixed cost is less
-    /// than 40 %. Returns 0 without a fixed cost.
+    /// Returns the batching threshold: the smallest size x in bytes for which one message of 2x takes more than 0.8 of
+    /// the time of two messages of x, `f(2x) / (2 f(x)) > 0.8`. This is the case above 1.5 a/b, where the fixed cost is
+    /// less than 40 % of f(x). Returns 0 without a fixed cost.
     ///
     /// # Source
-    /// Caramel, section 4.2, with `>` strict (A17) and no batching if a is not positive (A18).
+    /// Caramel, section 4.2. We take the inequality as strict (A17), and do not batch if a is not positive (A18).
     pub fn threshold(self) -> Bytes {
         if self.fixed_ps <= 0.0 {
             return Bytes(0);
@@ -84,22 +85,22 @@ impl Cost {
     }
 }
 
-/// Message times of one collective on a network: one line for each depth.
+/// Message times of one collective on a network, with one line per depth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// Batching threshold: [`Cost::threshold`] at the depth of a small message.
+    /// Batching threshold: [`Cost::threshold`] of the line for messages that are not cut.
     pub threshold: Bytes,
     /// Rule that cuts messages into chunks.
     pub depth: Depth,
-    /// Lines by depth, from 1 on; a single line if the depth is fixed.
+    /// Lines by depth, from depth 1 on. There is a single line if the depth is fixed.
     lines: Vec<Cost>,
 }
 
 impl Costs {
-    /// Fits the lines to `alone`, which returns the time of a message of some depth and size on an idle network; `None`
-    /// means an adaptive depth. Simulated times have no noise, so each is measured once.
+    /// Fits the lines to `alone`, which returns the time of a message of the given depth and size on an idle network.
+    /// `depth` is `None` if the depth is adaptive. Each size is measured once, because simulated times have no noise.
     ///
-    /// An adaptive depth has one line through two sizes for each number of chunks, since the gain of another chunk is
+    /// If the depth is adaptive, each depth has its own line through two sizes, because the gain of another chunk is
     /// not linear in the size.
     ///
     /// # Errors
@@ -112,7 +113,7 @@ impl Costs {
             return Ok(Self { threshold, depth: Depth::Fixed(depth), lines: vec![plain] });
         }
         let lines = match threshold.0 {
-            // Without fixed cost, chunks cost nothing.
+            // Without a fixed cost, more chunks cost nothing, so every message has the maximum depth.
             0 => vec![line(MAX_DEPTH, BENCHMARK_SIZES)?; MAX_DEPTH as usize],
             threshold => {
                 let sizes = |depth: u32| {
@@ -126,30 +127,30 @@ impl Costs {
         Ok(Self { threshold, depth: Depth::Adaptive { threshold }, lines })
     }
 
-    /// Returns the time of a message of `bytes`.
+    /// Returns the time of a message of `bytes`, including the effect of its depth.
     pub fn time(&self, bytes: Bytes) -> Time {
         let line = (self.depth.of(bytes) as usize).min(self.lines.len()) - 1;
         self.lines[line].time(bytes)
     }
 
-    /// Returns an upper bound in picoseconds of the time of `count` messages of `bytes` in total, whatever their
-    /// depths.
+    /// Returns an upper bound, in picoseconds, of the total time of `count` messages with `bytes` in total. The bound
+    /// holds for any depths.
     pub fn most_ps(&self, count: u64, bytes: Bytes) -> f64 {
         let of_line = |line: &Cost| line.fixed_ps.max(0.0) * count as f64 + line.ps_per_byte * bytes.0 as f64;
         self.lines.iter().map(of_line).fold(0.0, f64::max) + count as f64
     }
 
-    /// Returns the chunk size at which the fixed cost is a tenth of the time: six thresholds, since a threshold is 1.5
-    /// a/b and a = 0.1 (a + b d) at d = 9 a/b. At least [`LEAST_CHUNK`].
+    /// Returns the chunk size at which the fixed cost is a tenth of the time, but at least [`LEAST_CHUNK`]. It is six
+    /// thresholds, because the threshold is 1.5 a/b, and a = 0.1 (a + b d) for d = 9 a/b.
     pub fn chunk(&self) -> Bytes {
         Bytes(self.threshold.0.saturating_mul(6)).max(LEAST_CHUNK)
     }
 }
 
-/// Smallest chunk size of a cost model; without a fixed cost, the optimum would be 0.
+/// Smallest chunk size that a cost model returns. Without a fixed cost, the optimum would be 0.
 pub const LEAST_CHUNK: Bytes = Bytes(64 << 10);
 
-/// Smallest difference of a line's two sizes, in bytes: enough for their times to differ.
+/// Smallest difference, in bytes, between the two sizes of a line. It is large enough for their times to differ.
 const LEAST_SPAN: u64 = 64 << 10;
 
 fn median(mut times: Vec<u64>) -> f64 {

@@ -5,8 +5,9 @@
 //!          (compute)     (boundaries)    (batch)    (pack)     (timeline)
 //! ```
 //!
-//! [`transfers`] has the plans of the other systems, for the same boundaries and timeline. `docs/models/caramel.md` has
-//! the rules, and our choices where the paper is silent.
+//! [`transfers`] contains the plans of the other systems, which use the same boundaries and timeline.
+//! `docs/models/caramel.md` states the rules, numbered from A1, including our choices where the paper leaves details
+//! open.
 
 pub mod batch;
 mod boundaries;
@@ -20,7 +21,7 @@ pub use boundaries::{Boundaries, Boundary, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 use transfers::TransferPlan;
 
-/// Batches and packs parameters: Caramel, sections 4.2 and 4.3. `threshold` and `time` are those of [`cost::Costs`].
+/// Batches and packs parameters (Caramel, sections 4.2 and 4.3). `threshold` and `time` are those of [`cost::Costs`].
 pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     pack::pack(boundaries, &batch::batch(boundaries, threshold, time), time).plan
 }

@@ -1,9 +1,11 @@
-//! Caramel's packing (section 4.3): places each group in the backward pass or the next forward pass.
+//! Caramel's packing (section 4.3), which places each group of parameters in the backward pass or the next forward
+//! pass.
 //!
 //! The plan is circular in compute time: transfers in the forward pass belong to the previous iteration (A28). Stage 2
-//! places a group where the channel is free between its update and its read; whether that lies in the backward pass, in
-//! the next forward pass or across both makes no difference (A24), so the earliest place (A22) is in the backward pass
-//! if possible. Stage 3 handles groups without a free place and chooses the better of two places by simulation.
+//! places a group at the earliest time at which the channel is free between the group's update and its read (A22). This
+//! place is in the backward pass if possible; it may also be in the next forward pass or across both, which makes no
+//! difference (A24). Stage 3 handles the groups for which there is no free place, and chooses the better of two places
+//! by simulation.
 
 use super::transfers::{PlannedTransfer, TransferPlan};
 use super::{Boundaries, Boundary, ParameterGroup, timeline};
@@ -14,19 +16,19 @@ use std::cmp::Reverse;
 /// A plan, and the number of its transfers that cause no delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// One transfer per group, in the order in which they were placed.
+    /// One transfer per group, in the order in which the groups were placed.
     pub plan: TransferPlan,
-    /// Number of transfers placed by stage 2, which are first in the plan: they overlap with compute within their
+    /// Number of transfers that stage 2 placed. They come first in the plan and overlap with compute within their
     /// boundaries.
     pub hidden_count: usize,
 }
 
-/// Packs groups, largest first; ties by earlier update, then by index (A27).
+/// Packs groups, the largest first. Ties are broken by the earlier update, then by the index (A27).
 ///
-/// Stage 3 places the remaining groups in the same order: after the transfers of the backward pass, or in the next
-/// forward pass right before the group's read, even if that place is taken. It simulates both and keeps the plan with
-/// shorter iterations, the backward pass on ties (A25, A26, A27). A transfer after the backward pass may be sent as
-/// soon as the backward pass is over.
+/// Stage 3 places the remaining groups in this order. It simulates two places: after the transfers of the backward
+/// pass, and in the next forward pass right before the group's read, even if that place is taken. It keeps the plan
+/// with the shorter iterations; a tie goes to the backward pass (A25, A26, A27). A transfer that is placed after the
+/// backward pass may start as soon as the backward pass is over.
 ///
 /// # Source
 /// Caramel, section 4.3; A22 to A29 of docs/models/caramel.md.
@@ -69,7 +71,7 @@ fn placed(group: &ParameterGroup, rank: Time, gate: Time, time: Time) -> Planned
     PlannedTransfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, gate, rank }
 }
 
-/// Occupancy of the channel in an iteration without stalls; periodic with the iteration.
+/// Occupancy of the channel in an iteration without stalls. It repeats in every iteration.
 struct Circle {
     length: Time,
     /// Busy intervals within one period, ascending and disjoint.
@@ -77,13 +79,16 @@ struct Circle {
 }
 
 impl Circle {
-    /// Returns the earliest start at or after `from` of a free interval of `length`, if there is one.
+    /// Returns the start of the earliest free interval of `length` that begins at or after `from`; `None` if there is
+    /// none.
     fn earliest(&self, from: Time, length: Time) -> Option<Time> {
         check_cancelled();
         let mut start = from;
-        // A transfer of no time still occupies an instant, so it does not block an interval that begins there.
+        // A transfer of no time is treated as an instant, so that it may begin exactly at the end of a busy interval
+        // but not within one.
         let moment = length.max(Time::from_ps(1));
-        // An interval that begins within a period ends within two, and `from` lies in the first two.
+        // `from` is in the first two periods, and an interval that begins in one period ends in the next one at the
+        // latest.
         for period in 0..4 {
             let shifted = |time: Time| time + Time::from_ps(self.length.ps() * period);
             for &(busy_from, busy_to) in &self.busy {

@@ -1,9 +1,9 @@
 //! Simulates iterations of a transfer plan on one compute stream and one channel.
 //!
-//! Compute runs through its offsets 0 to C in every iteration. At an offset where parameters are read it waits until
-//! their aggregation of the previous iteration has ended; the first iteration does not wait. A transfer may be sent
-//! once compute has passed its release offset (`gate`), so stalls shift the plan. The channel is work-conserving and
-//! non-preemptive.
+//! In every iteration, compute runs through the offsets from 0 to C. At an offset at which a parameter is read, compute
+//! waits until the parameter's aggregation in the previous iteration has ended. The first iteration does not wait. A
+//! transfer may be sent when compute has passed its release offset (`gate`), so stalls delay the transfers of the plan.
+//! The channel is work-conserving and non-preemptive.
 
 use super::Boundaries;
 use super::transfers::{PlannedTransfer, TransferPlan};
@@ -12,9 +12,9 @@ use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Maximum number of simulated iterations. If communication takes slightly longer than computation, the channel's
-/// backlog stalls compute only after many iterations; with a thousand, the remaining error is one or two thousandths of
-/// an iteration.
+/// Maximum number of simulated iterations. If communication takes slightly longer than computation, the backlog of the
+/// channel stalls compute only after many iterations. With a thousand iterations, the remaining error is one or two
+/// thousandths of an iteration.
 pub const MAX_ITERATIONS: u32 = 1000;
 
 /// A transfer that was sent.
@@ -35,10 +35,10 @@ pub struct SentTransfer {
 pub struct Timeline {
     /// Start of each iteration, followed by the end of the last one.
     pub starts: Vec<Time>,
-    /// Index of the start at which the channel's state equals that of the last start: the iterations between them
-    /// repeat for ever.
+    /// Index in `starts` of an earlier start at which the state of the channel equals its state at the last start. The
+    /// iterations between the two starts repeat for ever.
     pub repeats_from: usize,
-    /// All transfers in sending order.
+    /// All transfers, in the order in which they were sent.
     pub sent: Vec<SentTransfer>,
     /// Compute time C of an iteration.
     pub compute: Time,
@@ -47,7 +47,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Returns T, the mean iteration time over the iterations that repeat, rounded up.
+    /// Returns T, the mean duration of the iterations that repeat, rounded up.
     pub fn iteration_time(&self) -> Time {
         let last = self.starts.len() - 1;
         let span = self.starts[last] - self.starts[self.repeats_from];
@@ -55,11 +55,12 @@ impl Timeline {
     }
 }
 
-/// Simulates iterations until a state recurs, then drains the channel. If no state recurs within [`MAX_ITERATIONS`],
-/// the second half counts as the period.
+/// Simulates iterations until a state recurs, then sends the remaining transfers. If no state recurs within
+/// [`MAX_ITERATIONS`], the second half of the iterations counts as the period.
 ///
 /// # Panics
-/// If the release offset of a transfer is later than the read that waits for it, or simulated time passes 213 days.
+/// If the release offset of a transfer is later than the read that waits for the transfer, or if simulated time exceeds
+/// 213 days.
 pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     let reads_at = |parameter: u32| {
         if plan.has_barrier { Time::ZERO } else { boundaries.windows[parameter as usize].read }
@@ -85,7 +86,7 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         let iteration = starts.len() as u32;
         starts.push(now);
         channel.send_until(now);
-        // The first iteration is unique: it has no predecessor to wait for.
+        // The first iteration does not wait for a previous one, so its state cannot recur.
         if iteration > 0
             && let Some(before) = seen.insert(channel.state(now, iteration), iteration)
         {
@@ -107,7 +108,8 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         }
         now = start + stalled + boundaries.compute;
     };
-    // No iteration follows the last one, so its remaining transfers are released without stalls.
+    // The remaining transfers of the last iteration are released without stalls, because no iteration follows that
+    // could wait.
     for &(offset, event) in &events {
         if let ComputeEvent::Open { in_next: true, transfer } = event {
             channel.open(now + offset, starts.len() as u32 - 2, transfer);
@@ -118,12 +120,14 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     Timeline { starts, repeats_from, sent: channel.sent, compute: boundaries.compute, communication }
 }
 
-/// Returns a lower bound of the iteration time over all plans on one channel that send these transfers, whole or in
-/// pieces: the maximum of C, of N, and, for every update and every earlier read, of the compute from that read to that
-/// update plus all transfers updated at or after the update and read at or before the read. With a single transfer this
-/// is a critical path: read, compute, update, aggregate, read.
+/// Returns a lower bound of the iteration time. It holds for all plans on one channel that send these transfers, whole
+/// or in pieces.
 ///
-/// If all parameters are read before the first is updated, preemptive earliest deadline first attains the bound.
+/// The bound is the maximum of C, of N, and of one sum for each pair of an update and an earlier read: the compute time
+/// from the read to the update, plus the time of all transfers that are updated at or after the update and read at or
+/// before the read. For a single transfer this sum is a critical path (read, compute, update, aggregate, read).
+///
+/// Preemptive earliest deadline first attains the bound if all parameters are read before the first one is updated.
 ///
 /// # Source
 /// Horn (1974): minimal maximum lateness of jobs with release times and deadlines on one machine with preemption.
@@ -136,7 +140,8 @@ pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Ti
     let mut reads: Vec<Time> = jobs.iter().map(|job| job.1).collect();
     reads.sort_unstable();
     reads.dedup();
-    // Per read: total time of the transfers updated at or after `first` and read by then, minus the time of the read.
+    // For each read: the total time of the transfers that are updated at or after `first` and read at or before this
+    // read, minus the time of the read.
     let mut sums = PrefixMaxima::new(reads.iter().map(|read| -i128::from(read.ps())).collect());
     let mut bound = i128::from(bound.ps());
     for (index, &(first, read, time)) in jobs.iter().enumerate() {
@@ -149,13 +154,13 @@ pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Ti
     Time::from_ps(u64::try_from(bound).unwrap_or(u64::MAX))
 }
 
-/// A segment tree over a sequence of numbers, with two operations: add a value to all numbers from an index on, and
-/// return the maximum of a prefix. It stores the differences of the sequence; a node contains the sum of its leaves and
-/// the maximum of their prefix sums.
+/// A segment tree over a sequence of numbers. It supports two operations: to add a value to all numbers from an index
+/// on, and to return the maximum of a prefix. The leaves are the differences of consecutive numbers. Each node contains
+/// the sum of its leaves and the maximum of their prefix sums.
 struct PrefixMaxima {
     /// Number of leaves, a power of two.
     width: usize,
-    /// Sum of the differences below each node, and their largest prefix sum.
+    /// For each node, the sum of the differences below it, and the maximum of their prefix sums.
     nodes: Vec<(i128, i128)>,
 }
 
@@ -210,28 +215,29 @@ impl PrefixMaxima {
     }
 }
 
-/// An event at a compute offset; at equal offsets, `Open` precedes `Read`.
+/// An event at an offset of compute time. At equal offsets, `Open` precedes `Read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ComputeEvent {
     Open { transfer: u32, in_next: bool },
     Read(u32),
 }
 
-/// State of the channel: transfers in flight with their iteration (relative) and remaining time, and open transfers
-/// with their iteration. See [`Channel::state`].
+/// State of the channel. First the transfers in flight, each with its index, the number of iterations since its own,
+/// and its remaining time. Then the released transfers, each with its index and the number of iterations since its own.
 type ChannelState = (Vec<(u32, u32, Time)>, Vec<(u32, u32)>);
 
-/// The channel, simulated up to the time `known` to which all releases are known.
+/// The channel, simulated up to the time `known`. All releases before this time have been registered.
 struct Channel<'a> {
     boundaries: &'a Boundaries,
     plan: &'a TransferPlan,
     /// Time up to which all released transfers are in `open`.
     known: Time,
-    /// Released transfers: send priority, index and iteration.
+    /// Released transfers that have not started: send priority, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Number of transfers not yet started, and end of the last one started, per parameter and parity of the iteration.
+    /// For each parameter and parity of the iteration: the number of released transfers that have not started, and the
+    /// end of the last transfer that has.
     missing: Vec<[(u32, Time); 2]>,
-    /// Started transfers, in order.
+    /// Transfers that have started, in order.
     sent: Vec<SentTransfer>,
 }
 
@@ -241,7 +247,7 @@ impl<'a> Channel<'a> {
         Self { boundaries, plan, known: Time::ZERO, open: BinaryHeap::new(), missing, sent: Vec::new() }
     }
 
-    /// Returns the state that determines the future, relative to the start of `iteration` at `now`.
+    /// Returns the state that determines all future events, relative to the start of `iteration` at `now`.
     fn state(&self, now: Time, iteration: u32) -> ChannelState {
         let ago = |before: u32| iteration - before;
         let in_flight = self.in_flight(now).iter();
@@ -265,8 +271,8 @@ impl<'a> Channel<'a> {
         it.parameters.iter().for_each(|&parameter| self.missing[parameter as usize][half].0 += 1);
     }
 
-    /// Returns the time at which a read at `now` can proceed: the end of the parameter's aggregation of the previous
-    /// iteration.
+    /// Returns the time at which a read that compute reaches at `now` can proceed. This is `now`, or the end of the
+    /// parameter's aggregation of the previous iteration if that is later.
     fn wait(&mut self, now: Time, iteration: u32, parameter: u32) -> Time {
         self.send_until(now);
         let before = (iteration as usize + 1) % 2;
@@ -276,7 +282,8 @@ impl<'a> Channel<'a> {
         now.max(self.missing[parameter as usize][before].1)
     }
 
-    /// Starts the transfers whose start is before `until`; at `until` more transfers may be released.
+    /// Starts the transfers that can start before `until`. At the time `until` itself, more transfers may be released
+    /// first.
     fn send_until(&mut self, until: Time) {
         while let Some(turn) = self.next_start().filter(|&turn| turn < until) {
             self.send(turn);
@@ -284,11 +291,11 @@ impl<'a> Channel<'a> {
         self.known = self.known.max(until);
     }
 
-    /// Returns the start of the next transfer: as soon as fewer than `credit` transfers are in flight.
+    /// Returns the start of the next transfer, which requires that fewer than `credit` transfers are in flight.
     fn next_start(&self) -> Option<Time> {
         self.open.peek()?;
         let in_flight = self.in_flight(self.known);
-        // Transfers end in the order of their start.
+        // Transfers end in the order in which they start.
         let must_end = (in_flight.len() + 1).checked_sub(self.plan.credit as usize);
         Some(match must_end {
             Some(count @ 1..) => in_flight[count - 1].end,

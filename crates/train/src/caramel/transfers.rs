@@ -1,5 +1,5 @@
-//! Transfer plans of the systems that Caramel is compared with, and earliest deadline first. A plan lists transfers
-//! with their release offset (`gate`) and send priority (`rank`). [`super::pack`] has Caramel's own.
+//! Transfer plans of the systems with which Caramel is compared, and of earliest deadline first. A plan lists transfers
+//! with their release offset (`gate`) and send priority (`rank`). Caramel's own plan is created in [`super::pack`].
 
 use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
@@ -10,34 +10,35 @@ pub const DDP_FIRST_CAP: Bytes = Bytes(1 << 20);
 /// PyTorch DDP's cap of every other bucket: 25 MiB.
 pub const DDP_CAP: Bytes = Bytes(25 << 20);
 
-/// A transfer: one collective per iteration.
+/// A transfer, which is one collective in each iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTransfer {
-    /// Parameters of the transfer. A parameter's aggregation ends with the last of its transfers.
+    /// Parameters of the transfer. The aggregation of a parameter ends with the last of its transfers.
     pub parameters: Vec<u32>,
     /// Size of the transfer, in bytes.
     pub bytes: Bytes,
     /// Time on the channel.
     pub time: Time,
-    /// Release time, as an offset of compute time; beyond C it lies in the next iteration.
+    /// Release time, as an offset of compute time. An offset beyond the compute time C of an iteration is in the next
+    /// iteration.
     pub gate: Time,
-    /// Send priority: among released transfers the smallest goes first. A compute offset like `gate`, so that leftovers
-    /// of an iteration are ordered correctly against the transfers of the next.
+    /// Send priority; among released transfers, the smallest is sent first. It is an offset of compute time like
+    /// `gate`, so that transfers left over from an iteration are ordered correctly with those of the next one.
     pub rank: Time,
 }
 
-/// The transfers of every iteration.
+/// The transfers of an iteration. All iterations are alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferPlan {
-    /// The transfers of one iteration; ties of `rank` follow this order.
+    /// Transfers of one iteration. Transfers with equal `rank` are sent in this order.
     pub transfers: Vec<PlannedTransfer>,
     /// Whether the next forward pass waits for all transfers (a barrier).
     pub has_barrier: bool,
-    /// In-flight limit, at least 1: transfers in flight can no longer be overtaken.
+    /// In-flight limit, at least 1. Transfers in flight cannot be overtaken.
     pub credit: u32,
 }
 
-/// Creates a first-in-first-out plan: sends each group as a whole when all its parameters are updated.
+/// Creates a first-in-first-out plan, which sends each group as a whole when all its parameters are updated.
 pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     let transfer = |group: &ParameterGroup| {
         let window = group.window;
@@ -48,8 +49,8 @@ pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &d
     TransferPlan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: 1 }
 }
 
-/// Creates the plan of PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with
-/// which it reaches its cap, sent in this order; with a barrier.
+/// Creates the plan of PyTorch DDP, which has a barrier. Buckets are filled from the last parameter to the first, and
+/// each is closed by the parameter with which it reaches its cap. Buckets are sent in this order.
 ///
 /// # Source
 /// Li et al. (2020), "PyTorch Distributed", section 3.2; `compute_bucket_assignment_by_size` of PyTorch's reducer.
@@ -66,7 +67,7 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     }
     let groups: Vec<ParameterGroup> = buckets.into_iter().map(|parameters| boundaries.group(parameters)).collect();
     let mut plan = first_in_first_out(&groups, true, time);
-    // A complete bucket waits for the buckets before it: all ranks must send in one order.
+    // A complete bucket waits for all buckets before it, because all ranks must send in one order.
     let mut gate = Time::ZERO;
     for transfer in &mut plan.transfers {
         gate = gate.max(transfer.gate);
@@ -75,9 +76,10 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     plan
 }
 
-/// Creates the plan of Horovod: at the end of every cycle, sends the updated parameters in messages of at most `cap`
-/// bytes or one parameter; a cycle does not end before the previous one's messages have been sent. With a barrier. Once
-/// compute is over, cycles determine only which parameters are fused, and transfers do not wait for them.
+/// Creates the plan of Horovod, which has a barrier. At the end of every cycle, the updated parameters are sent in
+/// messages of at most `cap` bytes, or of one larger parameter. A cycle does not end before the messages of the
+/// previous cycle have been sent. After the end of compute, cycles determine only which parameters are fused; transfers
+/// do not wait for them.
 ///
 /// # Source
 /// Sergeev & Del Balso (2018), section 4; Horovod's documentation of tensor fusion and of the cycle time.
@@ -90,7 +92,7 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
         let ready = sent.max(window(order[from]).update);
         let now = match cycle.ps() {
             0 => ready,
-            // Saturates: a cycle may last until the end of the clock; all ends after compute are equivalent.
+            // Saturates, because a cycle may last until the end of the clock. All ends after compute are equivalent.
             cycle => Time::from_ps(ready.ps().div_ceil(cycle).saturating_mul(cycle)),
         };
         sent = now;
@@ -112,19 +114,20 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
     plan
 }
 
-/// Creates an earliest-deadline-first plan in chunks: among updated parameters, sends the one that is read first;
-/// non-preemptive within a chunk.
+/// Creates an earliest-deadline-first plan in chunks. Among the updated parameters, the parameter that is read first is
+/// sent first. A chunk is not preempted.
 ///
-/// With infinitesimal chunks no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays its
-/// own `time`. With one group per parameter, this is P3 (slices of 50,000 parameters of 4 B, in-flight limit of one)
-/// and ByteScheduler (with its partition size and its credit): the first read is the first in the model.
+/// With infinitesimal chunks no plan on one channel is faster ([`super::timeline::lower_bound`]), but every chunk takes
+/// its own `time`, which includes a fixed cost. With one group per parameter, this is the plan of P3 (slices of 50,000
+/// parameters of 4 B, in-flight limit of one) and of ByteScheduler (with its partition size and its credit), because
+/// the parameter that is read first is the first of the model.
 ///
 /// # Source
 /// Horn (1974): preemptive earliest deadline first minimises the largest lateness. Jayarajan et al. (2019), section 4;
 /// Peng et al. (2019), section 4.
 ///
 /// # Panics
-/// If a chunk has no bytes.
+/// If `chunk` is 0 bytes.
 pub fn earliest_deadline_first(
     boundaries: &Boundaries,
     groups: &[ParameterGroup],

@@ -1,7 +1,7 @@
-//! Definition of a collective algorithm: its messages, their total cost in closed form, and its plans on nodes with
-//! several ranks.
+//! Definition of a collective algorithm: its messages, its costs in closed form, and its plans on nodes with several
+//! ranks.
 //!
-//! S is the size of the collective's buffer in bytes, n its number of ranks.
+//! S is the size of the collective's buffer in bytes; n (N in the table of the docs) is its number of ranks.
 
 use super::counts::Counts;
 use super::group::{GroupHosts, GroupPlans};
@@ -11,7 +11,7 @@ use gradtide_net::Bytes;
 use serde::Serialize;
 use std::fmt::Debug;
 
-/// Description of an algorithm for docs and reports, and the scenario keys that belong to it.
+/// Description of an algorithm for docs and reports, with its scenario keys.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct About {
     /// Name for use in a sentence.
@@ -26,25 +26,25 @@ pub struct About {
     pub rows: &'static [Row],
 }
 
-/// Description of an algorithm, and properties derived from its messages.
+/// Description of an algorithm, with properties derived from its messages.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Description {
     #[serde(flatten)]
     about: &'static About,
     /// Whether the algorithm is a single ring: see [`CollectiveAlgorithm::is_ring`].
     is_ring: bool,
-    /// Whether it uses all network cards of nodes with several ranks.
+    /// Whether the algorithm uses all network cards of nodes with several ranks.
     uses_all_cards: bool,
 }
 
 /// A row of the table in `docs/models/collectives.md`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    /// Form of the algorithm, as further keys with their values; empty if there is only one form.
+    /// Keys with the values that select this form of the algorithm; empty if there is only one form.
     pub form: &'static str,
-    /// Short description of the messages.
+    /// What the algorithm sends, in a few words.
     pub does: &'static str,
-    /// Number of messages in sequence.
+    /// Number of dependent messages in sequence.
     pub steps: &'static str,
     /// Bytes sent by the busiest rank.
     pub bytes: &'static str,
@@ -52,8 +52,8 @@ pub struct Row {
     pub source: &'static str,
 }
 
-/// A collective algorithm. Each has its own file in [`algorithms`](super::algorithms), whose list is the only place
-/// that names all of them.
+/// A collective algorithm. Each algorithm has its own file in [`algorithms`](super::algorithms); only the list there
+/// names all of them.
 pub trait CollectiveAlgorithm: Debug {
     /// Returns the description for docs and reports.
     fn about(&self) -> &'static About;
@@ -64,18 +64,19 @@ pub trait CollectiveAlgorithm: Debug {
     /// [`PlanError`] if the algorithm does not support this number of ranks.
     fn phases(&self, ranks: u32) -> Result<Vec<Phase>, PlanError>;
 
-    /// Returns steps, messages and bytes in closed form among `ranks` ranks, at least two; see
-    /// [`counts`](Self::counts).
+    /// Returns the costs in closed form among `ranks` ranks, at least two. [`counts`](Self::counts) accepts any number
+    /// of ranks.
     fn closed_form(&self, ranks: u32) -> Counts;
 
-    /// Returns the bytes that the busiest of at least two ranks sends of a buffer that divides evenly. Results print
-    /// all digits, so a sum of several fractions is added term by term.
+    /// Returns the bytes that the busiest of `ranks` ranks, at least two, sends of a buffer that divides evenly.
+    /// Results print all digits, so an algorithm whose bytes are a sum of fractions overrides this function and adds
+    /// term by term.
     fn busiest(&self, ranks: u32, bytes: u128) -> f64 {
         let (sent, of) = self.closed_form(ranks).most;
         (u128::from(sent) * bytes) as f64 / of as f64
     }
 
-    /// Returns the ranks that are parameter servers and compute nothing.
+    /// Returns the ranks that are parameter servers, which compute nothing.
     fn servers(&self, _ranks: u32) -> Vec<u32> {
         Vec::new()
     }
@@ -85,31 +86,32 @@ pub trait CollectiveAlgorithm: Debug {
         None
     }
 
-    /// Returns whether a data-parallel job runs the algorithm over all network cards of its nodes, by
-    /// [`group_plans`](Self::group_plans).
+    /// Returns whether a data-parallel job runs the algorithm over all network cards of its nodes. It then uses the
+    /// plans of [`group_plans`](Self::group_plans).
     fn is_over_nodes(&self, _span: Span) -> bool {
         false
     }
 
     /// Returns whether flows with the bytes and rounds of [`levels`](Self::levels) model the algorithm instead of
-    /// messages, provided that messages have even shares.
+    /// messages. This applies only if messages have even shares.
     fn is_of_flows(&self, span: Span) -> bool {
         self.is_over_nodes(span)
     }
 
-    /// Returns the number of plans that a process group runs concurrently, and the number of parts of each plan's
-    /// buffer. `depth` is the number of chunks that the job requests.
+    /// Returns the number of plans that a process group runs concurrently, and the number of parts into which each plan
+    /// cuts its buffer. `depth` is the number of chunks that the job requests.
     fn concurrency(&self, _span: Span, _bytes: Bytes, _depth: u32) -> (u64, u64) {
         (1, 1)
     }
 
-    /// Returns the concurrent plans of a process group.
+    /// Returns the concurrent plans of a process group for `bytes`.
     ///
     /// # Errors
-    /// [`PlanError`] if the algorithm does not support the ranks, or the bytes are too many.
+    /// [`PlanError`] if the algorithm does not support the ranks, or if there are too many bytes.
     fn group_plans(&self, group: &GroupHosts, bytes: Bytes, depth: u32) -> Result<GroupPlans, PlanError> {
         let (plans, depth) = self.concurrency(group.span(), bytes, depth);
-        // The last rank of a node sends to the next node; it differs between the plans.
+        // Each plan rotates the ranks of a node by a different number of places. The last rank of a node sends to the
+        // next node, so the plans use different network cards.
         let turn = |plan: u64| if plans > 1 { plan as usize + 1 } else { 0 };
         let phases = self.phases_of(group.span().ranks())?;
         group.plans(&phases, bytes, (plans, depth), |plan| (turn(plan), false))
@@ -121,7 +123,7 @@ pub trait CollectiveAlgorithm: Debug {
         plans * depth * self.counts(span.ranks()).messages
     }
 
-    /// Returns every combination of parameters to test on `ranks` ranks.
+    /// Returns every combination of parameters that tests use on `ranks` ranks.
     fn samples(_ranks: u32) -> Vec<Self>
     where
         Self: Sized + Default,
@@ -132,7 +134,7 @@ pub trait CollectiveAlgorithm: Debug {
     /// Returns the messages among any number of ranks.
     ///
     /// # Errors
-    /// As [`phases`](Self::phases), and if there are no ranks.
+    /// [`PlanError`] if there are no ranks, or if the algorithm does not support their number.
     fn phases_of(&self, ranks: u32) -> Result<Vec<Phase>, PlanError> {
         match ranks {
             0 => Err(PlanError::NoRanks),
@@ -143,8 +145,8 @@ pub trait CollectiveAlgorithm: Debug {
         }
     }
 
-    /// Returns the plan for `bytes` on each of `ranks` ranks. Parts differ by at most one element of `element_bytes`; a
-    /// trailing partial element belongs to the last part.
+    /// Returns the plan for `bytes` on each of `ranks` ranks. Parts of the buffer differ by at most one element of
+    /// `element_bytes`. A trailing partial element belongs to the last part.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support these numbers.
@@ -152,7 +154,7 @@ pub trait CollectiveAlgorithm: Debug {
         CollectivePlan::new(self.phases_of(ranks)?, ranks, bytes, element_bytes)
     }
 
-    /// Returns steps, messages and bytes among any number of ranks.
+    /// Returns the costs in closed form among any number of ranks.
     fn counts(&self, ranks: u32) -> Counts {
         if ranks < 2 { Counts::NONE } else { self.closed_form(ranks) }
     }
@@ -162,15 +164,15 @@ pub trait CollectiveAlgorithm: Debug {
         if ranks < 2 { 0.0 } else { self.busiest(ranks, bytes) }
     }
 
-    /// Returns the description and the derived properties, for Python and the docs.
+    /// Returns the description with the derived properties, for Python and the docs.
     fn description(&self) -> Description {
         let two_nodes = Span::of_nodes([2, 2].into_iter()).expect("both have ranks");
         let uses_all_cards = self.is_over_nodes(two_nodes);
         Description { about: self.about(), is_ring: self.is_ring(), uses_all_cards }
     }
 
-    /// Returns whether the algorithm is a single ring all-reduce: in every step every rank sends one equal share to the
-    /// next rank.
+    /// Returns whether the algorithm is a single ring all-reduce, in which every rank sends one equal share to the next
+    /// rank in every step.
     fn is_ring(&self) -> bool {
         let phases = || self.phases(2).is_ok_and(|phases| phases.iter().all(Phase::is_ring));
         self.about().operation == CollectiveKind::AllReduce && phases()

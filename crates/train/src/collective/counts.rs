@@ -2,16 +2,16 @@
 
 use super::pattern::log2_ceil;
 
-/// Costs of one collective on S bytes.
+/// Costs of one collective on a buffer of S bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Dependent messages in sequence.
+    /// Number of dependent messages in sequence.
     pub steps: u64,
     /// Total number of messages.
     pub messages: u64,
-    /// Total bytes, in units of S.
+    /// Total bytes sent, in units of S.
     pub sent: u64,
-    /// Bytes of the busiest sender, in units of S: numerator and denominator.
+    /// Bytes that the busiest rank sends, in units of S: numerator and denominator.
     pub most: (u64, u64),
 }
 
@@ -19,8 +19,9 @@ impl Counts {
     /// Costs of a collective that sends nothing.
     pub const NONE: Self = Self { steps: 0, messages: 0, sent: 0, most: (0, 1) };
 
-    /// Returns these costs for a collective among the heads (first ranks) of groups, plus a binomial reduce before and
-    /// a binomial broadcast after it.
+    /// Returns the costs of a hierarchical collective on `ranks` ranks in groups of `group`. `self` contains the costs
+    /// among the heads (first ranks) of the groups. A binomial reduce within each group precedes, and a binomial
+    /// broadcast follows.
     pub fn between_trees(self, ranks: u32, group: u32) -> Self {
         let (depth, below) = (u64::from(log2_ceil(group)), u64::from(ranks - ranks.div_ceil(group)));
         Self {

@@ -1,7 +1,9 @@
 //! Times one collective on an otherwise idle fluid network, from the first message to the last arrival.
 //!
-//! A job has one collective in flight at a time, so without background flows the duration is constant and can be
-//! reused. A [`Lane`] is a path whose links carry no other flow of the collective.
+//! Without background flows a job's collective always takes the same time, because the job has one collective in flight
+//! at a time. The duration can therefore be computed once and reused.
+//!
+//! A [`Lane`] is a path whose links carry no other flow of the collective.
 
 use super::messages::{Addressing, InFlight, MessageSize};
 use super::plan::{CollectivePlan, EvenShare, Message, Passage};
@@ -21,14 +23,14 @@ pub struct Exchange {
     pub loads: Vec<Load>,
 }
 
-/// Simulates `plan` with rank i on `hosts[i]`. Message times are those of exactly even shares, and links count whole
-/// bytes.
+/// Simulates `plan` with rank i on `hosts[i]`. Times assume messages with exactly even shares; loads of links count
+/// whole bytes.
 ///
-/// If no two ranks of a ring share a bottleneck, which the max-min rates of all their flows together show, the arrivals
-/// are computed rank by rank. All other plans are simulated message by message.
+/// If no two ranks of a ring share a bottleneck, the arrivals are computed rank by rank. The max-min rates of all flows
+/// of the ring show whether this is the case. All other plans are simulated message by message.
 ///
 /// # Panics
-/// If `hosts` and ranks differ in number, or the network has carried traffic before.
+/// If the number of `hosts` is not the number of ranks, or if the network has carried traffic before.
 pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     assert_eq!(plan.ranks() as usize, hosts.len(), "every rank has a host");
     assert!(network.counters().events == 0, "the network is fresh");
@@ -38,8 +40,8 @@ pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     }
 }
 
-/// Returns the paths from each rank to the next in a stream; `None` unless the plan is a ring without a shared
-/// bottleneck.
+/// Returns the path from each rank to the next for flows of `stream`. Returns `None` unless the plan is a ring without
+/// a shared bottleneck.
 pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
     if !plan.is_ring() || hosts.len() < 2 {
         return None;
@@ -48,7 +50,7 @@ pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid)
     network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
-/// Simulates a plan of any form message by message; stops at `until`.
+/// Simulates any plan message by message, and stops at `until`.
 ///
 /// # Panics
 /// As [`run`].
@@ -72,17 +74,20 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
     Exchange { duration: network.now(), message_count: network.started_count(), loads: loads(&network) }
 }
 
-/// Returns the bytes over each link of a network, by port.
+/// Returns the bytes sent over each link of a network, by port.
 pub fn loads(network: &Fluid) -> Vec<Load> {
     (0..network.link_count()).map(|port| network.load(PortId(port))).collect()
 }
 
-/// Computes a ring in which no two ranks share a path to the next rank. A rank sends the message of a step when it has
-/// sent that of the previous step and has received the message of the previous step:
+/// Computes a ring in which no two ranks share a bottleneck. Rank i starts its message of step k when it has sent its
+/// own message of step k-1 and has received rank i-1's message of step k-1. Hence the time `left(i, k)`, at which rank
+/// i has sent its message of step k, is
 ///
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
 /// ```
+///
+/// `delay(i)` and `rate(i)` belong to the path from rank i to the next; `message` is the size of a message.
 pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Exchange {
     let even = share_of_ring(plan);
     let last = in_lock_step(plan, lanes, even).or_else(|| {
@@ -101,8 +106,8 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
     }
 }
 
-/// Returns the arrival of the last message in fs if all paths are identical, so that every step begins at the same time
-/// on all ranks; else `None`.
+/// Returns the arrival of the last message in fs if all paths are identical. Every step then begins at the same time on
+/// all ranks. Returns `None` if the paths differ.
 fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Option<u128> {
     let cost = |lane: &Lane| (lane.sending_fs(even.bytes, even.parts), lane.delay_fs());
     let first = cost(lanes.first()?);
@@ -110,7 +115,7 @@ fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Optio
     are_alike.then(|| u128::from(plan.step_count()) * (first.0 + first.1))
 }
 
-/// Returns the load of each link if the ring is stopped `until` after its start.
+/// Returns the load of each link if the ring is stopped at the time `until` after its start.
 pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let even = share_of_ring(plan);
     let mut loads = vec![Load::default(); link_count as usize];
@@ -130,9 +135,9 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
     loads
 }
 
-/// Returns the paths of a collective's flows, in order; `None` if two of them can share a link.
+/// Returns the paths of a collective's flows, in order; `None` if two flows may share a link.
 pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
-    // GPUs that share a network card have several streams on the card.
+    // GPUs that share a network card start several flows on it.
     if ends.host.is_some() || ends.nodes.is_some_and(|nodes| nodes.card_count() < nodes.gpu_count()) {
         return None;
     }
@@ -140,8 +145,8 @@ pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option
     network.lanes(stream, flows.iter().map(ends_of))
 }
 
-/// Computes the duration in closed form for flows that share no link: the rounds of a flow follow one another, each
-/// with the delay of its path.
+/// Computes the duration in closed form for flows that share no link. The rounds of a flow follow one another, and each
+/// takes its sending time plus the delay of the path.
 pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
     let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
@@ -153,7 +158,7 @@ pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// Returns the load of each link if [`of_flows`] is stopped `until` after its start.
+/// Returns the load of each link if [`of_flows`] is stopped at the time `until` after its start.
 pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let mut loads = vec![Load::default(); link_count as usize];
     for (flow, lane) in flows.iter().zip(lanes) {
@@ -188,8 +193,8 @@ fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
     share.expect("a ring sends in every step")
 }
 
-/// Returns the time at which each rank has sent its last message, in fs. After each step, calls `go_on` with the times
-/// of the step, and stops if it returns `false`.
+/// Returns the time at which each rank has sent its last message, in fs. After each step, `go_on` receives the step and
+/// the time at which each rank has sent the step's message. The computation stops if `go_on` returns `false`.
 fn steps_in_lanes(
     plan: &CollectivePlan,
     lanes: &[Lane],
@@ -202,7 +207,7 @@ fn steps_in_lanes(
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
         check_cancelled();
-        // Arrival of the previous rank's message of the previous step; the first step waits for no message.
+        // Arrival of the message that the previous rank sent in the previous step. The first step waits for no message.
         let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
         for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {
             let before = *left;

@@ -1,4 +1,5 @@
-//! Process groups whose ranks are all simulated: the concurrent plans behind the loads of [`levels`](super::levels).
+//! Process groups whose ranks are all simulated. The concurrent plans that are created here have the loads of
+//! [`levels`](super::levels).
 //!
 //! Out of scope: the plans of an algorithm, the choice between algorithms, and the order of transfers.
 
@@ -12,13 +13,13 @@ use std::collections::BTreeSet;
 pub struct GroupHosts {
     /// Hosts of the ranks of each node, in order; no node is empty.
     pub nodes: Vec<Vec<u32>>,
-    /// Whether only the first rank sends, to the second (a point-to-point link); otherwise every rank sends to the
-    /// next.
+    /// Whether the group is a point-to-point link, in which only the first rank sends, to the second. Otherwise every
+    /// rank sends to the next.
     pub is_link: bool,
 }
 
-/// Concurrent plans, and the hosts of the ranks of each. If there are fewer host lists than plans, plan i uses list i
-/// mod their number.
+/// Concurrent plans, with the hosts of the ranks of each. If there are fewer host lists than plans, plan i uses the
+/// list of index i modulo the number of lists.
 #[derive(Clone, Debug)]
 pub struct GroupPlans {
     /// Plans in the order in which they begin.
@@ -33,7 +34,7 @@ impl GroupPlans {
         self.plans.iter().zip(self.hosts.iter().cycle())
     }
 
-    /// Returns the pairs of hosts (sender, receiver) that communicate.
+    /// Returns the pairs (sender, receiver) of hosts that communicate.
     pub fn pairs(&self) -> BTreeSet<(u32, u32)> {
         let mut pairs = BTreeSet::new();
         for (plan, hosts) in self.iter() {
@@ -58,9 +59,9 @@ impl GroupHosts {
         Span::of_nodes(self.nodes.iter().map(Vec::len)).expect("a group has ranks on each of its nodes")
     }
 
-    /// Creates `count` concurrent copies of a plan, each for its share of the bytes in `depth` parts. For each copy,
-    /// `turn` returns the number of places by which the ranks of each node are rotated, and whether the nodes are in
-    /// reverse order.
+    /// Creates `count` concurrent copies of a plan. Each copy transfers its share of the bytes, in `depth` parts.
+    /// `turn` returns, for each copy, the number of places by which the ranks of each node are rotated, and whether the
+    /// nodes are in reverse order.
     ///
     /// # Errors
     /// As [`CollectivePlan::new`].
@@ -73,7 +74,7 @@ impl GroupHosts {
     ) -> Result<GroupPlans, PlanError> {
         let ranks = self.span().ranks();
         let plan = |part| CollectivePlan::new(phases.to_vec(), ranks, part, 1);
-        // Ordered by part, so that the first parts of all copies are sent first.
+        // Ordered by part, so that the first parts of all copies begin first.
         let plans = parts(bytes, count * depth).map(plan).collect::<Result<_, _>>()?;
         Ok(GroupPlans { plans, hosts: (0..count).map(|copy| self.turned(turn(copy))).collect() })
     }

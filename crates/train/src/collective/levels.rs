@@ -1,8 +1,9 @@
-//! Levels: bytes and rounds of a collective at the two levels of the network, scale-up switch and network cards.
+//! Bytes and rounds of a collective at the two levels of the network: the scale-up switch of a node, and the network
+//! cards between nodes.
 //!
 //! A group has n ranks, k on each of m nodes. A rank has a port on its node's scale-up switch and a share of the node's
-//! network cards. S is the bytes of the collective: the buffer that is summed or sent, the gathered buffer, the buffer
-//! before it is scattered, and in an all-to-all one rank's data for all ranks.
+//! network cards. S is the size of the collective in bytes: of the buffer that is summed or sent, of the gathered
+//! buffer, of the buffer before it is scattered, or of one rank's data for all ranks in an all-to-all.
 //!
 //! | | out of a port on the scale-up switch | rounds | out of a rank's share of the cards | rounds |
 //! |---|---|---|---|---|
@@ -14,16 +15,17 @@
 //! | all-to-all | S (k-1)/n | 1 | S (n-k)/n | 1 |
 //! | send | S on one node | 1 | S between nodes | 1 |
 //!
-//! A ring over several nodes is k rings, each with 1/k of the buffer and with a different rank's card as its exit from
-//! the node, so all cards of a node carry the same load. A round is a message on whose arrival the next message
-//! depends. Along a ring, n-1 messages follow one another, m-1 of them between nodes. If nodes have different numbers
-//! of ranks, there are as many rings as the smallest node has ranks; a rank that is no ring's exit sends within its
-//! node the data of all rings.
+//! A ring over several nodes consists of k rings, each with 1/k of the buffer. Each ring leaves a node through the card
+//! of a different rank, so all cards of a node carry the same load. A round is a message on whose arrival the next
+//! message depends. Along a ring, n-1 messages follow one another, m-1 of them between nodes. If nodes have different
+//! numbers of ranks, there are as many rings as the smallest node has ranks. A rank through which no ring leaves the
+//! node sends the data of all rings to the next rank of its node.
 //!
 //! # Source
 //! Rings: Patarasuk & Yuan (2009). One ring per card, and the rounds of rings over nodes and of trees: NCCL's published
-//! sources, `src/graph/tuning.cc`. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
-//! halves and whose leaves send one; within a node a chain, as in NCCL since 2.4 (Jeaugey 2019).
+//! sources, `src/graph/tuning.cc`. Trees: the two binary trees of Sanders, Speck & Träff (2009), whose inner nodes send
+//! three halves of the buffer and whose leaves send one half. Within a node the ranks form a chain, as in NCCL since
+//! 2.4 (Jeaugey 2019).
 //!
 //! Out of scope: rates, delays, and the choice between ring and tree.
 
@@ -67,7 +69,7 @@ impl CollectiveKind {
     }
 }
 
-/// Distribution of a process group's ranks over nodes. `per_node` is the smallest number of ranks on a node.
+/// Distribution of a process group's ranks over nodes. `per_node` is the number of ranks on the node with the fewest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     ranks: u32,
@@ -75,7 +77,7 @@ pub struct Span {
     nodes: u32,
 }
 
-/// The ranks do not fill whole nodes.
+/// Error: the ranks do not fill whole nodes.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{ranks} ranks of a group cannot fill nodes with {per_node} each")]
 pub struct SpanError {
@@ -89,13 +91,14 @@ impl Span {
     /// Creates the span of a group of `ranks`, with `per_node` on each node.
     ///
     /// # Errors
-    /// [`SpanError`] unless this is a whole number of nodes, and at least one.
+    /// [`SpanError`] unless the ranks fill one or more whole nodes.
     pub fn new(ranks: u32, per_node: u32) -> Result<Self, SpanError> {
         let fits = per_node > 0 && ranks > 0 && ranks.is_multiple_of(per_node);
         if fits { Ok(Self { ranks, per_node, nodes: ranks / per_node }) } else { Err(SpanError { ranks, per_node }) }
     }
 
-    /// Creates the span of a group with `counts` ranks on its nodes; `None` without nodes or with an empty node.
+    /// Creates the span of a group from `counts`, the number of ranks on each of its nodes. Returns `None` without
+    /// nodes or with an empty node.
     pub fn of_nodes(counts: impl Iterator<Item = usize> + Clone) -> Option<Self> {
         let per_node = counts.clone().min().filter(|&least| least > 0)? as u32;
         Some(Self { ranks: counts.clone().sum::<usize>() as u32, per_node, nodes: counts.count() as u32 })
@@ -106,12 +109,12 @@ impl Span {
         self.ranks
     }
 
-    /// Returns the number of ranks per node; if nodes differ, on the node with the fewest ranks.
+    /// Returns the number of ranks per node. If nodes differ, this is the number on the node with the fewest.
     pub fn per_node(self) -> u32 {
         self.per_node
     }
 
-    /// Returns whether all messages use one level: the group is on one node, or has one rank per node.
+    /// Returns whether all messages use one level, because the group is on one node or has one rank per node.
     pub fn is_on_one_level(self) -> bool {
         self.ranks == self.nodes || self.nodes == 1
     }
@@ -127,8 +130,8 @@ impl Span {
     }
 }
 
-/// Load of one rank at one level: `sent / of` of S, either in `rounds` that depend on one another, or (`is_direct`) in
-/// `sent` concurrent messages of S / `of`, one per peer.
+/// Load of one rank at one level. The rank sends `sent / of` of S: either in `rounds` that depend on one another, or
+/// (`is_direct`) in `sent` concurrent messages of S / `of`, one per peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLoad {
     sent: u64,
@@ -150,19 +153,19 @@ impl PortLoad {
         Self { is_direct: true, ..Self::new(peers, of, 1) }
     }
 
-    /// Returns the number of ranks that the rank sends to concurrently.
+    /// Returns the number of ranks to which the rank sends concurrently.
     pub fn peers(self) -> u32 {
         if self.is_direct { self.sent as u32 } else { self.rounds.min(1) }
     }
 
-    /// Returns the bytes out of the port for a collective of `bytes`, rounded up.
+    /// Returns the bytes that leave the port in a collective of `bytes`, rounded up.
     pub fn bytes(self, bytes: Bytes) -> Bytes {
         let sent = (u128::from(bytes.0) * u128::from(self.sent)).div_ceil(u128::from(self.of));
         Bytes(u64::try_from(sent).unwrap_or(u64::MAX))
     }
 
-    /// Returns the size of one message as a fraction (bytes, divisor). Exact if a message is 1/q of `bytes` for an
-    /// integer q, as on one level; else derived from the rounded-up bytes of the port.
+    /// Returns the size of one message as a fraction (bytes, divisor). The size is exact if a message is 1/q of `bytes`
+    /// for an integer q, as on one level. Otherwise it is derived from the bytes of the port, which are rounded up.
     pub fn message(self, bytes: Bytes) -> (Bytes, u32) {
         let count = self.rounds * self.peers();
         let parts = u128::from(self.of) * u128::from(count);
@@ -186,19 +189,20 @@ pub struct Levels {
     pub scale_up: PortLoad,
     /// Load out of the rank's share of the node's network cards.
     pub nic: PortLoad,
-    /// Load within the node of a rank that is no ring's exit; such ranks exist if other nodes have fewer ranks.
+    /// Load within the node of a rank through which no ring leaves the node. Such ranks exist if another node has fewer
+    /// ranks.
     pub passing: PortLoad,
     /// Whether a message crosses both levels, so that traffic between nodes waits for the rounds within a node.
     pub crosses_both: bool,
-    /// Whether the algorithm is already pipelined in parts, so that chunks have no effect.
+    /// Whether the algorithm itself cuts its buffer into pipelined parts, so that chunks have no effect.
     pub is_pipelined: bool,
     /// Number of rounds with a reduction, over both levels.
     pub reductions: u32,
 }
 
 impl Levels {
-    /// Creates the load of rings, one for each card that all nodes have: `sent / of` of S out of each rank, in `turns`
-    /// turns around the ring.
+    /// Creates the load of concurrent rings, one for each card that all nodes have. Each rank sends `sent / of` of S in
+    /// total, in `turns` turns around the ring.
     pub fn rings(span: Span, (sent, of): (u64, u64), turns: u32, reductions: u32) -> Self {
         let (per_node, nodes) = (u64::from(span.per_node), span.nodes);
         let inside = turns * (span.ranks - nodes);
@@ -215,8 +219,8 @@ impl Levels {
         }
     }
 
-    /// Creates the load of one part of `of` for each of `inside` ranks of the node and `outside` other ranks, sent
-    /// concurrently.
+    /// Creates the load of an all-to-all or a send: one part of S / `of` to each of `inside` ranks of the node and
+    /// `outside` other ranks, sent concurrently.
     pub fn direct(inside: u64, outside: u64, of: u64) -> Self {
         Self {
             scale_up: PortLoad::direct(inside, of),
@@ -255,7 +259,7 @@ mod tests {
         [levels.scale_up, levels.nic].map(|load| (load.bytes(Bytes(bytes)).0, load.rounds()))
     }
 
-    /// Returns the bytes that a rank sends, and the steps, of a plan in which all ranks send the same.
+    /// Returns the bytes that rank 0 sends, and the steps of the plan, if all ranks send the same.
     fn of_plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> (u64, u32) {
         let plan = algorithm.plan(ranks, Bytes(bytes), 1).unwrap();
         let mut sent = 0;
@@ -285,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_ring_over_nodes_shares_what_crosses_among_their_cards() {
-        // 64 ranks, 8 on each of 8 nodes: 2 · 63/64 S out of each rank, an eighth of it through its card.
+        // Of 64 ranks, 8 on each of 8 nodes, each sends 2 · 63/64 S, an eighth of it through its card.
         assert_eq!(costs(levels(AllReduce, span(64, 8)), 6_400), [(11_025, 112), (1_575, 14)]);
         assert_eq!(costs(levels(AllGather, span(64, 8)), 6_400), [(5_513, 56), (788, 7)]);
     }
@@ -327,7 +331,7 @@ mod tests {
         assert_eq!(costs(tree(span(64, 8)), 800), [(1_400, 14), (200, 6)]);
         assert_eq!(costs(tree(span(16, 8)), 800), [(1_400, 14), (100, 2)]);
         assert_eq!(costs(tree(span(5, 1)), 800), [(0, 0), (1_600, 4)]);
-        // On one node a tree is a chain there and back, which costs what a ring costs.
+        // On one node a tree is a chain upwards and downwards, which costs as much as a ring.
         assert_eq!(costs(tree(span(8, 8)), 800), costs(levels(AllReduce, span(8, 8)), 800));
     }
 

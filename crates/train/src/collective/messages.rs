@@ -1,4 +1,4 @@
-//! A collective simulated message by message. A message is sent once the messages it depends on have arrived.
+//! A collective simulated message by message. A message is sent when the messages on which it depends have arrived.
 
 use super::Aggregation;
 use super::algorithms::{Algorithm, ring};
@@ -12,7 +12,7 @@ use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId,
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// A job's collective: algorithm, hosts, pipelining, and the speed of reductions.
+/// A job's collective: algorithm, hosts, pipelining, and rate of reductions.
 #[derive(Clone, Debug)]
 pub struct Collective {
     algorithm: Algorithm,
@@ -25,20 +25,21 @@ pub struct Collective {
     over: Option<OverNodes>,
 }
 
-/// A collective that uses all network cards of its ranks' nodes, or trees.
+/// The nodes of a collective that uses all their network cards, or trees.
 #[derive(Clone, Debug)]
 struct OverNodes {
     ranks: GroupHosts,
     links: Links,
 }
 
-/// Number of chunks that a buffer is cut into.
+/// Number of chunks into which a buffer is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Fixed number of chunks; not 0.
     Fixed(u32),
-    /// Number of chunks bytes / threshold, clamped to 1..=[`MAX_DEPTH`]: no chunk is smaller than the threshold unless
-    /// the buffer is (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
+    /// The number of chunks is bytes / threshold, clamped to 1..=[`MAX_DEPTH`], so no chunk is smaller than the
+    /// threshold unless the buffer is. Caramel, section 4.4, describes this rule without a formula (A30 of
+    /// docs/models/caramel.md).
     Adaptive {
         /// Chunk size, in bytes, below which the cost of another chunk exceeds its gain.
         threshold: Bytes,
@@ -61,7 +62,7 @@ impl Depth {
     }
 }
 
-/// Size of a message if the buffer does not divide evenly.
+/// Size of the messages of a buffer that does not divide evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageSize {
     /// Whole bytes: message sizes differ by at most one byte.
@@ -70,8 +71,8 @@ pub enum MessageSize {
     Even,
 }
 
-/// The concurrent plans of one collective, one per chunk. Each connection carries their messages in the order in which
-/// they are started.
+/// The concurrent plans of one collective, one per chunk. Each connection delivers their messages in the order in which
+/// they were started.
 #[derive(Debug)]
 pub struct Messages {
     chunks: Vec<Progress>,
@@ -91,7 +92,7 @@ struct Outbox {
 /// Maps messages to flows.
 #[derive(Clone, Debug)]
 pub(super) struct Addressing {
-    /// Host of each rank; chunk i uses list i mod their number.
+    /// Host of each rank. Chunk i uses the list of index i modulo the number of lists.
     hosts: Vec<Vec<u32>>,
     size: MessageSize,
     bands: Bands,
@@ -104,13 +105,14 @@ pub(super) struct Addressing {
 pub enum Bands {
     /// One band for all ranks.
     Alike(Band),
-    /// A band per rank, on one connection per band; a connection in band `low` has at most `window` bytes in flight.
+    /// One band per rank, with one connection per band. A connection in band `low` has at most `window` bytes in
+    /// flight.
     OfRank {
         /// Band of each rank.
         bands: Vec<Band>,
-        /// Band with the limited window.
+        /// Band whose connections have a limited window.
         low: Band,
-        /// Window in bytes.
+        /// Limit on the bytes in flight of a connection in band `low`.
         window: Bytes,
     },
 }
@@ -131,34 +133,35 @@ struct MessageInFlight {
     action: Action,
 }
 
-/// A value for each flow in flight. Flow ids ascend, so the rows are sorted. The row of an arrived flow is dropped once
-/// all earlier flows have arrived, or when rows of arrived flows outnumber the others.
+/// A value for each flow in flight. Flow ids ascend, so the rows are sorted. The row of an arrived flow is removed when
+/// all earlier flows have arrived, or when the rows of arrived flows outnumber the others.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
     rows: VecDeque<(FlowId, Option<T>)>,
     count: usize,
 }
 
-/// Reductions: each rank reduces received messages one after another.
+/// Simulates reductions: each rank reduces its received messages one after another.
 #[derive(Debug)]
 struct Reducer {
     rate: Rate,
-    /// Time at which each host will have reduced all received messages; absent if it has received none.
+    /// Time at which each host will have reduced all received messages. A host that has received none has no entry.
     free_at: BTreeMap<u32, Time>,
-    /// Messages being reduced or queued for it: end of the reduction, arrival number, chunk and message.
+    /// Messages that are being reduced or wait for it: end of the reduction, arrival number, chunk and message.
     waiting: BinaryHeap<Reverse<(Time, u64, u32, Passage)>>,
     arrived_count: u64,
 }
 
-/// Element size: parts differ by at most one element, as in the thesis's simulator.
+/// Element size in bytes. Parts differ by at most one byte, as in the simulator of Gao (2020).
 const ELEMENT_BYTES: u64 = 1;
 
 impl Collective {
-    /// Creates a collective whose ranks are on `hosts` and run `algorithm` on buffers cut into chunks by `depth`, with
-    /// reductions at the rate `adding`, or in no time if `None`.
+    /// Creates a collective whose ranks are on `hosts` and run `algorithm`. `depth` cuts buffers into chunks.
+    /// Reductions run at the rate `adding`, or take no time if `adding` is `None`. `largest` is the size of the largest
+    /// buffer.
     ///
     /// # Errors
-    /// [`PlanError`] if the algorithm does not support the ranks, or `largest` is too large for one buffer.
+    /// [`PlanError`] if the algorithm does not support the ranks, or if `largest` exceeds the limit of a buffer.
     pub fn new(
         algorithm: Algorithm,
         hosts: Vec<u32>,
@@ -171,10 +174,11 @@ impl Collective {
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
     }
 
-    /// Places the collective on nodes with these links, if its algorithm uses all their network cards.
+    /// Returns the collective such that it uses all network cards of its nodes, or unchanged if its algorithm does not
+    /// support this. `links` are the links of a rank.
     ///
     /// # Errors
-    /// [`PlanError`] if the algorithm does not support the ranks of the nodes.
+    /// [`PlanError`] if the algorithm does not support the distribution of ranks over nodes.
     pub fn over_nodes(self, links: &Links) -> Result<Self, PlanError> {
         let (mut nodes, mut places): (Vec<Vec<u32>>, _) = (Vec::new(), BTreeMap::new());
         for &host in &self.hosts {
@@ -192,7 +196,7 @@ impl Collective {
         Ok(Self { over: Some(OverNodes { ranks, links: *links }), ..self })
     }
 
-    /// Announces every message as a burst.
+    /// Sets how every message is announced to switches before it is sent.
     pub fn announced(self, announced: Option<Announced>) -> Self {
         Self { announced, ..self }
     }
@@ -220,7 +224,8 @@ impl Collective {
         }
     }
 
-    /// Calls `visit` with every message for `bytes` and its chunk; ranks are numbered as in the job.
+    /// Calls `visit` with every message of a buffer of `bytes`, preceded by the index of its chunk. Ranks are numbered
+    /// as in the job.
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
@@ -253,12 +258,12 @@ impl Collective {
         self.depth
     }
 
-    /// Returns whether the depth has an effect; it has none if the algorithm cuts its buffer into parts itself.
+    /// Returns whether the depth has an effect. It has none if the algorithm itself cuts its buffer into parts.
     pub fn has_depth(&self) -> bool {
         self.levels().is_none_or(|levels| !levels.is_pipelined)
     }
 
-    /// Returns the number of dependent messages that a rank of a ring all-reduce receives in sequence.
+    /// Returns the number of dependent messages that a rank receives in a ring all-reduce.
     pub fn rounds(&self) -> u32 {
         2 * (self.hosts.len() as u32).saturating_sub(1)
     }
@@ -268,22 +273,23 @@ impl Collective {
         &self.hosts
     }
 
-    /// Returns a ring all-reduce of `bytes` as one flow that represents all hosts; see [`ring::lock_step`].
+    /// Returns a ring all-reduce of `bytes` as one flow that represents all hosts. See [`ring::lock_step`].
     pub fn lock_step(&self, bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
         ring::lock_step(&self.hosts, bytes, band, stream, hold)
     }
 
-    /// Returns whether the plan alone determines the timing: one chunk, even shares, and reductions in no time.
+    /// Returns whether the timing depends on the plan alone, which requires one chunk, even shares, and reductions that
+    /// take no time.
     pub fn is_plain(&self) -> bool {
         self.depth == Depth::Fixed(1) && self.size == MessageSize::Even && self.adding.is_none()
     }
 
-    /// Returns whether the collective uses all cards of its nodes, or trees.
+    /// Returns whether the collective uses all network cards of its nodes, or trees.
     pub fn is_over_nodes(&self) -> bool {
         self.over.is_some()
     }
 
-    /// Returns the hosts of ranks that compute, which excludes parameter servers.
+    /// Returns the hosts of the ranks that compute, which excludes parameter servers.
     pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
         let servers = self.algorithm.servers(self.hosts.len() as u32);
         (0..).zip(&self.hosts).filter(move |(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
@@ -294,7 +300,7 @@ impl Collective {
         self.algorithm.sent_by_busiest(self.hosts.len() as u32, bytes)
     }
 
-    /// Opens a connection for every pair of communicating ranks with an empty message. Returns the number of
+    /// Opens a connection for every pair of communicating ranks by sending an empty message. Returns the number of
     /// connections.
     pub fn open(&self, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> usize {
         let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
@@ -308,7 +314,7 @@ impl Collective {
         first.len()
     }
 
-    /// Starts the collective on `bytes`: sends all messages, or flows, without a dependency.
+    /// Starts the collective on `bytes` by sending all flows or messages without a dependency.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Aggregation {
         let bands = bands.into();
         let flows = if let Bands::Alike(band) = bands { self.flows(bytes, band, stream) } else { None };
@@ -318,8 +324,9 @@ impl Collective {
         }
     }
 
-    /// Returns the flows that model the collective; `None` if it is simulated message by message. Flows are used over
-    /// nodes with even shares: a flow includes all rounds, and its end depends on this collective alone.
+    /// Returns the flows that model the collective; `None` if the collective is simulated message by message. Flows
+    /// model a collective only if it uses all cards of its nodes and its messages have even shares. A flow includes all
+    /// rounds of its ranks, and its end depends on this collective alone.
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
@@ -349,7 +356,7 @@ impl Collective {
 }
 
 impl Messages {
-    /// Starts all messages of `plans` without a dependency. All ranks send in one band, and reductions take no time.
+    /// Starts all messages of `plans` that have no dependency. All ranks send in one band, and reductions take no time.
     pub fn along(
         GroupPlans { plans, hosts }: GroupPlans,
         size: MessageSize,
@@ -372,7 +379,8 @@ impl Messages {
         Messages { chunks, outbox, adding: None, left_count }
     }
 
-    /// Handles the arrival of a message and starts its dependents; `true` if the collective is complete.
+    /// Handles the arrival of a message and sends the messages that depend on it. Returns whether the collective is
+    /// complete.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         let sent = self.outbox.under_way.remove(completion.flow);
         let is_reduced = match &mut self.adding {
@@ -411,13 +419,13 @@ impl Messages {
         }
     }
 
-    /// Returns the end of the next reduction.
+    /// Returns the end of the next reduction, if there is one.
     pub fn wakes_at(&self) -> Option<Time> {
         self.adding.as_ref().and_then(Reducer::next_at)
     }
 
-    /// Handles the reductions that have ended by `now` and starts their dependents; `true` if the collective is
-    /// complete.
+    /// Handles the reductions that have ended by `now` and sends the messages that depend on them. Returns whether the
+    /// collective is complete.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         while let Some((chunk, passage)) = self.adding.as_mut().and_then(|adding| adding.pop_until(now)) {
             self.on_arrival(chunk, passage, network);
@@ -443,7 +451,7 @@ impl<T> InFlight<T> {
         self.count == 0
     }
 
-    /// Adds a flow; its id must be the largest so far.
+    /// Adds a flow, whose id must be the largest so far.
     pub fn insert(&mut self, flow: FlowId, value: T) {
         self.rows.push_back((flow, Some(value)));
         self.count += 1;
@@ -454,9 +462,9 @@ impl<T> InFlight<T> {
             && self.rows.get(self.index(flow)).is_some_and(|(found, value)| *found == flow && value.is_some())
     }
 
-    /// Returns the row of a flow in flight.
+    /// Returns the index of a flow's row.
     fn index(&self, flow: FlowId) -> usize {
-        // Exact unless other flows have been started in between.
+        // This is the row of the flow unless other flows have been started in between.
         let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
         match self.rows.get(at_most) {
             Some(&(found, _)) if found == flow => at_most,
@@ -485,7 +493,8 @@ impl<T> InFlight<T> {
 }
 
 impl Reducer {
-    /// Queues a message at its receiver for reduction; `true` if the reduction takes no time and is complete.
+    /// Queues a message at its receiver for reduction. Returns `true` if the reduction takes no time and is thus
+    /// complete.
     fn is_reduced(&mut self, now: Time, sent: MessageInFlight, at: u32) -> bool {
         let free_at = self.free_at.entry(at).or_default();
         let duration = self.rate.serialize(sent.bytes, 1, sent.parts).unwrap_or(Time::MAX);
@@ -529,7 +538,7 @@ impl MessageSize {
 }
 
 impl Addressing {
-    /// Creates an addressing in the first band of the first stream.
+    /// Creates an addressing that uses the first band of the first stream.
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
         let bands = Bands::Alike(Band::new(0).expect("there is a first band"));
         Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }

@@ -1,4 +1,4 @@
-//! Collectives: turns a transfer into flows or messages on the network.
+//! Collectives: each turns a transfer into flows or messages on the network.
 
 pub mod algorithm;
 pub mod algorithms;
@@ -19,15 +19,15 @@ use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 pub enum Aggregation {
     /// One flow models the whole collective.
     Whole(FlowId),
-    /// Concurrent flows model the collective, one for each level and class of ranks; the list contains the flows in
-    /// flight.
+    /// Concurrent flows model the collective, one for each level and each rank or class of ranks. The list contains the
+    /// flows in flight.
     Several(Vec<FlowId>),
-    /// Messages between hosts, each sent once the messages it depends on have arrived.
+    /// Messages between hosts. Each is sent when the messages on which it depends have arrived.
     Messages(Box<messages::Messages>),
 }
 
 impl Aggregation {
-    /// Starts the whole aggregation as one flow.
+    /// Starts a collective that is modelled by one flow.
     pub fn whole(flow: Flow, network: &mut dyn Network) -> Self {
         Self::Whole(network.start(flow))
     }
@@ -49,7 +49,7 @@ impl Aggregation {
         }
     }
 
-    /// Handles the completion of a flow and starts its dependents; returns whether the collective is complete.
+    /// Handles the end of a flow and sends the messages that depend on it. Returns whether the collective is complete.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -61,7 +61,7 @@ impl Aggregation {
         }
     }
 
-    /// Returns the end of the next reduction, which is not an event of the network.
+    /// Returns the end of the next reduction. The network does not report the ends of reductions.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
             Self::Whole(_) | Self::Several(_) => None,
@@ -69,8 +69,8 @@ impl Aggregation {
         }
     }
 
-    /// Handles the reductions that have ended by `now` and starts their dependents; returns whether the collective is
-    /// complete.
+    /// Handles the reductions that have ended by `now` and sends the messages that depend on them. Returns whether the
+    /// collective is complete.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) | Self::Several(_) => false,

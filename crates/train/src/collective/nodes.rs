@@ -1,4 +1,4 @@
-//! A hierarchical collective modelled by flows: one for each rank and level.
+//! A hierarchical collective modelled by flows, one for each rank and level.
 //!
 //! ```text
 //! rank p of a node ──► rank p + 1 of the node             traffic of a rank's port on the scale-up switch
@@ -6,19 +6,21 @@
 //! ```
 //!
 //! A flow has the bytes and the rounds of its level ([`levels`](super::levels)), and starts with the collective. In
-//! rings and trees a message crosses both levels, so the flow out of the node waits for the rounds within it. The flows
-//! are the same whether all ranks are simulated or one represents its class (`crate::classes`).
+//! rings and trees a message crosses both levels, so the flow out of the node waits for the rounds within the node. A
+//! rank has the same flows whether all ranks are simulated or one represents its class (`crate::classes`).
 //!
 //! # Chunks and reductions
-//! A round sends m bytes at rate r, with propagation delay D. With a buffer cut into d chunks, a rank sends the other
-//! d-1 while one is in flight, so max(0, D - (d-1)/d m/r) of the delay is exposed, and in the last round all of it. A
-//! rank that reduces at rate a takes m/a in each round with a reduction. The duration of a round is
+//! A round sends m bytes at rate r, with propagation delay D. If the buffer is cut into d chunks, a rank sends the
+//! other d-1 chunks while one is in flight, so only max(0, D - (d-1)/d m/r) of the delay is exposed. In the last round
+//! all of it is exposed. A rank that reduces at rate a takes m/a in each round with a reduction. Hence the duration of
+//! a round is
 //!
 //! ```text
 //! round = max(m/r, m/a, (m/r + m/a) / d + D)
 //! ```
 //!
-//! Trees are pipelined already: chunks change nothing, and ranks reduce one part while the next one arrives.
+//! Chunks have no effect on trees, because a tree cuts its buffer into parts itself. Its ranks reduce one part while
+//! the next one arrives.
 
 use super::levels::{Levels, PortLoad, Span};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
@@ -30,7 +32,7 @@ pub struct Links {
     pub gpus: u32,
     /// Link of the rank's port on the scale-up switch of its node.
     pub scale_up: Link,
-    /// The rank's share of the node's network cards, as a link.
+    /// A link with the rank's share of the rate of the node's network cards.
     pub nic: Link,
 }
 
@@ -48,7 +50,7 @@ pub struct Carriage {
 pub struct Pace {
     /// Number of chunks per buffer; not 0.
     pub depth: u32,
-    /// Rate of reductions; `None` for reductions that take no time.
+    /// Rate at which a rank reduces; `None` if reductions take no time.
     pub adding: Option<Rate>,
 }
 
@@ -57,12 +59,12 @@ impl Pace {
     pub const PLAIN: Self = Self { depth: 1, adding: None };
 }
 
-/// Upper bound of the fluid engine's message size in bytes, exclusive.
+/// Size in bytes that messages of the fluid engine must stay below.
 const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
 
 impl Links {
-    /// Returns the duration on an idle network; `None` if it exceeds [`Time::MAX`] or a message is too large for the
-    /// engine.
+    /// Returns the duration of a collective on an idle network. Returns `None` if it exceeds [`Time::MAX`], or if a
+    /// message is too large for the engine.
     pub fn time(&self, levels: &Levels, bytes: Bytes) -> Option<Time> {
         let at = |link: &Link, load: PortLoad, before: Time| {
             let (message, parts) = load.message(bytes);
@@ -77,14 +79,15 @@ impl Links {
         Some(inside.max(at(&self.nic, levels.nic, self.before_leaving(levels))?))
     }
 
-    /// Returns the time for which the flow out of the node waits for the rounds within it.
+    /// Returns the time for which the flow out of the node waits for the rounds within the node.
     pub fn before_leaving(&self, levels: &Levels) -> Time {
         let rounds = if levels.crosses_both { levels.scale_up.rounds() } else { 0 };
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
-    /// Returns the flows of a load, one per peer that the rank sends to concurrently; the caller sets their endpoints.
-    /// Links are shared per flow, so an all-to-all gets a larger share than a concurrent ring.
+    /// Returns the flows of a load, one for each peer to which the rank sends concurrently. Their first byte is sent
+    /// after the time `before`. The caller sets their endpoints. Flows share a link equally, so an all-to-all gets a
+    /// larger share than a concurrent ring.
     pub fn flows_of(
         &self,
         load: PortLoad,
@@ -115,7 +118,7 @@ impl Links {
         (0..peers).map(each)
     }
 
-    /// Returns the flows of all ranks; `nodes` lists the ranks of each node in order.
+    /// Returns the flows of all ranks. `nodes` lists the ranks of each node in order.
     pub fn flows(
         &self,
         levels: &Levels,
@@ -127,7 +130,7 @@ impl Links {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
         let adds = self.reduction_time(levels, bytes, pace);
-        // The exposed delay if chunks hide some of it; `None` leaves the delay to the path.
+        // Exposed delay if chunks hide some of the delay. `None` leaves the delay to the path.
         let exposed = |link: &Link, load: PortLoad| self.exposed_delay(levels, link, load, bytes, pace);
         let (inside, passing) = (exposed(&self.scale_up, levels.scale_up), exposed(&self.scale_up, levels.passing));
         let outside = exposed(&self.nic, levels.nic);
@@ -158,7 +161,7 @@ impl Links {
         nodes.iter().enumerate().flat_map(flows_of).collect()
     }
 
-    /// Returns the exposed delay of all rounds but the last; `None` if no other chunks hide any of it.
+    /// Returns the exposed delay of all rounds but the last; `None` if chunks do not hide any delay.
     fn exposed_delay(&self, levels: &Levels, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
         if pace.depth == 1 || levels.is_pipelined || load.rounds() == 0 {
             return None;
@@ -169,7 +172,7 @@ impl Links {
         Some(picoseconds(each * u128::from(load.rounds() - 1)))
     }
 
-    /// Returns the time that reductions add to all rounds.
+    /// Returns the time that reductions add to the collective, over all rounds.
     fn reduction_time(&self, levels: &Levels, bytes: Bytes, pace: Pace) -> Time {
         let Some(rate) = pace.adding.filter(|_| levels.reductions > 0) else { return Time::ZERO };
         let both = [(&self.scale_up, levels.scale_up), (&self.nic, levels.nic)];

@@ -1,23 +1,24 @@
 //! Patterns: the messages of each step in one phase of a collective.
 //!
-//! A pattern is arithmetic on the index of a rank among the `n` ranks of its subgroup; nothing is stored per message.
-//! Its functions must agree, which a test checks for every algorithm.
+//! A pattern computes its messages from the index of a rank among the `n` ranks of its subgroup, so that nothing is
+//! stored per message. The functions of a pattern must agree with each other, which a test checks for every algorithm.
 
 use std::fmt::Debug;
 
 /// Action of a rank on received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// Reduces them into its buffer.
+    /// Reduces the bytes into its buffer.
     Reduce,
-    /// Overwrites its buffer.
+    /// Overwrites the range of its buffer.
     Copy,
 }
 
-/// A share of the buffer: parts `first..end` of `count` parts that differ by at most one element.
+/// A share of the buffer. The buffer is cut into `count` parts that differ by at most one element, and the share
+/// consists of the parts `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferShare {
-    /// In an all-to-all, where each rank has its own buffer: the rank that owns the buffer.
+    /// Rank that owns the buffer. Only in an all-to-all does each rank have its own buffer; otherwise 0.
     pub origin: u32,
     /// First part.
     pub first: u32,
@@ -37,7 +38,7 @@ impl BufferShare {
     }
 }
 
-/// Callback that receives the messages of a rank: receiver, share, and the receiver's action.
+/// Callback that receives each message of a rank: the receiver, the share, and the receiver's action.
 pub type Send<'a> = &'a mut dyn FnMut(u32, BufferShare, Action);
 
 /// The messages of one phase, step by step.
@@ -45,31 +46,32 @@ pub trait Pattern: Debug + std::marker::Send + Sync {
     /// Returns the number of steps for `n` ranks.
     fn step_count(&self, n: u32) -> u32;
 
-    /// Calls `send` for every message of rank `i` of `n` in `step`, which is below the step count.
+    /// Calls `send` for every message that rank `i` of `n` sends in `step`, which is below the step count.
     fn sends(&self, step: u32, i: u32, n: u32, send: Send<'_>);
 
     /// Returns the number of messages that rank `i` of `n` receives in `step`, which is below the step count.
     fn receive_count(&self, step: u32, i: u32, n: u32) -> u32;
 
-    /// Returns whether a rank sends to one peer at a time: its next step then also waits for the arrival of its own
-    /// messages.
+    /// Returns whether a rank sends to one peer at a time. Its next step then also waits until the rank's own messages
+    /// have arrived.
     fn is_one_at_a_time(&self) -> bool {
         false
     }
 
-    /// Returns the part that rank `i` of `n` sends in `step` of a ring, where every rank sends one part to the next
-    /// rank in each step. With `step` equal to the step count, returns the part that the rank never sends.
+    /// Returns the part that rank `i` of `n` sends in `step`, if the pattern is a ring: in each step every rank sends
+    /// one part to the next rank. If `step` equals the step count, returns the part that the rank never sends. Returns
+    /// `None` if the pattern is no ring.
     fn ring_part(&self, _step: u32, _i: u32, _n: u32) -> Option<u32> {
         None
     }
 
-    /// Returns whether each rank has its own buffer, as in an all-to-all; see [`BufferShare::origin`].
+    /// Returns whether each rank has its own buffer, as in an all-to-all. See [`BufferShare::origin`].
     fn has_buffer_of_each_rank(&self) -> bool {
         false
     }
 }
 
-/// Returns the ranks of `n` other than `i`, beginning with the next one.
+/// Returns all ranks of `n` other than `i`, beginning with the next rank.
 pub fn others(i: u32, n: u32) -> impl Iterator<Item = u32> {
     (1..n).map(move |distance| (i + distance) % n)
 }

@@ -1,9 +1,11 @@
-//! Plans: a collective as messages between ranks, with their dependencies.
+//! Plans: a plan is a collective as messages between ranks, with their dependencies.
 //!
-//! Every rank passes through the same number of steps. A rank begins a step when it has begun the previous one and
-//! every message sent to it in the previous one has arrived; it processes these, then sends its own. This is the only
-//! dependency of messages ([`super::progress::Progress`] implements it). Messages are computed when they are sent: a
-//! plan takes a few words, however many ranks it has.
+//! Every rank passes through the same number of steps. A rank begins a step when it has begun the previous step and
+//! every message sent to it in that step has arrived. At the beginning of a step, the rank processes these messages and
+//! then sends its own. Messages have no other dependencies. [`super::progress::Progress`] implements this rule.
+//!
+//! Messages are computed when they are sent, so a plan takes a few words of memory, irrespective of the number of
+//! ranks.
 //!
 //! Reductions take no time here. An executor that models their time reports the arrival of a message with
 //! [`Action::Reduce`] when its reduction has ended.
@@ -18,18 +20,18 @@ pub use super::pattern::Action;
 /// A message of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Message {
-    /// Step of the sender; the receiver processes it when its next step begins.
+    /// Step in which the message is sent. The receiver processes it at the beginning of its next step.
     pub step: u32,
     /// Sending rank.
     pub from: u32,
     /// Receiving rank.
     pub to: u32,
-    /// Offset of the message's bytes in the buffer, on both ranks. The buffer of an all-to-all is the concatenation of
-    /// all N ranks' S bytes, of which rank i initially has the range that begins at i S.
+    /// Offset of the message's bytes in the buffer, which is the same on both ranks. The buffer of an all-to-all is the
+    /// concatenation of the S bytes of all ranks; initially, rank i has the range that begins at i S.
     pub offset: u64,
-    /// Size in bytes; 0 for some messages if there are fewer elements than parts.
+    /// Size in bytes. Some messages have 0 bytes if there are fewer elements than parts.
     pub bytes: Bytes,
-    /// Exact share of a buffer that can be divided at any fraction of a byte.
+    /// Exact share of the message, if a buffer could be divided at any fraction of a byte.
     pub even: EvenShare,
     /// Receiver's action on the bytes.
     pub action: Action,
@@ -53,10 +55,10 @@ impl Message {
     }
 }
 
-/// `bytes / parts` bytes, possibly fractional; used by models without packets.
+/// A size of `bytes / parts` bytes, possibly fractional, for models without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvenShare {
-    /// Bytes of all the parts together.
+    /// Total bytes of all parts.
     pub bytes: Bytes,
     /// Number of parts; not 0.
     pub parts: u32,
@@ -65,7 +67,7 @@ pub struct EvenShare {
 /// Error: a collective has no plan.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
-    /// No ranks.
+    /// There are no ranks.
     #[error("the collective has no ranks")]
     NoRanks,
     /// More than 2^30 ranks.
@@ -80,26 +82,26 @@ pub enum PlanError {
     /// A group without ranks.
     #[error("a group has no ranks")]
     EmptyGroup,
-    /// Sharding needs groups of one size.
+    /// The last group has fewer ranks, but shards need groups of one size.
     #[error("{ranks} ranks are no whole number of groups of {group}, which shards need")]
     UnevenGroups {
-        /// Ranks.
+        /// Number of ranks.
         ranks: u32,
-        /// Ranks of a group.
+        /// Number of ranks of a group.
         group: u32,
     },
-    /// Trees need the same number of ranks on each node, since all their chains have one length.
+    /// Nodes have different numbers of ranks, but all chains of a tree must have one length.
     #[error("{ranks} ranks are on {nodes} nodes with different numbers of them: trees need as many on each")]
     UnevenNodes {
-        /// Ranks.
+        /// Number of ranks.
         ranks: u32,
-        /// Nodes.
+        /// Number of nodes.
         nodes: u32,
     },
-    /// No servers.
+    /// There are no servers.
     #[error("there are no parameter servers")]
     NoServers,
-    /// No workers.
+    /// All ranks are servers.
     #[error("all {0} ranks are parameter servers: none is left to be a worker")]
     NoWorkers(u32),
 }
@@ -112,7 +114,7 @@ pub struct CollectivePlan {
     phases: Vec<Phase>,
 }
 
-/// A pattern, the subgroups that execute it concurrently, and the steps before it.
+/// A pattern, the subgroups that execute it concurrently, and the number of steps before it.
 #[derive(Clone, Debug)]
 pub struct Phase {
     pattern: Arc<dyn Pattern>,
@@ -131,7 +133,7 @@ impl Phase {
         Self::new(pattern, Subgroups::All)
     }
 
-    /// Returns whether in every step every rank sends one equal share to the next rank, and nothing else.
+    /// Returns whether in every step every rank sends exactly one message, an equal share, to the next rank.
     pub fn is_ring(&self) -> bool {
         self.subgroups == Subgroups::All && self.pattern.ring_part(0, 0, 2).is_some()
     }
@@ -143,7 +145,7 @@ impl Phase {
 
 impl CollectivePlan {
     /// Builds the plan of these phases for `bytes` on each of `ranks` ranks. Parts differ by at most one element of
-    /// `element_bytes`; a trailing partial element belongs to the last part.
+    /// `element_bytes`. A trailing partial element belongs to the last part.
     ///
     /// # Errors
     /// [`PlanError::EmptyElement`] and [`PlanError::TooManyBytes`].
@@ -162,15 +164,15 @@ impl CollectivePlan {
         Ok(Self { ranks, buffer: Buffer { start: 0, bytes: bytes.0, element_bytes }, phases })
     }
 
-    /// Cuts the buffer into `depth` contiguous chunks that differ by at most one element, each with its own plan. The
-    /// chunks are independent: all may start at once; sent in order, they form a pipeline.
+    /// Cuts the buffer into `depth` contiguous chunks that differ by at most one element, and returns the plan of each.
+    /// The chunks do not depend on each other, so all may start at once. Sent in order, they form a pipeline.
     ///
     /// # Panics
     /// If `depth` is zero.
     ///
     /// # Source
-    /// Caramel (Hashemi et al. 2020), section 4.4. The caller implements its rule for the depth, from 1 for small sizes
-    /// to 8.
+    /// Caramel (Hashemi et al. 2020), section 4.4. The caller implements the paper's rule for the depth, from 1 for
+    /// small sizes to 8.
     pub fn chunks(&self, depth: u32) -> impl Iterator<Item = Self> {
         assert!(depth > 0, "a buffer is cut into at least one chunk");
         let has_each = self.phases.iter().any(|phase| phase.pattern.has_buffer_of_each_rank());
@@ -193,9 +195,9 @@ impl CollectivePlan {
         Bytes(self.buffer.bytes)
     }
 
-    /// Returns the number of steps of every rank, including steps in which it sends nothing. The critical path has as
-    /// many messages, or slightly fewer if the number of ranks is not a power of two and some ranks begin early:
-    /// `docs/models/collectives.md`.
+    /// Returns the number of steps of every rank, including steps in which the rank sends nothing. The critical path
+    /// usually has this number of messages. It has slightly fewer if the number of ranks is not a power of two and some
+    /// ranks begin early; see `docs/models/collectives.md`.
     pub fn step_count(&self) -> u32 {
         self.phases.last().map_or(0, |last| last.steps_before + last.step_count(self.ranks))
     }
@@ -223,21 +225,21 @@ impl CollectivePlan {
         })
     }
 
-    /// Returns whether a rank's next step also waits for the arrival of the messages that the rank sends in this step.
+    /// Returns whether a rank's next step also waits until the messages that the rank sends in this step have arrived.
     pub fn is_one_at_a_time(&self, step: u32) -> bool {
         self.phase(step).pattern.is_one_at_a_time()
     }
 
-    /// Returns whether the plan is a ring: in every step every rank sends one equal share to the next rank, and nothing
-    /// else.
+    /// Returns whether the plan is a ring: in every step every rank sends exactly one message, an equal share, to the
+    /// next rank.
     pub fn is_ring(&self) -> bool {
         self.phases.iter().all(Phase::is_ring)
     }
 
-    /// Returns the whole bytes that each rank of a ring sends: in each phase, all parts but one.
+    /// Returns the whole bytes that each rank of a ring sends. In each phase, a rank sends all parts but one.
     ///
     /// # Panics
-    /// If [`is_ring`](Self::is_ring) is false.
+    /// If the plan is no ring; see [`is_ring`](Self::is_ring).
     pub fn sent_in_ring(&self) -> impl Iterator<Item = Bytes> {
         let part = |index| Bytes(self.buffer.range(BufferShare::part(index, self.ranks)).1);
         let parts: Vec<Bytes> = (0..self.ranks).map(part).collect();
@@ -254,7 +256,7 @@ impl CollectivePlan {
         &self.phases[self.phases.partition_point(|phase| phase.steps_before <= step) - 1]
     }
 
-    /// Returns the rank's place in the pattern of its subgroup; `None` if it is idle.
+    /// Returns the rank's place in the pattern of its subgroup; `None` if the rank is idle in this step.
     fn place(&self, step: u32, rank: u32) -> Option<Place<'_>> {
         let phase = self.phase(step);
         let (pattern, local_step) = (phase.pattern.as_ref(), step - phase.steps_before);
@@ -279,8 +281,8 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// Returns offset and bytes of a share. The parts with one element more come first; a trailing partial element
-    /// belongs to the last part.
+    /// Returns the offset and the bytes of a share. The parts with one more element come first. A trailing partial
+    /// element belongs to the last part.
     fn range(&self, share: BufferShare) -> (u64, u64) {
         let (elements, count) = (self.bytes / self.element_bytes, u64::from(share.count));
         let cut = |index: u32| match u64::from(index) {
@@ -298,23 +300,23 @@ impl EvenShare {
     }
 }
 
-/// The subgroups of ranks that run a pattern together (its `n` ranks). Groups are of consecutive ranks; the last one
+/// The subgroups of ranks, each of which runs a pattern on its own. Groups consist of consecutive ranks; the last group
 /// may be smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subgroups {
-    /// All ranks.
+    /// One subgroup of all ranks.
     All,
-    /// Each group separately.
+    /// Each group is a subgroup.
     Inside {
         /// Number of ranks of a group.
         group: u32,
     },
-    /// The first ranks of all groups.
+    /// One subgroup of the first ranks of all groups.
     Heads {
         /// Number of ranks of a group.
         group: u32,
     },
-    /// For each i, the i-th ranks of all groups, on part i of the buffer. All groups have the same size.
+    /// For each i, a subgroup of the i-th ranks of all groups, on part i of the buffer. All groups have the same size.
     Across {
         /// Number of ranks of a group.
         group: u32,

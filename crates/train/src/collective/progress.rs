@@ -1,18 +1,18 @@
-//! Execution state of a plan: tracks arrivals and releases the messages that depend on them.
+//! Execution state of a plan: counts arrivals, and sends the messages that depend on them.
 
 use super::plan::{CollectivePlan, Message, Passage};
 use std::collections::BTreeMap;
 
 /// State of one execution of a plan, independent of the transport.
 ///
-/// Takes two words per rank, plus a few for each step with messages that arrive before their receiver has begun the
-/// step.
+/// The state takes two words per rank, plus a few for each step in which messages arrive before their receiver has
+/// begun the step.
 #[derive(Clone, Debug)]
 pub struct Progress {
     plan: CollectivePlan,
     /// Current step of each rank.
     places: Vec<RankProgress>,
-    /// Number of early arrivals, by (step, rank): their receiver has not begun the step yet.
+    /// Number of messages that arrived before their receiver began the step, by (step, rank).
     early: BTreeMap<(u32, u32), u32>,
     /// Number of ranks that have not completed their last step.
     left_count: u32,
@@ -26,7 +26,7 @@ struct RankProgress {
 }
 
 impl Progress {
-    /// Starts the plan: calls `send` with every message that has no dependency.
+    /// Starts the plan by calling `send` with every message that has no dependency.
     pub fn begin(plan: CollectivePlan, send: &mut dyn FnMut(Message)) -> Self {
         let ranks = plan.ranks();
         let places = vec![RankProgress { step: 0, missing: 0 }; ranks as usize];
@@ -37,8 +37,8 @@ impl Progress {
         progress
     }
 
-    /// Handles a message that has arrived and, for [`Action::Reduce`](super::plan::Action), has been reduced: calls
-    /// `send` with the messages this releases. Each message arrives once.
+    /// Handles a message that has arrived and, if its action is [`Action::Reduce`](super::plan::Action), has been
+    /// reduced. Calls `send` with the messages whose dependencies are now met. Each message must be reported once.
     pub fn on_arrival(&mut self, passage: Passage, send: &mut dyn FnMut(Message)) {
         let Passage { step, from, to } = passage;
         if self.plan.is_one_at_a_time(step) {
@@ -52,12 +52,12 @@ impl Progress {
         self.left_count == 0
     }
 
-    /// Returns the current step of a rank; the number of steps once the rank has completed all.
+    /// Returns the current step of a rank, or the number of steps if the rank has completed all of them.
     pub fn step(&self, rank: u32) -> u32 {
         self.places[rank as usize].step
     }
 
-    /// Counts an arrival for a rank's step.
+    /// Counts an arrival for a step of a rank.
     fn count(&mut self, step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         let place = &mut self.places[rank as usize];
         if place.step != step {
@@ -70,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// Begins a step of a rank, and the following steps as long as all their messages have arrived.
+    /// Begins a step of a rank, and each following step whose messages have all arrived already.
     fn begin_step(&mut self, mut step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         while step < self.plan.step_count() {
             let mut sent_count = 0;

@@ -1,14 +1,14 @@
-//! Duration of a worker's iteration with its transfers in a given order.
+//! Duration of a worker's iteration in which the transfers arrive in a given order.
 
 use super::needs::{Needs, Recv};
 use gradtide_watch::check_cancelled;
 
-/// Evaluates orders of one DAG; reuses its arrays between calls.
+/// Evaluates orders of the transfers of one DAG. Its arrays are reused between calls.
 ///
-/// Model: one channel sends the transfers back to back, one compute resource is never idle while an op is ready, and
-/// nothing is preempted. With T_k the time of the first k transfers and w_k the compute time of the ops whose last
-/// transfer is the k-th, `F_0 = w_0; F_k = max(F_(k-1), T_k) + w_k`, and the makespan is F_n, whatever the order of the
-/// ready ops.
+/// In the model, one channel sends the transfers back to back, one compute resource is never idle while an op is ready,
+/// and nothing is preempted. Let T_k be the time of the first k transfers, and w_k the compute time of the ops whose
+/// last transfer is the k-th. Then `F_0 = w_0`, `F_k = max(F_(k-1), T_k) + w_k`, and the makespan of n transfers is
+/// F_n. It does not depend on the order of ready ops.
 #[derive(Debug)]
 pub struct Scorer<'a> {
     needs: &'a Needs,
@@ -22,12 +22,12 @@ impl<'a> Scorer<'a> {
         Self { needs, last: vec![0; needs.work_ticks.len()], work: vec![0; needs.recv_count()] }
     }
 
-    /// Returns the number of steps of one evaluation, for budgets.
+    /// Returns the number of steps of one evaluation, in units of the budgets of searches.
     pub fn cost(&self) -> u64 {
         (self.last.len() + self.needs.parents.iter().map(Vec::len).sum::<usize>()) as u64
     }
 
-    /// Returns the makespan of `order`, a permutation of the transfers, in ticks.
+    /// Returns the makespan in ticks of `order`, a permutation of the transfers.
     pub fn makespan(&mut self, order: &[Recv]) -> u64 {
         let (needs, mut sent) = (self.needs, 0);
         self.makespan_at(
@@ -39,7 +39,7 @@ impl<'a> Scorer<'a> {
         )
     }
 
-    /// Returns the makespan if the transfers arrive in `order` at the times `arrivals`, in ticks.
+    /// Returns the makespan in ticks if the transfers arrive in `order` at the times `arrivals`, also in ticks.
     pub fn makespan_at(&mut self, order: &[Recv], arrivals: impl IntoIterator<Item = u64>) -> u64 {
         check_cancelled();
         let recv_count = order.len();

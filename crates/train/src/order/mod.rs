@@ -1,6 +1,6 @@
-//! Order in which a worker receives its parameters: TIC and TAC of TicTac (2019), and searches for better orders.
+//! Orders in which a worker receives its parameters: TIC and TAC of TicTac (2019), and searches for better orders.
 //!
-//! [`order`] is the whole module in one function: op DAG -> needs of its ops -> order -> makespan and bound.
+//! [`order`] shows how the module works: op DAG -> needs of its ops -> order -> makespan and bound.
 
 pub mod artefact;
 pub mod makespan;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tac::{Ties, tac};
 use tic::tic;
 
-/// A DAG and the method that orders its transfers, as Python passes them.
+/// A DAG and the method that orders its transfers, in the form in which Python passes them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderRequest {
@@ -31,41 +31,43 @@ pub struct OrderRequest {
     pub seed: u64,
 }
 
-/// A way to order transfers.
+/// A method that orders transfers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderMethod {
-    /// Order of the file, in which a model registers its parameters.
+    /// Order of the file, in which the model registers its parameters.
     Layer,
     /// Timing-independent (TicTac, Algorithm 2).
     Tic,
     /// Timing-aware (TicTac, Algorithm 3).
     Tac,
-    /// Timing-aware, with ops that depend on parameters alone taken to cost nothing.
+    /// Timing-aware, where ops that depend only on parameters count as taking no time.
     TacFolded,
-    /// Random order; all orders are equally likely.
+    /// Random order. All orders are equally likely.
     Random,
-    /// Order of the file with random swaps; the field is the share of swapped transfers, in millionths.
+    /// Order of the file with random swaps. The field is the share of swapped transfers, in millionths.
     Arbitrary(u64),
-    /// Best order that the search finds, with a proven bound on the makespan.
+    /// Best order that the search finds. The search also proves a bound on the makespan.
     Optimal,
-    /// The user's order: a rank for each op of the DAG, smaller first. Ranks of ops other than needed transfers are
-    /// ignored.
+    /// Order of the user, as a rank for each op of the DAG, smaller first. Only the ranks of transfers on which the
+    /// target depends are used.
     Given(Vec<u64>),
 }
 
-/// An order and its makespan. Times are in ticks of the DAG.
+/// An order, and its makespan. Times are in ticks of the DAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ordered {
-    /// Index of the op of each transfer that the target needs, in order.
+    /// Index of the op of each transfer on which the target depends, in order.
     pub order: Vec<u32>,
-    /// Priority of each of these transfers, smaller first. TIC may give equal priorities; ties go to the smaller id.
+    /// Priority of each of these transfers, smaller first. TIC may assign equal priorities; then the smaller id is
+    /// first.
     pub priority: Vec<u32>,
-    /// Time until the target has ended.
+    /// Time at which the target ends.
     pub makespan_ticks: u64,
-    /// Lower bound: the longest of the critical path, the total compute time and the total transfer time.
+    /// Lower bound on the makespan: the longest of the critical path, the total compute time and the total transfer
+    /// time.
     pub lower_bound_ticks: u64,
-    /// Proven lower bound on the makespan of all orders; at least `lower_bound_ticks`.
+    /// Proven lower bound on the makespan of all orders. It is at least `lower_bound_ticks`.
     pub proven_bound_ticks: u64,
 }
 
@@ -90,18 +92,18 @@ pub fn order(spec: &OrderRequest) -> Result<Ordered, OpDagError> {
     })
 }
 
-/// An order of transfers, with the further results of its scheduler.
+/// An order of transfers, with additional results of its scheduler.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     /// Transfers in order.
     pub order: Vec<Recv>,
-    /// Priority of each transfer if it differs from the place in the order.
+    /// Priority of each transfer, if it is not the place of the transfer in the order.
     pub priority: Option<Vec<u32>>,
     /// Proven lower bound on the makespan of all orders, if the scheduler proves one.
     pub proven_bound_ticks: Option<u64>,
 }
 
-/// Orders the transfers of a DAG from the needs of its ops.
+/// Orders the transfers of a DAG, reduced to `needs`.
 ///
 /// # Errors
 /// [`OpDagError::NoSuchOp`] if a transfer has no rank.
@@ -140,7 +142,7 @@ pub fn sequence(needs: &Needs, spec: &OrderRequest) -> Result<Sequence, OpDagErr
     Ok(Sequence { order, priority, proven_bound_ticks })
 }
 
-/// Sorts transfers by ascending priority, ties by id.
+/// Sorts transfers by ascending priority. Ties are ordered by id.
 fn by_priority<T: Ord + Copy>(priority: &[T]) -> Vec<Recv> {
     let mut order: Vec<Recv> = (0..priority.len() as Recv).collect();
     order.sort_by_key(|&recv| priority[recv as usize]);

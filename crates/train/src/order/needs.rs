@@ -1,5 +1,7 @@
-//! The op DAG reduced to the dependencies that an order of transfers can affect: ops that need the same transfers are
-//! merged.
+//! The op DAG reduced to the dependencies on which an order of transfers has an effect. Ops that need the same
+//! transfers are merged.
+//!
+//! An op needs a transfer if the op depends on the transfer, directly or through other ops.
 
 use crate::opdag::{Kind, OpDag, OpDagError};
 use gradtide_watch::check_cancelled;
@@ -8,14 +10,15 @@ use std::collections::BTreeMap;
 /// Index of a transfer, by ascending id of its op.
 pub type Recv = u32;
 
-/// A transfer or a join: index of a transfer, or the number of transfers plus the index of a join.
+/// A node, which is a transfer or a join: the index of a transfer, or the number of transfers plus the index of a join.
 pub type NeedNode = u32;
 
-/// An op DAG, merged into nodes as far as an order of its transfers can distinguish its ops.
+/// An op DAG whose ops are merged into one node if they need the same transfers, because no order of the transfers can
+/// distinguish them.
 ///
-/// Ops that need no transfer are `free`. Ops that need exactly one transfer are merged into its node. A *join* is an
-/// op, or several ops with equal needs, that needs two or more transfers. Joins are in topological order, and a join
-/// needs strictly more transfers than each of its parents.
+/// Ops that need no transfer are `free`. Ops that need exactly one transfer are merged into the node of this transfer.
+/// A *join* is an op, or several ops with equal needs, that needs two or more transfers. Joins are in topological
+/// order, and each join needs strictly more transfers than any of its parents.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// Index of the op of each transfer.
@@ -24,11 +27,11 @@ pub struct Needs {
     pub recv_ticks: Vec<u64>,
     /// Compute time of each node.
     pub work_ticks: Vec<u64>,
-    /// Compute time of each node, without ops that depend on parameters alone.
+    /// Compute time of each node, without ops that depend only on parameters.
     pub folded_ticks: Vec<u64>,
     /// Compute time of the ops that need no transfer.
     pub free_ticks: u64,
-    /// Parents of each join, two or more: the transfers and joins that it waits for.
+    /// Parents of each join, at least two: the transfers and joins on which it depends directly.
     pub parents: Vec<Vec<NeedNode>>,
     /// Number of transfers that each join needs.
     pub counts: Vec<u32>,
@@ -36,7 +39,7 @@ pub struct Needs {
     pub listed: Vec<Recv>,
     /// Transfers in the order in which TicTac's released code discovers them.
     pub discovered: Vec<Recv>,
-    /// Longest path through the DAG, transfers included.
+    /// Length of the longest path through the DAG, including transfers.
     pub critical_path_ticks: u64,
 }
 
@@ -135,7 +138,7 @@ impl Needs {
         self.critical_path_ticks.max(self.compute_ticks()).max(self.transfer_ticks())
     }
 
-    /// Returns the joins that depend on each node.
+    /// Returns, for each node, the joins that depend directly on it.
     pub fn children(&self) -> Vec<Vec<u32>> {
         let mut children = vec![Vec::new(); self.work_ticks.len()];
         for (join, parents) in self.parents.iter().enumerate() {
@@ -146,8 +149,8 @@ impl Needs {
         children
     }
 
-    /// Merges a join that needs no more transfers than one of its parents into that parent, and counts the needs of
-    /// each join.
+    /// Merges each join into a parent that needs the same transfers, if there is such a parent, and stores the number
+    /// of transfers that each remaining join needs.
     fn merge(&mut self) {
         let recv_count = self.recv_count();
         let counts = self.count();
@@ -167,7 +170,7 @@ impl Needs {
             }
             let merged = recv_count + parents_of.len();
             node_of.push(merged as NeedNode);
-            // A node moves to a smaller or equal index, so nodes that are still to be processed are not overwritten.
+            // A node moves to a smaller or equal index, so it does not overwrite nodes that are still to be processed.
             self.work_ticks[merged] = self.work_ticks[node];
             self.folded_ticks[merged] = self.folded_ticks[node];
             let mut parents: Vec<NeedNode> = parents.iter().map(|&parent| node_of[parent as usize]).collect();
@@ -182,7 +185,8 @@ impl Needs {
         self.counts = kept;
     }
 
-    /// Counts the transfers that each join needs: propagates bit sets of [`LANE`] transfers at a time down the joins.
+    /// Counts the transfers that each join needs. Sets of [`LANE`] transfers at a time are propagated as bits from
+    /// parents to joins.
     fn count(&self) -> Vec<u32> {
         let recv_count = self.recv_count();
         let mut counts = vec![0; self.join_count()];
@@ -207,7 +211,7 @@ impl Needs {
     }
 }
 
-/// A bit set that is propagated through the joins; it fills one cache line.
+/// A set of up to [`LANE`] elements as bits. It fills one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BitWord(pub [u64; 8]);
 
@@ -222,13 +226,13 @@ impl BitWord {
         lane
     }
 
-    /// Adds the bits of another set.
+    /// Adds the elements of another set.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 }
 
-/// Returns the positions of the set bits of a word.
+/// Returns the positions of the bits that are set in a word.
 pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         (word != 0).then(|| {

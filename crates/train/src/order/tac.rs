@@ -1,13 +1,14 @@
 //! Timing-aware communication scheduling (TAC).
 //!
-//! A *join* is a compute node that needs two or more transfers ([`Needs`]). At a given state, with finished transfers
-//! no longer counted as needed:
+//! A *join* is a compute node that needs two or more transfers ([`Needs`]). In a given state, finished transfers no
+//! longer count as needed. Then
 //!
-//! - P of a transfer: compute time of all nodes that need this transfer and no other.
-//! - M of a transfer: its own transfer time; M of a join: total time of the transfers that it needs.
-//! - M+ of a transfer: the smallest M of the joins that need it; infinite without such joins.
+//! - P of a transfer is the compute time of all nodes that need this transfer and no other.
+//! - M of a transfer is its own time; M of a join is the total time of the transfers that it needs.
+//! - M+ of a transfer is the smallest M of the joins that need it. It is infinite if there are no such joins.
 //!
-//! These are op.P, op.M and op.M+ of TicTac, Algorithm 1. Joins are stored in blocks of 64, one bit of a word each.
+//! These are op.P, op.M and op.M+ of TicTac, Algorithm 1. Joins are stored in blocks of 64, so that a word has one bit
+//! for each join of a block.
 
 use super::needs::{BitWord, LANE, NeedNode, Needs, Recv, bits};
 use gradtide_watch::check_cancelled;
@@ -19,21 +20,21 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ties {
-    /// Scans by ascending id and keeps the first of equal transfers.
+    /// Scans transfers by ascending id and keeps the first of equal ones.
     Id,
-    /// Follows the released code: every round sorts the list of the previous round with a stable sort, and takes its
-    /// first element.
+    /// Follows the released code, which sorts the list of the previous round in every round with a stable sort and
+    /// takes its first element.
     Upstream,
 }
 
-/// Returns the order of TAC (TicTac, Algorithm 3 with the comparator of Equation 2, as released).
+/// Returns the order of TAC (TicTac, Algorithm 3, with the comparator of Equation 2 as in the released code).
 ///
 /// `work_ticks` is the compute time of each node: [`Needs::work_ticks`] or [`Needs::folded_ticks`].
 pub fn tac(needs: &Needs, work_ticks: &[u64]) -> Vec<Recv> {
     Outstanding::new(needs, work_ticks).order_by(needs.recv_count(), |state| state.first_by_id())
 }
 
-/// The inputs of the comparator for one transfer: op.P, op.M and op.M+ of TicTac's Algorithm 1.
+/// The inputs of the comparator for one transfer: its P, M and M+.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     recv: Recv,
@@ -43,13 +44,14 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Compares by Equation 2, then by M+. Not transitive: a transfer with P = M equals transfers that differ from each
-    /// other.
+    /// Compares two transfers by Equation 2, then by M+. The comparison is not transitive: a transfer with P = M may
+    /// equal two transfers that differ from each other.
     fn compare(&self, other: &Self) -> Ordering {
         self.equation_2(other).then(self.m_plus.cmp(&other.m_plus))
     }
 
-    /// Orders A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
+    /// Orders transfer A before transfer B if min(P_B, M_A) < min(P_A, M_B). This is the rule of Johnson (1954) for two
+    /// machines.
     fn equation_2(&self, other: &Self) -> Ordering {
         other.p.min(self.m).cmp(&self.p.min(other.m))
     }
@@ -61,8 +63,8 @@ impl Candidate {
 }
 
 /// Johnson's rule as a sort key, smaller first: transfers with P > M by ascending M, then transfers with P < M by
-/// descending P. Equation 2 agrees with the key unless P = M: it considers such a transfer equal to transfers with
-/// other keys, while the key sorts it last.
+/// descending P. Equation 2 agrees with the key except for transfers with P = M. Equation 2 considers such a transfer
+/// equal to transfers with different keys, whereas the key puts it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Gain(u64),
@@ -80,12 +82,12 @@ impl Key {
     }
 }
 
-/// The keys of transfers by id, in a segment tree that returns the minimum of a range. [`Key::Even`] marks an absent
-/// transfer.
+/// The keys of transfers, by id, in a segment tree that returns the minimum of a range. A transfer that is absent has
+/// [`Key::Even`].
 struct Keys {
     /// Number of leaves, a power of two.
     leaf_count: usize,
-    /// Minimum of each tree node: the root is 1, the children of `node` are `2 node` and `2 node + 1`.
+    /// Minimum of each node of the tree. The root is node 1, and the children of node i are nodes 2 i and 2 i + 1.
     least: Vec<Key>,
 }
 
@@ -108,9 +110,9 @@ impl Keys {
         }
     }
 
-    /// Returns the transfers of a range with the smallest key of the range, by ascending id.
+    /// Returns the transfers of a range that have the smallest key of the range, by ascending id.
     fn least(&self, within: Range<Recv>) -> Vec<Recv> {
-        // Tree nodes that together cover the range, from both ends inwards.
+        // Nodes of the tree that together cover the range, collected from both ends inwards.
         let (mut from, mut to) = (self.leaf_count + within.start as usize, self.leaf_count + within.end as usize);
         let (mut left, mut right) = (Vec::new(), Vec::new());
         while from < to {
@@ -144,26 +146,27 @@ impl Keys {
     }
 }
 
-/// Number of joins of a block: the bits of a word.
+/// Number of joins in a block, which is the number of bits of a word.
 const BUCKET: usize = 64;
 
-/// A block: 64 joins that are adjacent in topological order.
+/// A block of 64 joins that are adjacent in topological order.
 #[derive(Clone, Debug)]
 struct JoinBlock {
-    /// Offset that is added to M of each join of the block.
+    /// Offset that applies to M of each join of the block.
     shift_ticks: u64,
-    /// Bit set of the block's joins that still need two or more transfers.
+    /// Bit set of the block's live joins, which still need two or more transfers.
     live: u64,
-    /// Minimum of (key, M+, id) over the transfers right above the block's live joins.
+    /// Minimum of (key, M+, id) over the transfers right above live joins of the block.
     best: Option<(Key, u64, Recv)>,
     is_stale: bool,
 }
 
 /// The outstanding transfers, which are not finished, with P, M and M+ of each.
 ///
-/// A transfer is right above a join if one of the join's parents needs this transfer and no other; M+ is the smallest M
-/// of the joins right below the transfer. Finishing a transfer subtracts its time from M of every join that needs it.
-/// If all live joins of a block need it, which is the most frequent case, this is a single subtraction.
+/// A transfer is right above a join if a parent of the join needs this transfer and no other. M+ of a transfer is the
+/// smallest M of the joins right below it. When a transfer finishes, its time is subtracted from M of every join that
+/// needs it. In the most frequent case all live joins of a block need the transfer, which takes a single subtraction
+/// from the offset of the block.
 pub struct Outstanding<'a> {
     needs: &'a Needs,
     work_ticks: &'a [u64],
@@ -174,23 +177,23 @@ pub struct Outstanding<'a> {
     even: BTreeSet<Recv>,
     /// Keys of the other outstanding transfers, by id.
     keys: Keys,
-    /// Nodes that need this transfer and no other, by transfer.
+    /// For each transfer, the nodes that need it and no other.
     held: Vec<Vec<NeedNode>>,
-    /// Transfers right above each join, with their keys.
+    /// For each join, the transfers right above it, with their keys.
     near: Vec<BTreeSet<(Key, Recv)>>,
-    /// Number of parents of each join that need two or more transfers.
+    /// For each join, the number of its parents that need two or more transfers.
     blocked: Vec<u32>,
     /// M of each join, without the offset of its block.
     m: Vec<u64>,
     buckets: Vec<JoinBlock>,
-    /// Index of the first block with live joins, or a smaller one.
+    /// Index of the first block with live joins. It may be too small, but never too large.
     first_live: usize,
-    /// Bit set of the joins that need each transfer: a row per transfer, a word per block.
+    /// Bit sets of the joins that need each transfer, with a row per transfer and a word per block.
     below: Vec<u64>,
 }
 
 impl<'a> Outstanding<'a> {
-    /// Creates the initial state, in which all transfers are outstanding.
+    /// Creates the initial state, in which no transfer is finished.
     pub fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
         let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
         let bucket = |first: usize| JoinBlock {
@@ -244,7 +247,7 @@ impl<'a> Outstanding<'a> {
         self.m[join as usize].wrapping_add(self.buckets[join as usize / BUCKET].shift_ticks)
     }
 
-    /// Adds `ticks`, which may be negative in two's complement, to M of every join that needs `recv`.
+    /// Adds `ticks` to M of every join that needs `recv`. Negative `ticks` are in two's complement.
     fn shift(&mut self, recv: Recv, ticks: u64) {
         let row = recv as usize * self.buckets.len();
         for (index, bucket) in self.buckets.iter_mut().enumerate().skip(self.first_live) {
@@ -264,7 +267,7 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// Marks a transfer as finished. Joins that now need only one transfer are merged into its node.
+    /// Marks a transfer as finished. A join that now needs only one transfer is merged into the node of this transfer.
     fn finish(&mut self, recv: Recv) {
         let key = self.key(recv);
         self.even.remove(&recv);
@@ -330,7 +333,8 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// Returns the order in which `next` selects transfers one by one; the last one needs no selection.
+    /// Returns the order in which `next` selects transfers. The last transfer is not selected, because it is the only
+    /// one left.
     pub fn order_by(mut self, recv_count: usize, mut next: impl FnMut(&mut Self) -> Recv) -> Vec<Recv> {
         let mut order = Vec::with_capacity(recv_count);
         while order.len() + 1 < recv_count {
@@ -343,10 +347,11 @@ impl<'a> Outstanding<'a> {
         order
     }
 
-    /// Returns the transfer that a scan by ascending id selects, where each step keeps the current best unless the next
-    /// transfer is strictly before it.
+    /// Returns the transfer that a scan by ascending id selects. The scan keeps its current best transfer unless the
+    /// next transfer is strictly before it.
     ///
-    /// This is the minimum of (key, M+, id), provided that this transfer also precedes all transfers with P = M.
+    /// Usually this is the minimum of (key, M+, id). If a transfer with P = M is not after this minimum, the scan is
+    /// simulated.
     fn first_by_id(&mut self) -> Recv {
         while self.buckets[self.first_live].live == 0 {
             self.first_live += 1;
@@ -383,12 +388,13 @@ impl<'a> Outstanding<'a> {
         last.expect("several are outstanding").recv
     }
 
-    /// Continues the scan from its current `best` over the range `within`, which has no transfer with P = M; returns
-    /// the new best.
+    /// Continues a scan with the transfers of the range `within`, and returns the best transfer after it. `best` is the
+    /// best transfer before the range. No transfer in the range has P = M.
     ///
-    /// Within the range the comparator is the order by (key, M+, id), so the minimum of the range replaces `best` if it
-    /// is before it. A `best` with P = M, however, is replaced by the first transfer of the range that is before it,
-    /// and only the rest of the range competes from there on. `first` is the minimum of all transfers.
+    /// Within the range the comparator is the order by (key, M+, id). The minimum of the range therefore replaces
+    /// `best` if the minimum is before `best`. If `best` has P = M, however, the first transfer of the range that is
+    /// before `best` replaces it, and only the rest of the range competes with that transfer. `first` is the minimum of
+    /// all transfers.
     fn scan_uneven(&self, best: Option<Candidate>, within: Range<Recv>, first: &Candidate) -> Option<Candidate> {
         let mut best = best;
         let mut from = within.start;
@@ -453,8 +459,8 @@ impl<'a> Outstanding<'a> {
     }
 }
 
-/// Returns the bit sets of joins that need each transfer: a row per transfer, a word per block of 64 joins. Bit sets of
-/// [`LANE`] joins at a time are propagated up to the parents.
+/// Returns the bit sets of the joins that need each transfer, with a row per transfer and a word per block of 64 joins.
+/// Sets of [`LANE`] joins at a time are propagated as bits from joins to their parents.
 fn below(needs: &Needs) -> Vec<u64> {
     let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
     let bucket_count = join_count.div_ceil(BUCKET);

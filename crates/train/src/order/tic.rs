@@ -1,13 +1,14 @@
-//! Timing-independent communication scheduling.
+//! Timing-independent communication scheduling (TIC).
 
 use super::needs::Needs;
 
-/// Returns the priority of each transfer: the number of transfers with a strictly smaller M+ (TicTac, Algorithm 2, as
-/// released).
+/// Returns the priority of each transfer, which is the number of transfers with a strictly smaller M+ (TicTac,
+/// Algorithm 2, as in the released code).
 ///
-/// Every transfer takes time 1 here. M of an op is the total time of the transfers that it needs, and M+ of a transfer
-/// is the smallest M of the ops that need it and at least one other. A join right below the transfer attains this
-/// minimum, since joins further down need more. A transfer that no join needs has an infinite M+, and is last.
+/// In TIC every transfer takes time 1. M of an op is the total time of the transfers that it needs, and M+ of a
+/// transfer is the smallest M of the ops that need it and at least one other transfer. Only joins right below the
+/// transfer are considered, because joins further down need more transfers. A transfer that no join needs has an
+/// infinite M+ and is last.
 pub fn tic(needs: &Needs) -> Vec<u32> {
     let recv_count = needs.recv_count();
     let mut m_plus = vec![u32::MAX; recv_count];

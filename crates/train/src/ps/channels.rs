@@ -1,15 +1,14 @@
-//! Pull order of one worker with several parameter servers: arrival times at max-min fair rates, and a local search for
-//! the order with the shortest iteration.
+//! Pull order of one worker with several parameter servers. Arrival times result from max-min fair rates; a local
+//! search finds an order with a short iteration.
 
 use crate::order::makespan::Scorer;
 use crate::order::needs::{Needs, Recv};
 use gradtide_net::{Bytes, Time};
 
-/// Budget of the local search, in scoring steps. A step budget instead of a time limit gives the same order on every
-/// machine.
+/// Budget of the local search, in scoring steps. Unlike a time limit, it leads to the same order on every machine.
 const SEARCH_STEPS: u64 = 20_000_000;
 
-/// The channels from all servers to one worker, while the other workers pull in the same order.
+/// The channels from all servers to one worker, if the other workers pull in the same order.
 pub struct Channels<'a> {
     /// Server of each parameter.
     pub server_of: &'a [u32],
@@ -17,7 +16,7 @@ pub struct Channels<'a> {
     pub sizes: &'a [Bytes],
     /// The worker's share of each server's link, in bit/s.
     pub shares_bps: Vec<f64>,
-    /// Index of the worker's inbound link on which the pulls of each server arrive.
+    /// For each server, the index of the worker's inbound link on which its pulls arrive.
     pub entries: Vec<usize>,
     /// The worker's share of each inbound link, in bit/s.
     pub entry_bps: Vec<f64>,
@@ -26,8 +25,9 @@ pub struct Channels<'a> {
 }
 
 impl Channels<'_> {
-    /// Returns the arrival time in picoseconds and the index in `order` of each parameter, sorted by arrival. Each
-    /// server sends its parameters one after another, at the max-min fair rates of the channels that are sending.
+    /// Returns the arrival time of each parameter in picoseconds, with the parameter's index in `order`, sorted by
+    /// arrival. Each server sends its parameters one after another. The channels that are sending share links at
+    /// max-min fair rates.
     fn arrivals(&self, order: &[u32]) -> Vec<(u64, usize)> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.shares_bps.len()];
         let server = |place: usize| self.server_of[order[place] as usize] as usize;
@@ -55,7 +55,7 @@ impl Channels<'_> {
             for &server in &active {
                 let Some((place, left)) = sending[server] else { continue };
                 let rest = left - step * rates[server];
-                // The rounding error is below a thousandth of a bit.
+                // Of a transfer that ends, rounding leaves less than a thousandth of a bit.
                 if server == first || rest < 1e-3 {
                     arrived.push(((now * 1e12) as u64 + self.delays[server].ps(), place));
                     sending[server] = next(&mut waiting[server]);
@@ -68,8 +68,8 @@ impl Channels<'_> {
     }
 }
 
-/// Returns the best of `orders`, improved by local search: moves one transfer at a time as long as the iteration
-/// becomes shorter.
+/// Returns the best of `orders` after a local search, which moves one transfer at a time as long as this makes the
+/// iteration shorter.
 pub fn best(
     needs: &Needs,
     channels: &Channels<'_>,

@@ -1,7 +1,7 @@
-//! Iteration counts of all workers, and the bound on how far a worker may be ahead of the slowest.
+//! Iteration counts of all workers, and the bound on the lead of a worker over the slowest one.
 //!
 //! These are the clocks of stale synchronous parallel (Ho et al., NIPS 2013): a worker that has completed c iterations
-//! may begin the next one once the slowest worker has completed c - bound.
+//! may begin the next one when the slowest worker has completed c - bound iterations.
 
 use gradtide_net::Time;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ pub struct Clocks {
     floor: u32,
     /// Number of workers that have completed each iteration, from iteration `floor` on.
     counts: VecDeque<u32>,
-    /// Latest end of a worker's own part (see [`super::WorkerRecord::own`]) so far, by iteration.
+    /// For each iteration, the latest end of a worker's own part so far. See [`super::WorkerRecord::own`].
     own_ends: Vec<Time>,
 }
 
@@ -25,7 +25,8 @@ impl Clocks {
         Self { worker_count: worker_count as u32, bound, floor: 0, counts, own_ends }
     }
 
-    /// Records that a worker has completed `iteration`, its next one, and that its own part ended at `own_end`.
+    /// Records that a worker has completed `iteration`, and that its own part ended at `own_end`. A worker must
+    /// complete its iterations in order.
     pub fn complete(&mut self, iteration: u32, own_end: Time) {
         let ahead = (iteration - self.floor) as usize;
         self.counts.resize(self.counts.len().max(ahead + 1), 0);
@@ -39,18 +40,18 @@ impl Clocks {
         self.own_ends[index] = self.own_ends[index].max(own_end);
     }
 
-    /// Returns whether a worker may begin an iteration.
+    /// Returns whether the bound allows a worker to begin `iteration`.
     pub fn may_begin(&self, iteration: u32) -> bool {
         self.bound.is_none_or(|bound| iteration <= self.floor.saturating_add(bound))
     }
 
-    /// Returns the lead over the slowest worker, in iterations, of a worker that begins `iteration`.
+    /// Returns the lead of a worker that begins `iteration` over the slowest worker, in iterations.
     pub fn lead(&self, iteration: u32) -> u32 {
         iteration - self.floor
     }
 
-    /// Returns the time from the end of a worker's own part of `iteration` to the latest own part for which the bound
-    /// makes the worker wait.
+    /// Returns the time for which the bound makes a worker wait after `iteration`. The wait begins at the end of the
+    /// worker's own part and ends with the last own part, of any worker, for which the bound makes it wait.
     pub fn waited(&self, iteration: u32, own_end: Time) -> Time {
         let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
         let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));

@@ -1,5 +1,5 @@
-//! Connections between workers and parameter servers. They have no queue here: a connection carries its transfers in
-//! the order in which they start.
+//! Connections between workers and parameter servers. They have no send queue: a connection transfers data in the order
+//! in which transfers start.
 
 use super::PsJob;
 use gradtide_net::{Completion, FlowId, Network, Time};
@@ -16,15 +16,15 @@ pub struct Sent {
 
 /// All connections of a job.
 pub struct Connections {
-    /// Transfers that are ready and have not started.
+    /// Transfers that are ready but have not started.
     ready: Vec<Sent>,
     under_way: BTreeMap<FlowId, Sent>,
-    /// End of the last transfer to each worker, and from each worker, by worker and server.
+    /// End of the last transfer of each connection, by worker, server and direction (pull, push).
     free_at: Vec<Vec<[Time; 2]>>,
 }
 
 impl Connections {
-    /// Creates the idle connections of a job.
+    /// Creates the connections of a job, which are idle.
     pub fn new(job: &PsJob) -> Self {
         let free_at = vec![vec![[Time::ZERO; 2]; job.servers.len()]; job.workers.len()];
         Self { ready: Vec::new(), under_way: BTreeMap::new(), free_at }
@@ -35,7 +35,7 @@ impl Connections {
         self.ready.push(Sent { worker, transfer });
     }
 
-    /// Starts all ready transfers; calls `begun` with the worker of each.
+    /// Starts all ready transfers. Calls `begun` with the worker of each transfer.
     pub fn send(&mut self, job: &PsJob, stream: u32, network: &mut dyn Network, mut begun: impl FnMut(u32)) {
         for sent in self.ready.drain(..) {
             let (parameter, is_push) = job.carried(sent.transfer);
@@ -46,7 +46,7 @@ impl Connections {
         }
     }
 
-    /// Handles the end of a transfer; returns the transfer, and the time at which the connection began to carry it.
+    /// Handles the end of a transfer. Returns the transfer, and the time at which its connection began to send it.
     pub fn on_completion(&mut self, now: Time, completion: Completion, job: &PsJob) -> (Sent, Time) {
         let sent = self.under_way.remove(&completion.flow).expect("the transfer is under way");
         let (parameter, is_push) = job.carried(sent.transfer);

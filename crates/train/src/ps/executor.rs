@@ -1,5 +1,5 @@
-//! The execution of a parameter-server job. Each worker runs its own iterations; it begins the next one when the
-//! servers have applied its gradients and the bound on its lead allows it (see [`clocks`](super::clocks)).
+//! Executes a parameter-server job. Each worker runs its own iterations. It begins the next one when the servers have
+//! applied its gradients and the bound on its lead allows it (see [`clocks`](super::clocks)).
 
 use super::clocks::Clocks;
 use super::connections::{Connections, Sent};
@@ -20,23 +20,23 @@ pub struct PsExecutor<'a> {
     stream: u32,
     context: RunContext,
     workers: Vec<Worker>,
-    /// Ends of running ops, with the worker.
+    /// Ends of running ops, each with its worker.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Workers whose op has ended or for which an op has become ready.
+    /// Workers that may be able to start an op, because an op has ended or has become ready.
     woken: Vec<u32>,
     connections: Connections,
     servers: Servers,
     clocks: Clocks,
-    /// Workers whose iteration is complete except for updates on the servers, with the time at which all its gradients
-    /// are applied.
+    /// Workers whose iteration is complete except for updates on the servers, each with the time at which all its
+    /// gradients are applied.
     applied: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Number of synchronous workers whose ops and transfers of the iteration have ended.
+    /// Number of synchronous workers whose ops and transfers of the current iteration have ended.
     arrived_count: usize,
     /// Workers that have completed an iteration and may not begin the next one yet.
     held: Vec<u32>,
     /// Number of workers that have not ended their last iteration.
     active_count: usize,
-    /// Number of measured iterations that all workers together have completed.
+    /// Total number of measured iterations that workers have completed.
     measured_count: u64,
     /// Number of iterations of each worker that count, including the current one; `None` until enough iterations are
     /// measured.
@@ -71,13 +71,13 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Returns the number of iterations that all workers together are to complete; `None` if only the duration limits
-    /// the run.
+    /// Returns the total number of iterations that the workers are to complete; `None` if only the duration limits the
+    /// run.
     fn wanted_count(&self) -> Option<u64> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.workers.len() as u64)
     }
 
-    /// Returns whether workers still have to complete iterations.
+    /// Returns whether the workers still have iterations to complete.
     fn is_active(&self) -> bool {
         let has_left = |enough: &Vec<u32>| self.workers.iter().zip(enough).any(|(worker, &all)| worker.iteration < all);
         self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)
@@ -122,13 +122,13 @@ impl<'a> PsExecutor<'a> {
         let worker = &mut self.workers[index as usize];
         let waited = match self.clocks.may_begin(worker.iteration + 1) {
             true => self.clocks.waited(worker.iteration, worker.own_end()),
-            // The job ends while the worker would still have to wait.
+            // The job ends while the bound makes the worker wait.
             false => now - worker.own_end(),
         };
         worker.end(now, waited);
     }
 
-    /// Handles the end of a worker's running op: the gradients that the op completes are ready to be pushed.
+    /// Handles the end of a worker's running op. The gradients that the op completes are then ready to be pushed.
     fn on_op_ended(&mut self, index: u32, now: Time) {
         let worker = &mut self.workers[index as usize];
         let Running { op, started, .. } = worker.end_op(now, &self.job.graph);
@@ -146,8 +146,8 @@ impl<'a> PsExecutor<'a> {
         self.on_less_left(index);
     }
 
-    /// Counts an op or a transfer that has ended. After the last one of the iteration, the servers still have to apply
-    /// its gradients.
+    /// Counts an op or a transfer that has ended. After the last op or transfer of the iteration, only the servers'
+    /// updates remain.
     fn on_less_left(&mut self, index: u32) {
         let worker = &mut self.workers[index as usize];
         worker.left_count -= 1;
@@ -183,8 +183,8 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Ends the iterations whose gradients are applied by now, and begins the next ones of workers within the bound,
-    /// unless the job is over: then workers only end their iterations. Returns whether an iteration has ended.
+    /// Ends the iterations whose gradients are applied by now. Workers within the bound then begin their next
+    /// iterations, unless the job is over. Returns whether a worker has completed an iteration.
     fn end_iterations(&mut self, now: Time) -> bool {
         let before = self.held.len();
         while let Some(&Reverse((at, index))) = self.applied.peek()
@@ -250,7 +250,7 @@ impl<'a> Executor<'a> for PsExecutor<'a> {
             self.run_ops(now);
             let Self { connections, job, workers, .. } = self;
             connections.send(job, self.stream, network, |worker| workers[worker as usize].on_transfer_begins(now));
-            // An iteration that begins may have ops or transfers that start at once.
+            // A new iteration may have ops or transfers that start at once.
             if !self.end_iterations(now) {
                 return Ok(self.is_active());
             }
@@ -283,7 +283,7 @@ impl<'a> Executor<'a> for PsExecutor<'a> {
         ends.into_iter().flatten().map(|&Reverse((at, _))| at).min()
     }
 
-    /// Returns the maximum over workers.
+    /// Returns the maximum over all workers.
     fn extra_count(&self) -> u32 {
         let extra = |(worker, &all): (&Worker, &u32)| (worker.iteration + 1).saturating_sub(all);
         self.enough.as_ref().and_then(|enough| self.workers.iter().zip(enough).map(extra).max()).unwrap_or(0)

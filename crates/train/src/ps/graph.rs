@@ -1,4 +1,4 @@
-//! The op graph of one worker's iteration: the parameters it pulls, and its ops with their dependencies.
+//! The op graph of one worker's iteration: the parameters that it pulls, and its ops with their dependencies.
 
 use super::PsError;
 use crate::dag::{Edge, Edges};
@@ -9,11 +9,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// A node of the graph: the index of a parameter, or the number of parameters plus the index of an op.
+/// A node of the graph, which is a parameter or an op: the index of a parameter, or the number of parameters plus the
+/// index of an op.
 pub type WorkerNode = u32;
 
-/// One iteration of a worker. Ops are in topological order, parameters in model order; nodes that the iteration does
-/// not need are omitted.
+/// One iteration of a worker. Ops are in topological order and parameters in model order. Nodes on which the iteration
+/// does not depend are omitted.
 #[derive(Clone, Debug)]
 pub struct WorkerGraph {
     /// Parameters, which the worker pulls.
@@ -22,10 +23,10 @@ pub struct WorkerGraph {
     pub ops: Vec<WorkerOp>,
     /// Edges from every node to the ops that depend on it.
     pub readers: Edges,
-    /// Edges from every op to the parameters it reads, directly or through ops that depend on parameters alone. Those
-    /// ops themselves have no such edges.
+    /// Edges from every op to the parameters that it reads. An op also reads a parameter through an op that depends
+    /// only on parameters; such an op itself has no edges here.
     pub uses: Edges,
-    /// The same iteration for [`crate::order`], with transfer times of zero.
+    /// The same iteration in the form that [`crate::order`] uses, with transfer times of zero.
     dag: OpDag,
     /// Index in `dag` of every parameter.
     recvs: Vec<u32>,
@@ -42,7 +43,8 @@ pub struct PsParameter {
     pub update: Time,
     /// Whether the gradient is computed and pushed.
     pub is_trained: bool,
-    /// Index of the parameter's layer; its index among all parameters of the graph if there are no layers.
+    /// Index of the parameter's layer. If the graph has no layers, the index of the parameter among all parameters of
+    /// the graph.
     pub layer: u32,
 }
 
@@ -55,15 +57,15 @@ pub struct WorkerOp {
     pub cost: Time,
     /// Whether the op belongs to the forward pass.
     pub is_forward: bool,
-    /// Whether the op depends on parameters alone.
+    /// Whether the op depends only on parameters.
     pub is_param_only: bool,
     /// Parameters whose gradients are complete when the op ends.
     pub updates: Vec<u32>,
     /// Index of the op's first push among all pushes of the iteration.
     pub first_push: u32,
-    /// Index of the op's layer; its index in the graph if there are no layers.
+    /// Index of the op's layer. If the graph has no layers, the index of the op in the graph.
     pub index: u32,
-    /// Whether the op runs on the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
+    /// Whether the op runs on the host; see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub is_host: bool,
 }
 
@@ -76,11 +78,12 @@ impl WorkerGraph {
         Self::of(spec, task, None)
     }
 
-    /// Creates the chain of a layered model: each layer is pulled, runs forward after the previous layer, then backward
-    /// after the next layer; its backward pass completes its gradient.
+    /// Creates the iteration of a layered model. All layers are pulled. The forward pass of a layer follows the forward
+    /// pass of the previous layer. Its backward pass follows the backward pass of the next layer and completes its
+    /// gradient.
     ///
     /// # Errors
-    /// [`PsError`] if there are no layers, or nothing is received.
+    /// [`PsError`] if there are no layers, or if no parameter is received.
     pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, PsError> {
         let count = layers.len() as u32;
         if count == 0 {
@@ -109,7 +112,7 @@ impl WorkerGraph {
         for (layer, index) in layers.iter().zip(0..) {
             let before = (index > 0).then(|| first + index - 1);
             let inputs = before.into_iter().chain(recvs[index as usize]).collect();
-            // Servers apply the updates, so `update_ps` of a host layer is host work before its forward pass.
+            // The servers apply updates, so `update_ps` of a host layer is host work before its forward pass.
             let of_host_ps = if layer.is_host { layer.update_ps } else { 0 };
             ops.push(op(&layer.name, inputs, None, of_host_ps + layer.forward_ps, vec![]));
             layer_of.push(index);
@@ -125,7 +128,7 @@ impl WorkerGraph {
         Self::of(&graph, task, Some((layers, &layer_of)))
     }
 
-    /// Creates the iteration of an op graph. For a layered model, `chain` contains the layers and the layer of every
+    /// Creates the iteration of an op graph. For a layered model, `chain` contains the layers, and the layer of every
     /// op.
     fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, PsError> {
         let layer_of = chain.map(|(_, layer_of)| layer_of);
@@ -222,13 +225,13 @@ impl WorkerGraph {
         dag
     }
 
-    /// Returns the index of the parameter that receive op `op` of the DAG pulls.
+    /// Returns the index of the parameter that the receive op `op` of the DAG pulls.
     pub fn parameter_of(&self, op: u32) -> u32 {
         self.recvs.binary_search(&op).expect("it is received") as u32
     }
 }
 
-/// Returns the edges from every op to the parameters it reads: see [`WorkerGraph::uses`].
+/// Returns the edges of [`WorkerGraph::uses`].
 fn uses(ops: &[WorkerOp], inputs: &[Vec<WorkerNode>], parameter_count: usize) -> Edges {
     let mut uses: Vec<Edge> = Vec::new();
     let mut via_params: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
@@ -283,7 +286,8 @@ fn updating(spec: &GraphSpec) -> impl Iterator<Item = u32> + '_ {
     (0..).zip(&spec.ops).filter(|(_, op)| !op.updates.is_empty()).map(|(index, _)| index)
 }
 
-/// Returns the graph in the form of [`crate::order`]. Several roots get one common successor, an op that takes no time.
+/// Returns the graph in the form that [`crate::order`] uses. If there are several roots, an op that takes no time
+/// follows them as the target.
 fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
     let of = |op: &GraphOpSpec| Op {
         id: op.id,
@@ -302,7 +306,7 @@ fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
     OpDag { ops, target }
 }
 
-/// Sorts `needed` topologically; ties follow the order of the file.
+/// Sorts `needed` topologically. Ties are in the order of the file.
 fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
     let mut missing = vec![0_u32; spec.ops.len()];
     let mut edges: Vec<Edge> = Vec::new();
@@ -326,7 +330,7 @@ fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
     order
 }
 
-/// Returns for each op whether `target` depends on it.
+/// Returns, for each op, whether `target` depends on it.
 fn ancestors(spec: &GraphSpec, target: u32) -> Vec<bool> {
     let mut is_needed = vec![false; spec.ops.len()];
     let mut stack = vec![target];

@@ -5,17 +5,17 @@
 //! server:                   update a parameter when the gradients of all workers have arrived
 //! ```
 //!
-//! Synchronous workers begin an iteration when the previous one has ended on all of them: with the last update, or, in
-//! inference, with the last forward pass. Otherwise a worker begins when the servers have applied its own gradients,
-//! each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A worker has one compute
-//! resource, which is work-conserving and runs the ready op that is first in topological order. Between a worker and a
-//! server there is one channel in each direction, a connection of the network, which carries one transfer at a time.
-//! Pulls are sent in the worker's order: a server delays a pull until its counter of pulls sent to this worker has
-//! reached the rank of the pull (TicTac section 5.1). Pushes are sent when they are ready.
+//! Synchronous workers begin an iteration when the previous one has ended on all of them, with the last update or, in
+//! inference, with the last forward pass. An asynchronous worker begins an iteration when the servers have applied its
+//! own gradients, each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A worker
+//! has one compute resource, which is work-conserving and runs the ready op that is first in topological order. Between
+//! a worker and a server there is one channel in each direction, which is a connection of the network and sends one
+//! transfer at a time. Pulls are sent in the worker's order: a server delays a pull until its counter of pulls sent to
+//! this worker has reached the rank of the pull (TicTac, section 5.1). Pushes are sent when they are ready.
 //!
 //! A job is planned by `plan` (with `graph`, `shard`, `wires` and `channels`), executed by `executor` (with `worker`,
-//! `server`, `connections` and `clocks`) and evaluated by `result`. Out of scope: the network and collectives
-//! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
+//! `server`, `connections` and `clocks`) and evaluated by `result`. See docs/models/servers.md and
+//! docs/decisions/17-op-dags-and-servers.md. Out of scope: the network and collectives.
 
 mod channels;
 pub mod clocks;
@@ -40,7 +40,7 @@ pub use shard::shards;
 use crate::opdag::OpDagError;
 use thiserror::Error;
 
-/// An invalid parameter-server job. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid parameter-server job. `gradtide.scenario` reports all of these errors earlier, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PsError {
     /// The target, an input or an updated parameter does not exist.
@@ -49,13 +49,13 @@ pub enum PsError {
     /// A parameter has no bytes.
     #[error("the op with id {0} receives no bytes")]
     NoBytes(u64),
-    /// An op updates something that is not a parameter or that another op updates too, or is itself a receive op.
+    /// A receive op has updates, or an op updates something that is not a parameter or that another op updates too.
     #[error("the op with id {0} cannot update what it says")]
     Updates(u64),
     /// The ops have no topological order.
     #[error(transparent)]
     WorkerGraph(#[from] OpDagError),
-    /// No servers, or no workers.
+    /// There are no servers, or no workers.
     #[error("{servers} servers of {hosts} hosts")]
     Count {
         /// Number of servers.
@@ -63,10 +63,10 @@ pub enum PsError {
         /// Number of servers and workers.
         hosts: usize,
     },
-    /// A setting that has no meaning for parameter servers, or is not supported.
+    /// A setting has no meaning for parameter servers, or is not supported.
     #[error("with servers op by op, {0}")]
     NoMeaning(&'static str),
-    /// The order does not cover every parameter.
+    /// The order does not rank every parameter.
     #[error("the order ranks {ranks} of {parameters} parameters")]
     Ranks {
         /// Number of ranks given.
@@ -74,13 +74,13 @@ pub enum PsError {
         /// Number of parameters of the model.
         parameters: usize,
     },
-    /// A share above 1,000,000 millionths.
+    /// A share exceeds 1,000,000 millionths.
     #[error("a share is at most one")]
     Share,
-    /// The network has no such band.
+    /// The band is outside the range of the network's bands.
     #[error("band {0} is not among the network's bands")]
     Band(u8),
-    /// More than 2^64 bytes.
+    /// The parameters have more than 2^64 bytes.
     #[error("the parameters are larger than 2^64 bytes")]
     TooManyBytes,
     /// The iteration takes no time, and would be repeated for ever at one instant.

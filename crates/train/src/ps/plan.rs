@@ -1,4 +1,4 @@
-//! A parameter-server job that is ready to run: built from a [`JobSpec`] and validated once.
+//! A parameter-server job that is ready to run. It is built from a [`JobSpec`], which is validated in the process.
 
 use super::channels::{self, Channels};
 use super::wires::Wires;
@@ -33,8 +33,8 @@ pub struct PsJob {
     pub server_of: Vec<u32>,
     /// Whether gradients are pushed.
     pub is_training: bool,
-    /// Staleness bound: number of iterations by which a worker may be ahead of the slowest; `None` if unbounded. 0
-    /// makes workers synchronous.
+    /// Staleness bound: the number of iterations by which a worker may be ahead of the slowest worker. `None` if there
+    /// is no bound; 0 makes workers synchronous.
     pub bound: Option<u32>,
     /// Time for which a transfer occupies its channel before its first byte.
     pub hold: Time,
@@ -48,13 +48,13 @@ pub struct PsJob {
     pub pushes: Vec<u32>,
     /// Pull order of each worker.
     pub pulls: Pulls,
-    /// Pull time of each parameter that schedulers assume.
+    /// Pull time of each parameter that schedulers expect.
     expected: Vec<Time>,
     /// Lower bounds of transfer times.
     wires: Wires,
 }
 
-/// Order in which the workers pull, and the disorder of the channels.
+/// Order in which the workers pull, and the disorder that channels add.
 pub struct Pulls {
     order: PullOrder,
     orders: Vec<Stream>,
@@ -62,20 +62,21 @@ pub struct Pulls {
     disorders: Vec<Stream>,
 }
 
-/// Source of an iteration's order.
+/// Source of the pull order of an iteration.
 enum PullOrder {
-    /// One order on all workers and in all iterations.
+    /// One order for all workers and iterations.
     Fixed(Vec<u32>),
-    /// A uniformly random order, drawn anew for each iteration.
+    /// A uniformly random order, drawn anew for each worker and iteration.
     Random,
-    /// The order of the model with a share of random swaps, drawn anew for each iteration.
+    /// The order of the model with a share of random swaps, drawn anew for each worker and iteration.
     Arbitrary { disorder_ppm: u64 },
 }
 
 impl Pulls {
-    /// Draws the next iteration of a worker: the parameters in ranked order, and in the order in which they are sent.
+    /// Draws the next iteration of a worker. Returns the parameters in ranked order, and in the order in which they are
+    /// sent.
     ///
-    /// Swaps happen within a channel: a pull swaps places with a later one of the same server.
+    /// Swaps happen within a channel: a pull trades places with a later pull from the same server.
     pub fn next(&mut self, worker: usize, server_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let stream = &mut self.orders[worker];
         let listed = || (0..server_of.len() as u32).collect::<Vec<u32>>();
@@ -93,7 +94,7 @@ impl Pulls {
     }
 }
 
-/// Returns `order` with random swaps within each server's channel.
+/// Returns `order` with random swaps among the pulls of each server.
 fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream: &mut Stream) -> Vec<u32> {
     if disorder_ppm == 0 {
         return order;
@@ -108,7 +109,7 @@ fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream:
 }
 
 impl PsJob {
-    /// Plans a job on a network with these paths.
+    /// Plans a job on a network that has the given paths.
     ///
     /// # Errors
     /// See [`PsError`].
@@ -140,8 +141,8 @@ impl PsJob {
             return Err(PsError::TooManyBytes);
         }
         let wires = Wires::new(&graph, &workers, &server_hosts, &server_of, paths);
-        // TicTac's time oracle (section 5) measures with all workers pulling: a pull takes its share, by bytes, of the
-        // time of all pulls.
+        // TicTac's time oracle (section 5) measures pulls while all workers pull. The expected time of a pull is
+        // therefore its share, by bytes, of the time in which all workers pull everything.
         let pulls = u128::from(wires.pulls().ps());
         let expected = |size: &Bytes| match total {
             0 => Time::ZERO,
@@ -180,8 +181,8 @@ impl PsJob {
         })
     }
 
-    /// Returns the pull times that schedulers assume, by layer, or by parameter if the graph has no layers; 0 for
-    /// layers without a parameter.
+    /// Returns the pull times that schedulers expect, by layer, or by parameter if the graph has no layers. The time of
+    /// a layer without a parameter is 0.
     pub fn expected_times(&self) -> Vec<Time> {
         let most = self.graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
         let mut times = vec![Time::ZERO; most];
@@ -191,10 +192,11 @@ impl PsJob {
         times
     }
 
-    /// Returns a lower bound of the iteration time over all orders, in ps, if the ops of each worker take `factors`
-    /// times as long as in the model: the larger of the load of the busiest link of a worker or a server, and a
-    /// worker's iteration on an idle network; delays in switches are ignored. Synchronous workers are limited by the
-    /// slowest. If they are asynchronous, one iteration of the job is n iterations of any of its n workers.
+    /// Returns a lower bound of the iteration time over all pull orders, in ps. `factors` is the factor of each
+    /// worker's op times relative to the model. The bound is the larger of two times: the transfer time on the busiest
+    /// link of a worker or a server, and the duration of a worker's iteration on an idle network. Delays in switches
+    /// are ignored. Synchronous workers are limited by the slowest one. If the n workers are asynchronous, one
+    /// iteration of the job consists of any n iterations of the workers.
     pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
         let own = |(worker, &factor): (usize, &f64)| {
             self.isolated_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
@@ -207,8 +209,8 @@ impl PsJob {
         workers.max(self.wires.together(self.is_synchronous()).ps() as f64)
     }
 
-    /// Returns a lower bound of one worker's iteration on an idle network, in ps: the larger of the critical path and
-    /// the total compute time.
+    /// Returns a lower bound of one worker's iteration on an idle network, in ps. It is the larger of the critical path
+    /// and the total compute time.
     fn isolated_ps(&self, worker: usize, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;
@@ -238,13 +240,13 @@ impl PsJob {
         path.max(compute)
     }
 
-    /// Returns whether workers are synchronous: one update per parameter and iteration, with the sum of all workers'
-    /// gradients.
+    /// Returns whether workers are synchronous: each parameter has one update per iteration, with the sum of all
+    /// workers' gradients.
     pub fn is_synchronous(&self) -> bool {
         self.bound == Some(0)
     }
 
-    /// Returns the time in which a server adds one gradient of a parameter.
+    /// Returns the time in which a server adds one gradient of a parameter to the sum.
     pub fn adding_time(&self, parameter: u32) -> Time {
         let bits = u128::from(self.graph.parameters[parameter as usize].bytes.0) * 8 * 1_000_000_000_000;
         self.adding.map_or(Time::ZERO, |rate| {
@@ -252,8 +254,8 @@ impl PsJob {
         })
     }
 
-    /// Returns the bytes that the busiest sender sends per iteration: a server to all workers, or a worker to all
-    /// servers.
+    /// Returns the bytes that the busiest sender sends in an iteration. The sender is a server, which sends to all
+    /// workers, or a worker, which sends to all servers.
     pub fn sent_by_busiest(&self) -> u128 {
         let mut loads = vec![0_u128; self.servers.len()];
         let mut pushed = 0;
@@ -264,12 +266,12 @@ impl PsJob {
         loads.into_iter().max().unwrap_or(0).max(pushed)
     }
 
-    /// Returns the number of transfers of a worker's iteration: pulls, then pushes.
+    /// Returns the number of transfers in a worker's iteration, in which the pulls come before the pushes.
     pub fn transfer_count(&self) -> usize {
         self.graph.parameters.len() + self.pushes.len()
     }
 
-    /// Returns the parameter of a transfer of a worker's iteration, and whether the transfer is a push.
+    /// Returns the parameter of a transfer in a worker's iteration, and whether the transfer is a push.
     pub fn carried(&self, transfer: u32) -> (u32, bool) {
         match (transfer as usize).checked_sub(self.graph.parameters.len()) {
             None => (transfer, false),
@@ -277,7 +279,7 @@ impl PsJob {
         }
     }
 
-    /// Returns a flow between a worker and a server.
+    /// Returns a flow from a server to a worker, or from the worker to the server if `is_push`.
     pub fn flow(&self, worker: usize, server: usize, is_push: bool, bytes: Bytes, stream: u32) -> Flow {
         let (worker, server) = (HostId(self.workers[worker]), HostId(self.servers[server]));
         let (src, dst) = if is_push { (worker, server) } else { (server, worker) };
@@ -285,8 +287,8 @@ impl PsJob {
         Flow { hold: self.hold, band: self.band, stream, connection: Connection::Stream, ..flow }
     }
 
-    /// Opens a connection from each server to each worker, and back if gradients are pushed. Returns the number of
-    /// connections.
+    /// Opens a connection from each server to each worker and, if gradients are pushed, in the other direction. Returns
+    /// the number of connections.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         let mut count = 0;
         for (worker, server) in
@@ -303,7 +305,7 @@ impl PsJob {
     }
 }
 
-/// Returns the source of the pull order.
+/// Returns the source of the pull order that the schedule selects.
 fn pull_order(
     spec: &JobSpec,
     graph: &WorkerGraph,
@@ -322,7 +324,7 @@ fn pull_order(
             return Ok(PullOrder::Fixed((0..graph.parameters.len() as u32).collect()));
         }
         OrderSpec::File { ranks, in_turn: _ } => {
-            // One rank per layer, or per parameter if there are no layers.
+            // The file has one rank per layer, or per parameter if the graph has no layers.
             let most = graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
             if ranks.len() < most {
                 return Err(PsError::Ranks { ranks: ranks.len(), parameters: most });
@@ -345,7 +347,7 @@ fn pull_order(
     let mut wanted = order::OrderRequest { dag, scheduler, ties: Ties::Id, seed: seed.0 };
     let mut sequence = order::sequence(&needs, &wanted)?.order;
     if matches!(spec.schedule.order, OrderSpec::Optimal) && channels.shares_bps.len() > 1 {
-        // The optimum of one channel need not be optimal on several.
+        // The optimal order for one channel need not be optimal for several.
         let mut orders = vec![sequence];
         for scheduler in [OrderMethod::Layer, OrderMethod::Tic, OrderMethod::Tac, OrderMethod::TacFolded] {
             wanted.scheduler = scheduler;

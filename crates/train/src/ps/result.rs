@@ -1,5 +1,5 @@
-//! Tables and figures of jobs with parameter servers, in the columns of all other jobs. A bucket represents a parameter
-//! here.
+//! Tables and figures of jobs with parameter servers, in the columns that all jobs have. Each parameter counts as a
+//! bucket.
 
 use super::{PsJob, PsRecord, Staleness, WorkerRecord};
 use crate::dag::OpKind;
@@ -30,7 +30,7 @@ struct Carried<'a> {
 }
 
 impl<'a> PsResult<'a> {
-    /// Combines a job of a scenario and its record.
+    /// Combines a job of a scenario with its record.
     pub fn new(spec: &'a JobSpec, plan: &'a PsJob, record: &'a PsRecord) -> Self {
         Self { spec, plan, record, name: spec.name.as_str().into() }
     }
@@ -39,8 +39,8 @@ impl<'a> PsResult<'a> {
         self.record.iterations()
     }
 
-    /// Returns the transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes in the
-    /// order of readiness.
+    /// Returns the transfers of complete iterations, ordered by iteration and worker. Within these, pulls are ordered
+    /// by parameter and followed by pushes in the order in which they became ready.
     fn carried(&self) -> impl Iterator<Item = Carried<'a>> {
         let (plan, record) = (self.plan, self.record);
         let (workers, first) = (&record.workers, &record.first);
@@ -67,8 +67,8 @@ impl<'a> PsResult<'a> {
         })
     }
 
-    /// Returns a lower bound on the iteration time for any order of transfers. If workers are not in step, the job may
-    /// end during an iteration that is shorter than the mean, so the bound is limited to the measured time.
+    /// Returns a lower bound on the iteration time for any order of transfers. The bound of asynchronous workers is
+    /// limited to the measured time, because the job may end during an iteration that is shorter than the mean.
     fn lower_bound_ps(&self, time_ps: f64) -> f64 {
         let in_model = self.plan.graph.compute_time().ps() as f64;
         let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
@@ -77,7 +77,7 @@ impl<'a> PsResult<'a> {
         if self.plan.is_synchronous() { bound } else { bound.min(time_ps) }
     }
 
-    /// Returns the figures of workers that are not in step.
+    /// Returns the figures of asynchronous workers; `None` if workers are synchronous.
     fn asynchrony(&self) -> Option<Asynchrony> {
         self.record.shared.as_ref()?;
         let pushed = self.plan.pushes.len();
@@ -102,8 +102,8 @@ impl<'a> PsResult<'a> {
         Some(Asynchrony { bound: self.plan.bound, workers: self.record.workers.iter().map(of_worker).collect() })
     }
 
-    /// Returns the figures of the job: those of its slowest worker, or of all workers if they are not in step. Slack
-    /// and margin cover the pulls of all workers.
+    /// Returns the figures of the job. They describe its slowest worker, or all workers if these are asynchronous.
+    /// Slack and margin include the pulls of all workers.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of| mean_ps(records, of);
@@ -137,12 +137,13 @@ impl<'a> PsResult<'a> {
     }
 }
 
-/// Returns the stall of compute for parameters.
+/// Returns the time for which compute waits for parameters.
 fn exposed(record: &WorkerRecord) -> Time {
     record.computed - record.compute
 }
 
-/// Returns the time from the end of compute to the end of the iteration: gradients in flight, updates, other workers.
+/// Returns the time from the end of compute to the end of the iteration, in which gradients are sent and applied and
+/// the worker waits for others.
 fn barrier(record: &WorkerRecord) -> Time {
     record.time - record.computed
 }
@@ -151,7 +152,7 @@ fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
     records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// Converts the iteration of a worker to the form of other jobs.
+/// Converts the iteration of a worker to the record that other jobs use.
 fn record(record: &WorkerRecord) -> IterationRecord {
     IterationRecord {
         start: record.start,
@@ -191,7 +192,7 @@ pub fn workers<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = WorkerRow> 
     })
 }
 
-/// Creates the table with one row per pull and push.
+/// Creates the table with one row for each pull and push.
 pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
     let all: Vec<(&PsResult<'_>, Carried<'_>)> =
         jobs.iter().flat_map(|job| job.carried().map(move |transfer| (job, transfer))).collect();
@@ -241,12 +242,12 @@ pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
     ])
 }
 
-/// Creates the table with one row per op and transfer of the first iterations.
+/// Creates the table with one row for each op and transfer of the first iterations.
 pub fn operations(jobs: &[PsResult<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
     let [compute, network, host, forward, backward, pull, push] = &labels;
-    // An op of the graph, or a parameter and whether its gradient is pushed.
+    // Index of an op of the graph, or the parameter of a transfer and whether it is a push.
     let what = |job: &PsResult<'_>, operation: &OperationRecord| match operation.kind {
         OpKind::Transfer(transfer) => Err(job.plan.carried(transfer)),
         OpKind::Compute(op) => Ok(op as usize),

@@ -6,9 +6,10 @@ use std::cmp::Reverse;
 
 /// Returns the server of each parameter.
 ///
-/// [`ShardSpec::Bytes`] assigns parameters by descending size, each to the server with the fewest bytes, the lowest
-/// index on ties (TensorFlow's `GreedyLoadBalancingStrategy` keeps model order; sorted by size it is Graham's LPT rule,
-/// at most a third above the optimum). [`ShardSpec::RoundRobin`] assigns parameter i to server i mod `servers`.
+/// [`ShardSpec::Bytes`] assigns parameters by descending size, each to the server with the fewest bytes so far; ties go
+/// to the lowest index. TensorFlow's `GreedyLoadBalancingStrategy` assigns them in model order instead. In descending
+/// order, the rule is Graham's LPT, whose largest load is at most a third above the optimum. [`ShardSpec::RoundRobin`]
+/// assigns parameter i to server i mod `servers`.
 pub fn shards(sizes: &[Bytes], servers: u32, spec: ShardSpec) -> Vec<u32> {
     match spec {
         ShardSpec::RoundRobin => (0..sizes.len() as u32).map(|parameter| parameter % servers).collect(),
@@ -35,7 +36,8 @@ mod tests {
     #[test]
     fn the_largest_go_to_the_emptiest_server_or_all_in_turn() {
         let sizes = [3, 9, 1, 6, 2].map(Bytes);
-        // 9 -> 0; 6 -> 1; 3 -> 1 (6 < 9); 2 -> 0 (9 = 9); 1 -> 1 (9 < 11).
+        // By bytes on two servers: 9 goes to server 0; 6 to 1; 3 to 1, because 6 < 9; 2 to 0, because 9 = 9; 1 to 1,
+        // because 9 < 11.
         assert_eq!(shards(&sizes, 2, ShardSpec::Bytes), [1, 0, 1, 1, 0]);
         assert_eq!(shards(&sizes, 2, ShardSpec::RoundRobin), [0, 1, 0, 1, 0]);
         assert_eq!(shards(&sizes, 8, ShardSpec::Bytes), [2, 0, 4, 1, 3]);

@@ -6,20 +6,21 @@
 //! job        |─────|─────|─────|─────|         its time: 6 + 2 worker iterations are 4 job iterations.
 //! ```
 //!
-//! A job iteration thus has the samples and, on average, the bytes of a synchronous one. Job iterations follow one
-//! another without a gap, and n divided by their mean time is the sum of the workers' rates. A figure of a job
-//! iteration is the mean over the workers of their figures in its time, again by shares.
+//! A job iteration thus has as many samples and, on average, as many bytes as a synchronous iteration. Job iterations
+//! follow one another without a gap, and n divided by their mean time is the sum of the workers' rates in iterations
+//! per time. A figure of a job iteration is the mean over all workers of their figures during this job iteration, where
+//! partly overlapping worker iterations again count by the share of their time.
 
 use super::{Staleness, WorkerRecord};
 use gradtide_net::Time;
 
-/// Tolerance for rounding, as a share of an iteration.
+/// Tolerance for rounding errors, as a share of an iteration.
 const ROUNDING: f64 = 1e-9;
 
-/// Figures that are averaged: compute, host, time to the last op, transfers, waits.
+/// Number of figures that are averaged: compute, host, time to the last op, transfers, waits.
 const FIGURES: usize = 5;
 
-/// Rates of all workers together at one instant, per picosecond.
+/// Sum of the rates of all workers at one instant, per picosecond.
 #[derive(Clone, Copy, Default)]
 struct Rates {
     iterations: f64,
@@ -31,7 +32,7 @@ impl Rates {
         records.fold(Self::default(), |rates, record| rates.with(record, 1.0))
     }
 
-    /// Adds a worker's iteration, or subtracts it if `sign` is -1.
+    /// Adds the rates of a worker's iteration, or subtracts them if `sign` is -1.
     fn with(mut self, record: &WorkerRecord, sign: f64) -> Self {
         let per_ps = sign / record.time.ps() as f64;
         self.iterations += per_ps;
@@ -41,8 +42,8 @@ impl Rates {
     }
 }
 
-/// Returns at most `limit` iterations of the job, from the later of `since` and the start of the workers, until the
-/// first worker runs out of records.
+/// Returns the iterations of the job, at most `limit`. They begin at the later of `since` and the start of the workers,
+/// and end when the first worker has no more records.
 pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>) -> Vec<WorkerRecord> {
     if workers.iter().any(Vec::is_empty) {
         return Vec::new();
@@ -89,7 +90,7 @@ pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>
         if *place == records.len() {
             break;
         }
-        // Recompute the sum periodically: incremental updates accumulate rounding errors.
+        // The sum is recomputed periodically, because incremental updates accumulate rounding errors.
         rates = match (index + 1) % workers.len() {
             0 => present(&places),
             _ => rates.with(&records[*place - 1], -1.0).with(&records[*place], 1.0),

@@ -1,6 +1,5 @@
-//! Paths between workers and servers, the bytes that an iteration carries over them, and lower bounds of transfer
-//! times. A [`Passage`] is a shared resource of a path, such as a host's link, in one direction; comments call it a
-//! link.
+//! Paths between workers and servers, the bytes that an iteration sends over them, and lower bounds of transfer times.
+//! A [`Passage`] is a shared resource of a path in one direction, such as a host's link. Comments call it a link.
 
 use super::WorkerGraph;
 use super::channels::Channels;
@@ -10,9 +9,10 @@ use std::collections::BTreeMap;
 
 /// The links between the workers and the servers of a job, with their loads.
 pub struct Wires {
-    /// Bottleneck rate, equal in both directions, and total delay of the path of each worker and server.
+    /// For each worker and server, the bottleneck rate of their path, equal in both directions, and its total delay.
     routes: Vec<Vec<Link>>,
-    /// Lower bound of each worker's transfer time per iteration: all its bytes over its busiest link.
+    /// Lower bound of each worker's transfer time in an iteration, which is the time of all its bytes on its busiest
+    /// link.
     busiest: Vec<Time>,
     loads: BTreeMap<Passage, Load>,
 }
@@ -22,10 +22,11 @@ struct Load {
     rate: Rate,
     pulled: u128,
     sent: u128,
-    /// Smallest number of bytes that a worker sends and receives over the link.
+    /// Smallest number of bytes that any worker sends and receives over the link in an iteration.
     least: u128,
     workers: u32,
-    /// Number of workers that pull over the link, and of their pairs with servers.
+    /// Number of workers that pull over the link, and number of pairs of a worker and a server whose pulls use the
+    /// link.
     pullers: u32,
     pairs: u32,
 }
@@ -39,7 +40,8 @@ struct WorkerLoad {
 }
 
 impl Wires {
-    /// Computes the loads of all links. `workers` and `servers` are hosts; `server_of` is the server of each parameter.
+    /// Computes the loads of all links. `workers` and `servers` are the hosts of workers and servers, and `server_of`
+    /// is the server of each parameter.
     pub fn new(graph: &WorkerGraph, workers: &[u32], servers: &[u32], server_of: &[u32], paths: &Paths) -> Self {
         let mut bytes = vec![[0_u128; 2]; servers.len()];
         for (parameter, &server) in graph.parameters.iter().zip(server_of) {
@@ -90,19 +92,20 @@ impl Wires {
         load.pairs += own.pairs;
     }
 
-    /// Returns the time of a message between a worker and a server on an idle network, to its last byte.
+    /// Returns the time from the start of a message between a worker and a server to the arrival of its last byte, on
+    /// an idle network.
     pub fn alone(&self, worker: usize, server: u32, bytes: Bytes) -> Time {
         let route = self.routes[worker][server as usize];
         sending(bytes.0.into(), route.rate) + route.delay
     }
 
-    /// Returns a lower bound of one worker's transfer time per iteration.
+    /// Returns a lower bound of one worker's transfer time in an iteration.
     pub fn of_worker(&self, worker: usize) -> Time {
         self.busiest[worker]
     }
 
-    /// Returns a lower bound of the transfer time of one iteration of every worker; if they are asynchronous, of any n
-    /// iterations of the n workers.
+    /// Returns a lower bound of the transfer time of one iteration of every worker. If workers are asynchronous
+    /// (`are_in_step` is false), the bound holds for any n iterations of the n workers.
     pub fn together(&self, are_in_step: bool) -> Time {
         let count = self.routes.len() as u32;
         let bytes = |load: &Load| match are_in_step {
@@ -113,12 +116,12 @@ impl Wires {
         self.loads.values().map(|load| sending(bytes(load), load.rate)).max().unwrap_or_default()
     }
 
-    /// Returns a lower bound of the time of one iteration's pulls by all workers, started simultaneously.
+    /// Returns a lower bound of the time in which all workers pull everything once, if they start simultaneously.
     pub fn pulls(&self) -> Time {
         self.loads.values().map(|load| sending(load.pulled, load.rate)).max().unwrap_or_default()
     }
 
-    /// Returns the channels to the worker with the longest transfer time; ties go to the lowest index.
+    /// Returns the channels to the worker with the longest transfer time. Ties go to the lowest index.
     pub fn channels<'a>(
         &self,
         workers: &[u32],
@@ -167,7 +170,7 @@ impl WorkerLoad {
     }
 }
 
-/// Returns the serialization time, rounded up and capped at [`Time::MAX`].
+/// Returns the serialization time of `bytes`, rounded up and limited to [`Time::MAX`].
 fn sending(bytes: u128, rate: Rate) -> Time {
     let ps = (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(rate.bps()));
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))

@@ -15,12 +15,12 @@ pub struct Worker {
     jitter: Jitter,
     /// Number of open inputs of each op.
     open_inputs: Vec<u32>,
-    /// Ready ops; the first in topological order is on top.
+    /// Ready ops, of which the first in topological order is on top.
     ready: BinaryHeap<Reverse<OpId>>,
     running: Option<Running>,
     /// Index of the current iteration.
     pub iteration: u32,
-    /// Index of the first measured iteration, which increases while other jobs have not started.
+    /// Index of the first measured iteration. It increases as long as other jobs have not started.
     pub first: u32,
     /// Whether the worker's ops are recorded for the timeline.
     pub is_timeline_open: bool,
@@ -28,13 +28,15 @@ pub struct Worker {
     began: Time,
     /// Number of ops and transfers of the iteration that have not ended.
     pub left_count: usize,
-    /// Time at which the last gradient pushed so far in this iteration will be applied, for asynchronous workers.
+    /// Time at which the last gradient of this iteration that has been pushed will be applied. Used for asynchronous
+    /// workers.
     pub applied_at: Time,
-    /// Number of updates of each parameter when it was pulled, at the start of the iteration, for asynchronous workers.
+    /// Number of updates that each parameter had when it was pulled, at the start of the iteration. Used for
+    /// asynchronous workers.
     pulled: Vec<u64>,
-    /// Time at which the last input of each op was computed, without inputs that depend on parameters alone.
+    /// Time at which the last input of each op was computed. Inputs that depend only on parameters do not count.
     computed_at: Vec<Time>,
-    /// Number of pulls and pushes in progress, and the time since which there are any.
+    /// Number of pulls and pushes in progress, and the time since which there has been at least one.
     transfer_count: u32,
     busy_since: Time,
     push_count: u32,
@@ -81,9 +83,9 @@ impl Worker {
         }
     }
 
-    /// Begins an iteration; returns whether ops without inputs are ready. For asynchronous workers, `lead` is the
-    /// number of iterations by which the worker is ahead of the slowest one, and `pulled` the number of updates of each
-    /// parameter so far.
+    /// Begins an iteration. Returns whether ops without inputs are ready. For asynchronous workers, `lead` is the
+    /// number of iterations by which the worker is ahead of the slowest one, and `pulled` is the number of updates that
+    /// each parameter has had so far.
     pub fn begin(&mut self, now: Time, job: &PsJob, lead: u32, pulled: impl Iterator<Item = u64>) -> bool {
         let op_count = job.graph.ops.len();
         (self.began, self.applied_at, self.push_count) = (now, Time::ZERO, 0);
@@ -115,7 +117,7 @@ impl Worker {
         self.jitter.begin_iteration();
     }
 
-    /// Begins the first ready op if the worker is idle; returns the end of the op.
+    /// Begins the first ready op if the worker is idle. Returns the end of the op.
     pub fn begin_op(&mut self, now: Time, graph: &WorkerGraph) -> Option<Time> {
         if self.running.is_some() {
             return None;
@@ -151,7 +153,8 @@ impl Worker {
         running
     }
 
-    /// Resolves an input of the ops that read a parameter or depend on an op; returns whether one has become ready.
+    /// Resolves the input `node`, a parameter or an op, of all ops that depend on it. Returns whether one of these ops
+    /// has become ready.
     fn on_input(&mut self, node: u32, graph: &WorkerGraph) -> bool {
         let before = self.ready.len();
         for &reader in graph.readers.from(node) {
@@ -171,7 +174,7 @@ impl Worker {
         self.push_count += 1;
     }
 
-    /// Counts a pull or a push that begins.
+    /// Counts a pull or push that begins.
     pub fn on_transfer_begins(&mut self, now: Time) {
         if self.transfer_count == 0 {
             self.busy_since = now;
@@ -179,7 +182,7 @@ impl Worker {
         self.transfer_count += 1;
     }
 
-    /// Records a pull or a push that has ended.
+    /// Records a pull or push that has ended.
     fn on_transfer_ended(&mut self, transfer: u32, began: Time, now: Time) {
         let record = self.transfers.of(self.iteration, transfer);
         (record.start, record.end) = (began, now);
@@ -189,13 +192,13 @@ impl Worker {
         }
     }
 
-    /// Records that a parameter has arrived; returns whether an op that reads it has become ready.
+    /// Records that a parameter has arrived. Returns whether an op that reads it has become ready.
     pub fn on_pulled(&mut self, parameter: u32, began: Time, now: Time, graph: &WorkerGraph) -> bool {
         self.on_transfer_ended(parameter, began, now);
         self.on_input(parameter, graph)
     }
 
-    /// Records that a gradient has arrived on its server; only asynchronous workers use `applied`.
+    /// Records that a gradient has arrived on its server. `applied` is used only for asynchronous workers.
     pub fn on_pushed(&mut self, (transfer, parameter): (u32, u32), began: Time, now: Time, applied: Option<Applied>) {
         self.on_transfer_ended(transfer, began, now);
         self.record.own = now - self.began;
@@ -208,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// Returns the end of the worker's own part of the iteration, as far as the part has ended.
+    /// Returns the end of the worker's own part of the iteration, as far as this part has ended.
     pub fn own_end(&self) -> Time {
         self.began + self.record.own
     }

@@ -1,4 +1,4 @@
-//! The state of a chunk in flight, as tracked by a policy.
+//! State that a policy keeps of a chunk in flight.
 
 use gradtide_net::{Bytes, Time};
 
@@ -7,11 +7,12 @@ use gradtide_net::{Bytes, Time};
 pub struct Chunk {
     /// Bytes of one round of the chunk.
     pub round: Bytes,
-    /// Number of messages of the chunk that each worker receives.
+    /// Number of messages in which each worker receives the chunk.
     pub rounds: u32,
-    /// State on each worker.
+    /// State of the chunk on each worker.
     pub ranks: Vec<Receiving>,
-    /// Number of workers that send the rest of the chunk in the high band; cached because it is read for every message.
+    /// Number of workers that send the rest of the chunk in the high band. It is cached because it is read for every
+    /// message.
     pub high_count: usize,
 }
 
@@ -22,9 +23,9 @@ pub struct Receiving {
     pub is_high: bool,
     /// Number of messages received.
     pub received: u32,
-    /// Deadline of the chunk's end.
+    /// Latest time at which the chunk may end.
     pub deadline: Time,
-    /// Expected end if the chunk is sent alone; `None` while the paces are unknown.
+    /// Expected end if the chunk is sent on its own. `None` as long as the paces are unknown.
     pub expected: Option<Expected>,
 }
 
@@ -33,7 +34,7 @@ pub struct Receiving {
 pub struct Expected {
     /// Start of the chunk.
     pub begun: Time,
-    /// End of the chunk if it starts in the low band, and if it starts in the high band.
+    /// Expected end if the chunk starts in the low band, and if it starts in the high band.
     pub ends: [Time; 2],
     /// Whether the chunk starts in the high band.
     pub began_high: bool,
@@ -50,13 +51,13 @@ impl Chunk {
         self.high_count > 0
     }
 
-    /// Returns whether all workers send the rest of the chunk in the same given band.
+    /// Returns whether all workers send the rest of the chunk in the high band (`is_high`) or in the low band.
     pub fn is_everywhere(&self, is_high: bool) -> bool {
         self.high_count == if is_high { self.ranks.len() } else { 0 }
     }
 
-    /// Creates a chunk of `bytes` with `rounds` messages to each of `count` workers, all of which start in the same
-    /// band.
+    /// Creates a chunk of `bytes`, which each of `count` workers receives in `rounds` messages. All workers start in
+    /// the same band.
     pub fn new(bytes: Bytes, rounds: u32, count: usize, is_high: bool) -> Self {
         let rounds = rounds.max(1);
         let receiving = Receiving { is_high, received: 0, deadline: Time::MAX, expected: None };

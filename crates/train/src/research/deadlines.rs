@@ -1,5 +1,5 @@
-//! The deadline policy: sends chunks with slack in the low band and late chunks in the high band, by deadlines that the
-//! workers compute.
+//! The deadline policy. Chunks that have slack until their deadline are sent in the low band, late chunks in the high
+//! band. The workers compute the deadlines.
 
 use super::chunk::Chunk;
 use super::forecast::Group;
@@ -13,7 +13,7 @@ pub struct Deadlines {
     rule: Rule,
     workers: Workers,
     group: Group,
-    /// Chunks in flight, and some that have ended, by number.
+    /// Chunks in flight, by number. Chunks that have ended may remain until the next chunk is picked.
     chunks: BTreeMap<u64, Chunk>,
 }
 
@@ -27,7 +27,7 @@ impl Deadlines {
 impl BandPolicy for Deadlines {
     fn on_ready(&mut self, transfer: u32, now: Time, last_output_at: &mut dyn Iterator<Item = Time>) {
         if self.group.last_bucket == Some(transfer) {
-            // A single worker that represents all waits for no other worker.
+            // If a single worker represents all workers, it never waits for another one.
             self.workers.on_computed(last_output_at.map(|last_output_at| now - last_output_at));
         }
     }

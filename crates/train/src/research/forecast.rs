@@ -1,7 +1,7 @@
-//! The forecast of the rest of an iteration from the state of one worker, and the deadlines derived from it.
+//! The forecast of the rest of an iteration from the state of one worker, and the deadlines that follow from it.
 //!
-//! A *pace* is the time per KiB of a chunk in one band. A [`WindowEvent`] is an event in the rest of the iteration: a
-//! bucket becomes ready, or compute needs the bucket.
+//! A *pace* is the time that a chunk takes per KiB in one band. A [`WindowEvent`] is an event in the rest of the
+//! iteration at which a bucket becomes ready or compute needs a bucket.
 
 use crate::bands::View;
 use crate::caramel::Boundaries;
@@ -9,7 +9,7 @@ use gradtide_net::{Bytes, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pace: picoseconds per 1024 bytes of a chunk.
+/// Pace: the time that a chunk takes per 1024 bytes, in picoseconds.
 pub type PsPerKib = u64;
 
 pub fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
@@ -17,7 +17,7 @@ pub fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
 }
 
-/// Returns the sum of two times, saturated at the end of the clock.
+/// Returns the sum of two times, limited to the end of the clock.
 pub fn after(at: Time, time: Time) -> Time {
     at.checked_add(time).unwrap_or(Time::MAX)
 }
@@ -39,7 +39,7 @@ pub fn share(time: Time, ppm: u64) -> Time {
 pub struct Group {
     boundaries: Boundaries,
     events: Vec<WindowEvent>,
-    /// Number of messages of a chunk that each worker receives.
+    /// Number of messages in which each worker receives a chunk.
     pub rounds: u32,
     /// Number of workers.
     pub count: usize,
@@ -48,13 +48,14 @@ pub struct Group {
 }
 
 impl Group {
-    /// Creates a group of `count` workers, each of which receives a chunk in `rounds` messages; `last_bucket` is the
+    /// Creates a group of `count` workers, each of which receives a chunk in `rounds` messages. `last_bucket` is the
     /// bucket that becomes ready last in an iteration.
     pub fn new(boundaries: Boundaries, rounds: u32, count: usize, last_bucket: Option<u32>) -> Self {
         Self { events: WindowEvent::all(&boundaries), boundaries, rounds, count, last_bucket }
     }
 
-    /// Returns the forecast of a worker for a chunk with `ahead` bytes in flight before it.
+    /// Returns the forecast of a worker when a chunk begins. `ahead` is the number of bytes in flight that precede the
+    /// chunk.
     pub fn forecast<'a>(&'a self, view: &'a View, rank: usize, ahead: Bytes) -> Forecast<'a> {
         Forecast {
             boundaries: &self.boundaries,
@@ -69,40 +70,40 @@ impl Group {
     }
 }
 
-/// Forecast of the rest of an iteration from the state of one worker when a chunk begins.
+/// Forecast of the rest of an iteration, from the state of one worker at the beginning of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Forecast<'a> {
-    /// Window of each bucket: the offsets of compute time between which it can be sent without a delay.
+    /// Window of each bucket. A bucket that is sent within its window causes no delay.
     pub boundaries: &'a Boundaries,
-    /// Starts and ends of the windows, in order.
+    /// Starts and ends of all windows, in order.
     pub events: &'a [WindowEvent],
-    /// Send priority of each bucket: the lowest goes first.
+    /// Send priority of each bucket; the lowest number is sent first.
     pub priorities: &'a [u32],
     /// Current time.
     pub now: Time,
-    /// Progress of compute since the start of the iteration.
+    /// Compute time that the worker has passed since the start of the iteration.
     pub position: Time,
-    /// Bytes of each bucket that have not arrived, without this chunk and the other chunks in flight.
+    /// Bytes of each bucket that are neither sent nor in flight, without this chunk.
     pub left: &'a [Bytes],
-    /// Buckets of the chunk that begins and of the chunks in flight.
+    /// Buckets of the chunks in flight, and of the chunk that begins.
     pub buckets: &'a [u32],
-    /// Bytes in flight that have not arrived.
+    /// Bytes in flight that precede the chunk.
     pub ahead: Bytes,
 }
 
-/// Event that a bucket becomes ready or is needed; at equal offsets, needs come last.
+/// Event at which a bucket becomes ready or is needed. At equal offsets, needs come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WindowEvent {
     /// Offset of compute time.
     pub at: Time,
-    /// Whether the bucket is needed, rather than ready.
+    /// Whether the bucket is needed; otherwise it becomes ready.
     pub is_need: bool,
     /// Index of the bucket.
     pub bucket: u32,
 }
 
 impl WindowEvent {
-    /// Returns the events of all buckets in the order in which compute passes them; needs belong to the next iteration.
+    /// Returns the events of all buckets in the order in which compute passes them. Needs belong to the next iteration.
     pub fn all(boundaries: &Boundaries) -> Vec<Self> {
         let of_bucket = |(bucket, window): (u32, &crate::caramel::Boundary)| {
             let need = Self { at: boundaries.compute + window.read, is_need: true, bucket };
@@ -115,15 +116,17 @@ impl WindowEvent {
 }
 
 impl Forecast<'_> {
-    /// Returns the latest end of the chunk and of those in flight for which compute passes its last need by `goal`, if
-    /// the rest is sent at `pace`; the current time if there is none. Found by bisection over forward simulations
-    /// instead of a backward pass, because the order of later buckets depends on the end of the chunk.
+    /// Returns the latest end of the chunk, and of those in flight, for which compute passes its last need by `goal`.
+    /// The rest of the iteration is sent at `pace`. Returns the current time if `goal` cannot be met.
+    ///
+    /// The deadline is found by bisection over forward simulations. A backward pass is not possible, because the order
+    /// of later buckets depends on the end of the chunk.
     pub fn deadline(&self, goal: Time, pace: PsPerKib) -> Time {
         let (mut from, mut to) = (self.now.ps(), goal.ps().max(self.now.ps()));
         if self.passes_at(self.now, pace) > goal {
             return self.now;
         }
-        // Precision of a microsecond: no chunk whose band is chosen is shorter.
+        // A precision of one microsecond suffices, because no chunk whose band is chosen is shorter.
         while to - from > 1_000_000 {
             let middle = from + (to - from) / 2;
             if self.passes_at(Time::from_ps(middle), pace) <= goal { from = middle } else { to = middle }
@@ -131,9 +134,10 @@ impl Forecast<'_> {
         Time::from_ps(from)
     }
 
-    /// Returns the mean time at which compute passes its last need, if chunks in flight end around `ends`: with equal
-    /// probability earlier or later, by `spread_ppm` millionths of the time until `ends`. A chunk with slack on average
-    /// may still be late in half of the cases.
+    /// Returns the mean time at which compute passes its last need, if the end of the chunks in flight is uncertain.
+    /// The chunks end before or after `ends` with equal probability, and the deviation is `spread_ppm` millionths of
+    /// the time until `ends`. The mean matters because a chunk that has slack on average may be late in half of the
+    /// cases.
     pub fn passes_about(&self, ends: Time, spread_ppm: u64, pace: PsPerKib) -> Time {
         if spread_ppm == 0 {
             return self.passes_at(ends, pace);
@@ -141,16 +145,17 @@ impl Forecast<'_> {
         let spread = share(ends - self.now, spread_ppm.min(1_000_000)).ps();
         let [early, late] = [ends.ps() - spread, ends.ps().saturating_add(spread)]
             .map(|ends| self.passes_at(Time::from_ps(ends), pace).ps());
-        // The later end is not always worse: the next bucket depends on it.
+        // The later end is not always worse, because the choice of the next bucket depends on the end.
         Time::from_ps(u64::midpoint(early, late))
     }
 
-    /// Returns the time at which compute passes its last need, if the chunk and those in flight end at `ends`.
+    /// Returns the time at which compute passes its last need, if the chunk and those in flight end at `ends`. The rest
+    /// of the iteration is sent at `pace`.
     pub fn passes_at(&self, ends: Time, pace: PsPerKib) -> Time {
         let Self { left, buckets, .. } = *self;
         let mut free_at = ends;
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
-        // Arrival time of each bucket; MAX for a bucket that is not sent yet.
+        // Arrival time of each bucket; `Time::MAX` as long as the bucket is not sent.
         let mut arrives: Vec<Time> = left.iter().map(|left| if left.0 > 0 { Time::MAX } else { Time::ZERO }).collect();
         for &bucket in buckets.iter().filter(|&&bucket| left[bucket as usize].0 == 0) {
             arrives[bucket as usize] = ends;
@@ -196,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_chunk_has_time_until_a_more_urgent_one_is_ready() {
-        // Bucket 0 is ready at 10 ms and needed at 60; bucket 1 is ready at 30 ms, when the iteration of 30 ms ends,
-        // needed at once, and takes 4 ms. Compute passes the last need 30 ms after the first: at 34 + 30 = 64 ms at
-        // best. The chunk of bucket 0 must not delay bucket 1, so it ends by 30 ms.
+        // The iteration takes 30 ms. Bucket 0 is ready at 10 ms and needed at 60 ms. Bucket 1 is ready at 30 ms, is
+        // needed immediately, and takes 4 ms. Compute therefore passes the need of bucket 1 at 34 ms and the last need,
+        // of bucket 0, at 64 ms. The chunk of bucket 0 must not delay bucket 1, so its deadline is 30 ms.
         let boundaries = boundaries(30, &[(1024, 10, 30), (4096, 30, 0)]);
         let events = WindowEvent::all(&boundaries);
         let left = [Bytes(0), Bytes(4096)];
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(best, ms(64));
         let deadline = forecast.deadline(best, SLOW);
         assert!(ms(30) >= deadline && deadline >= ms(30) - Time::from_ps(1_000_000), "{deadline:?}");
-        // With a budget of 5 ms it may delay bucket 1 by 5 ms.
+        // With a budget of 5 ms the chunk may delay bucket 1 by 5 ms.
         let deadline = forecast.deadline(best + ms(5), SLOW);
         assert!(ms(35) >= deadline && deadline >= ms(35) - Time::from_ps(1_000_000), "{deadline:?}");
     }
@@ -222,7 +227,7 @@ mod tests {
         assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
     }
 
-    /// Returns the rest of a random iteration at a random time; priorities are a permutation.
+    /// Returns the rest of a random iteration at a random time. The priorities are a permutation.
     fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
         let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
         (proptest::collection::vec(window, 1..6), 1_u64..40).prop_flat_map(|(windows, at)| {
@@ -244,8 +249,8 @@ mod tests {
             let events = WindowEvent::all(&boundaries);
             let forecast = forecast(&boundaries, &events, &left, &priorities, at);
             let [early, late] = [first.min(second), first.max(second)].map(|end| forecast.passes_at(ms(at + end), SLOW));
-            // Not monotone: after a chunk that ends later, another order may be shorter by one bucket (Graham's
-            // anomalies), but the last need waits for all of them.
+            // The end of compute is not monotone in the end of the chunk. If the chunk ends later, another order of
+            // buckets may be shorter by one bucket (Graham's anomalies), although the last need waits for all of them.
             let most = left.iter().map(|left| takes(*left, SLOW)).max().unwrap_or(Time::ZERO);
             prop_assert!(early <= late + most);
         }

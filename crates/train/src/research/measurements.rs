@@ -1,30 +1,31 @@
-//! Measurements of a worker: the pace of each band, the spread of chunk ends, its waits, and the budget of time that
-//! the low band may cost.
+//! Measurements of a worker: the pace of each band, the spread of chunk ends and its waits. Also the budget of time
+//! that the low band may cost.
 
 use super::chunk::Expected;
 use super::forecast::{PsPerKib, after, pace_from};
 use gradtide_net::{Bytes, Time};
 use std::collections::VecDeque;
 
-/// Window of an average, in rounds: an iteration of some twenty buckets on eight workers. Calibration.
+/// Window of an average, in rounds. It corresponds to an iteration of about twenty buckets on eight workers.
+/// Calibration.
 pub const MEMORY: u64 = 128;
 
 /// Window of the spread of chunk ends, in chunks. Calibration.
 const SPREAD_MEMORY: u64 = 16;
 
-/// Limit on the saved budget, in iterations.
+/// Limit on the saved budget, in budgets of one iteration.
 const SAVED_ITERATIONS: u64 = 8;
 
-/// Number of iterations in which a worker must have waited for slower workers before it counts on this wait. Not
-/// calibrated.
+/// Number of iterations in which a worker must have waited for slower workers before its deadlines include this wait.
+/// Not calibrated.
 pub const WAIT_ITERATIONS: usize = 8;
 
-/// An exponential moving average; the plain mean while there are few samples.
+/// An exponential moving average. It is the plain mean as long as there are few samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Average {
     /// The average.
     pub mean: u64,
-    /// Number of samples, at most the memory.
+    /// Number of samples, limited to the memory.
     pub count: u64,
 }
 
@@ -39,13 +40,13 @@ impl Average {
         (self.count >= memory / 2).then_some(self.mean)
     }
 }
-/// Time for which a worker waits in an iteration, after its last gradient, for the last gradients of slower workers. It
-/// may be late by this time without delaying the job. The slowest worker never waits.
+/// Time in each iteration for which a worker waits, after its last gradient, for the last gradients of slower workers.
+/// The worker may be late by this time without delaying the job. The slowest worker never waits.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     /// Waits of recent iterations, in order.
     last: VecDeque<Time>,
-    /// Unused rest of the minimum wait in the current iteration.
+    /// Part of the minimum wait that is unused in the current iteration.
     pub left: Time,
 }
 
@@ -57,7 +58,7 @@ impl Waits {
         }
     }
 
-    /// Returns the wait that a worker can count on: the minimum of the samples, once there are enough.
+    /// Returns the wait that a worker can rely on: the minimum of the samples, or 0 while there are too few.
     pub fn least(&self) -> Time {
         let least = self.last.iter().min().filter(|_| self.last.len() == WAIT_ITERATIONS);
         least.copied().unwrap_or(Time::ZERO)
@@ -67,29 +68,30 @@ impl Waits {
 /// Measurements and budget of one worker, or of all workers together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
-    /// Number of messages observed per round.
+    /// Number of workers whose messages are observed, which is the number of observed messages per round.
     pub share: u64,
-    /// Length of the averages' window, in messages.
+    /// Length of the window of averages, in messages.
     pub memory: u64,
     /// Average pace while all chunks in flight are in the high band.
     pub high: Average,
     /// Average pace while all chunks in flight are in the low band.
     pub low: Average,
-    /// Relative deviation of a chunk's actual end from its expected end, as a share of the expected duration, in
-    /// millionths; for chunks that start in the low band and in the high band. Only chunks that are sent one at a time
-    /// count: with several in flight, the end of one says little about the others.
+    /// Relative deviation of the actual end of chunks from the expected end, in millionths of the expected duration,
+    /// for chunks that start in the low band and in the high band. Only chunks that are sent one at a time are
+    /// measured, because with several in flight the end of one chunk is not informative about the others.
     pub spreads: [Average; 2],
     /// Arrival time of the last message.
     pub since: Time,
-    /// Whether all chunks in flight were high (`Some(true)`) or low (`Some(false)`) at that arrival.
+    /// Band of the chunks in flight at that arrival: `Some(true)` if all were high, `Some(false)` if all were low,
+    /// otherwise `None`.
     pub were_high: Option<bool>,
-    /// Remaining time that the low band may cost.
+    /// Time that the low band may still cost.
     pub budget: Time,
-    /// Cost of the low band in excess of the budget.
+    /// Time by which the cost of the low band has exceeded the budget.
     pub debt: Time,
-    /// Bytes sent low before the pace of the low band was known.
+    /// Bytes sent in the low band before its pace was known.
     pub tried: Bytes,
-    /// Whether the last chunk was high.
+    /// Whether the last chunk was sent in the high band.
     pub is_high: bool,
 }
 
@@ -98,27 +100,28 @@ impl History {
         Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
-    /// Returns the paces of the high and of the low band, if known. The pace of the high band is at most that of the
-    /// low band.
+    /// Returns the paces of the high and of the low band, each if it is known. The pace of the high band is limited to
+    /// that of the low band.
     pub fn paces(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
         (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)
     }
 
-    /// Adds the budget of a new iteration: `more` is the time that the low band may cost in it.
+    /// Begins an iteration, in which the low band may cost the time `more`: pays off the debt and adds the rest to the
+    /// budget.
     pub fn save(&mut self, more: Time) {
         let most = Time::from_ps(more.ps().saturating_mul(SAVED_ITERATIONS));
         self.budget = after(self.budget, more.saturating_since(self.debt)).min(most);
         self.debt = self.debt.saturating_since(more);
     }
 
-    /// Charges the cost of the low band.
+    /// Subtracts a cost of the low band from the budget. The part that exceeds the budget becomes debt.
     pub fn spend(&mut self, cost: Time) {
         self.debt = after(self.debt, cost.saturating_since(self.budget));
         self.budget = self.budget.saturating_since(cost);
     }
 
-    /// Records the difference between the actual and the expected end of a chunk.
+    /// Records the deviation of the actual end of a chunk from the expected one.
     pub fn on_last_message(&mut self, now: Time, Expected { begun, ends, began_high }: Expected) {
         let way = usize::from(began_high);
         let off = now.ps().abs_diff(ends[way].ps());
@@ -127,7 +130,8 @@ impl History {
         self.spreads[way].add(sample, SPREAD_MEMORY * self.share);
     }
 
-    /// Updates the averages with a message of a round of `bytes`.
+    /// Updates the averages with a message of a round of `bytes`. `are_high` is the band of all chunks in flight;
+    /// `None` if they use different bands.
     pub fn on_received(&mut self, now: Time, bytes: Bytes, are_high: Option<bool>) {
         let time = now - std::mem::replace(&mut self.since, now);
         if std::mem::replace(&mut self.were_high, are_high) == are_high

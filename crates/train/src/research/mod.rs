@@ -1,8 +1,8 @@
-//! Band policies: only jobs whose priority is adaptive use them. Only [`crate::job`], which plans jobs, and the root of
-//! the crate, which gives an oracle its network, name them.
+//! The band policies, which only jobs with an adaptive priority use. Two modules depend on them: [`crate::job`], which
+//! plans jobs, and the root of the crate, which passes the network to an oracle.
 //!
-//! `deadlines` uses measurements of the workers; `oracle` uses full knowledge of future flows, for comparison. Send
-//! queues use only the trait [`BandPolicy`].
+//! `deadlines` is based on measurements of the workers. `oracle` has full knowledge of future flows and serves as a
+//! comparison. Send queues depend only on the trait [`BandPolicy`].
 
 mod chunk;
 mod deadlines;
@@ -30,19 +30,19 @@ pub use world::World;
 /// Policy by which the workers of a job change their bands.
 #[derive(Clone, Debug)]
 pub enum Adaptive {
-    /// Policy by deadlines that the workers compute.
+    /// Policy based on deadlines that the workers compute.
     Deadlines(Rule),
     /// Policy with full knowledge of future flows.
     Oracle(Tradeoff),
 }
 
-/// An invalid policy.
+/// Error: the policy is invalid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PolicyError {
-    /// A band is not one of the network's.
+    /// A band is outside the range of the network's bands.
     #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
     Band(u8),
-    /// A link rate of 0.
+    /// The link rate is 0.
     #[error("a link carries nothing")]
     Link,
 }
@@ -86,7 +86,7 @@ impl Adaptive {
         })
     }
 
-    /// Returns the in-flight limit, if it differs from the schedule's.
+    /// Returns the in-flight limit if it differs from that of the schedule.
     pub fn in_flight_limit(&self) -> Option<usize> {
         match self {
             Self::Deadlines(rule) => Some(rule.in_flight_limit),
@@ -94,7 +94,7 @@ impl Adaptive {
         }
     }
 
-    /// Returns the bands of the connections that `ranks` ranks open, if they differ from the job's.
+    /// Returns the bands in which `ranks` ranks open connections, if they differ from the bands of the job.
     pub fn opening_bands(&self, ranks: usize) -> Option<Vec<Bands>> {
         match self {
             Self::Deadlines(rule) => Some([rule.high, rule.low].map(|band| rule.bands_of(ranks, |_| band)).into()),
@@ -102,11 +102,11 @@ impl Adaptive {
         }
     }
 
-    /// Creates the policy of a job that aggregates `gradients`; `last_bucket` is the bucket that becomes ready last in
+    /// Creates the policy of a job that aggregates `gradients`. `last_bucket` is the bucket that becomes ready last in
     /// an iteration. An oracle simulates the future in `world`.
     ///
     /// # Panics
-    /// If an oracle has no world.
+    /// If the policy is an oracle and `world` is `None`.
     pub fn policy<'p, 'n: 'p, 's: 'p>(
         &self,
         gradients: &DataParallel,

@@ -1,5 +1,5 @@
-//! The oracle: chooses the band of each chunk with full knowledge of future flows, by simulating it in both bands in
-//! copies of the network. Not realisable; an upper bound for the policies.
+//! The oracle: chooses the band of each chunk with full knowledge of future flows. It simulates the chunk in each band,
+//! in copies of the network. It is not realisable, and serves as an upper bound for the policies.
 
 use super::forecast::{Forecast, Group, pace_from};
 use super::measurements::Average;
@@ -8,16 +8,16 @@ use crate::bands::{Arrival, BandPolicy, Begin, NextMessage, StartChunk, View};
 use crate::collective::messages::Bands;
 use gradtide_net::{Band, Bytes, Time};
 
-/// Window of the oracle's average, in chunks.
+/// Window of the oracle's average pace, in chunks.
 const ORACLE_MEMORY: u64 = 256;
 
-/// Trades the delay of an iteration against the time saved for flows.
+/// Weighs the delay of an iteration against the time that flows save.
 #[derive(Clone, Debug)]
 pub struct Tradeoff {
     price_ppm: u64,
-    /// Candidate bands: low, then high.
+    /// Candidate bands, the low one first.
     pub bands: [Band; 2],
-    /// Size of the largest flow whose time counts.
+    /// Size in bytes of the largest flow whose time counts.
     pub small: Bytes,
     /// Average pace of chunks that all workers send in the high band.
     high: Average,
@@ -29,9 +29,9 @@ impl Tradeoff {
         Self { price_ppm, bands, small, high: Average::default() }
     }
 
-    /// Returns the index of the candidate with the smallest loss: the time at which the last worker's compute passes
-    /// its last need, plus the time of flows at their price. Ties go to the first. Later chunks are assumed to be sent
-    /// at the pace of chunks that all workers send in the high band, the last candidate.
+    /// Returns the index of the candidate band with the smallest loss; ties go to the first. The loss is the time at
+    /// which compute passes its last need on the last worker, plus the time of flows multiplied by its price. Later
+    /// chunks are assumed to have the average pace of the last candidate, the high band.
     ///
     /// # Panics
     /// If `outcomes` is empty.
@@ -53,7 +53,7 @@ pub struct Oracle<'n, 's> {
     tradeoff: Tradeoff,
     group: Group,
     world: World<'n, 's>,
-    /// Whether the current chunk is in the high band.
+    /// Whether the oracle has chosen the high band for the current chunk.
     is_high: bool,
 }
 
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn an_oracle_weighs_an_iteration_against_flows() {
-        // The chunk is needed at 40 ms and begins at 10. In the low band it ends 5 ms late, and flows spend 20 ms less
-        // in the network.
+        // The chunk begins at 10 ms and is needed at 40 ms. In the low band it ends 5 ms late, and flows spend 20 ms
+        // less in the network.
         let boundaries = boundaries(30, &[(1024, 10, 10)]);
         let events = WindowEvent::all(&boundaries);
         let forecast = forecast(&boundaries, &events, &[Bytes(0)], &[0], 10);
@@ -102,9 +102,9 @@ mod tests {
         let outcomes = [outcome(45, 30), outcome(12, 50)];
         assert_eq!(choice(249_999, &outcomes), 1);
         assert_eq!(choice(250_000, &outcomes), 0, "of two that are alike it is the first");
-        // Within the slack it costs nothing.
+        // If the chunk ends within its slack, the low band costs nothing.
         assert_eq!(choice(0, &[outcome(40, 30), outcome(12, 50)]), 0);
-        // The low band may also cost flow time.
+        // The low band may also increase the time of flows.
         assert_eq!(choice(1, &[outcome(40, 51), outcome(12, 50)]), 1);
         assert_eq!(choice(u64::MAX, &[outcome(40, 51), Outcome { ends: Time::MAX, flow_time_ps: u128::MAX }]), 0);
     }

@@ -10,7 +10,8 @@ pub fn ms(count: u64) -> Time {
     Time::from_ps(count * MS)
 }
 
-/// Returns the windows (bytes, update, read), in ms, of an iteration that computes for `compute` ms.
+/// Returns the boundaries of an iteration that computes for `compute` ms. Each window consists of
+/// bytes, update in ms and read in ms.
 pub fn boundaries(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
     let window =
         |&(bytes, update, read): &(u64, u64, u64)| Boundary { bytes: Bytes(bytes), update: ms(update), read: ms(read) };

@@ -5,10 +5,10 @@
 //! own messages, as they arrive ─► pace of each band, bytes left     ─┴─► low, unless low is predicted to be late
 //! ```
 //!
-//! A worker chooses a band when a chunk begins, and when a message has arrived and the next one is sent. It uses only
-//! local information: the progress of its compute, the duration of its rounds, the order of the buckets, and the
-//! buckets that have ended, which the job's syncer announces to all workers. Neither the network nor background flows
-//! are visible here. `docs/models/adaptive.md` has the rules.
+//! A worker chooses a band when a chunk begins, and each time a message has arrived and the next one is sent. It uses
+//! only local information: the progress of its compute, the duration of its rounds, the order of the buckets, and the
+//! buckets that have ended, which the job's syncer announces to all workers. It has no access to the network or to
+//! background flows. `docs/models/adaptive.md` states the rules.
 
 use super::chunk::{Chunk, Expected, Receiving};
 use super::forecast::{Forecast, PsPerKib, after, longer, pace_from, share, takes};
@@ -16,8 +16,9 @@ use super::measurements::{History, Waits};
 use crate::collective::messages::Bands;
 use gradtide_net::{Band, Bytes, Rate, Time};
 
-/// Largest ratio of a round's duration in the high band to its duration on an idle network at which the low band is
-/// tried: if the job's share of its links is smaller, almost nothing remains for the low band. Calibration.
+/// Busy limit: the low band is tried only if a round in the high band takes at most this many times as long as on an
+/// idle network. Beyond the limit the job's share of its links is so small that almost nothing remains for the low
+/// band. Calibration.
 const BUSY_FACTOR: u64 = 6;
 
 /// Parameters of the workers' decisions.
@@ -27,28 +28,29 @@ pub struct Rule {
     pub high: Band,
     /// Band of chunks with slack.
     pub low: Band,
-    /// Whether chunks have deadlines; if not, all use the low band.
+    /// Whether chunks have deadlines. If not, all chunks use the low band.
     pub has_deadlines: bool,
-    /// In-flight limit for low chunks; high chunks are sent one at a time.
+    /// In-flight limit of chunks in the low band. Chunks in the high band are sent one at a time.
     pub in_flight_limit: usize,
-    /// Window of a connection in the low band.
+    /// Window of a connection in the low band, in bytes.
     pub window: Bytes,
     /// Rate of the slowest link.
     pub link: Rate,
     /// Round-trip time without queueing.
     pub round_trip: Time,
-    /// Tolerated increase of the iteration time over sending in the high band only, in millionths.
+    /// Tolerated increase of the iteration time, relative to sending only in the high band, in millionths.
     pub tolerance_ppm: u64,
-    /// Safety margin on the measured duration of the remaining transfers, in millionths.
+    /// Safety margin that is added to the measured duration of the remaining transfers, in millionths.
     pub margin_ppm: u64,
-    /// Whether the band of a new chunk follows from the smallest slack of all workers.
+    /// Whether workers exchange measurements, so that the smallest slack of all workers determines the band of a new
+    /// chunk.
     pub exchange: bool,
     /// Whether a worker's slack includes the time for which it waits for slower workers.
     pub counts_waits: bool,
 }
 
 impl Rule {
-    /// Returns the bands of ranks that each choose their own.
+    /// Returns the bands of ranks that choose their bands individually.
     pub fn bands_of(&self, ranks: usize, band: impl Fn(usize) -> Band) -> Bands {
         Bands::OfRank { bands: (0..ranks).map(band).collect(), low: self.low, window: self.window }
     }
@@ -58,7 +60,7 @@ impl Rule {
 #[derive(Clone, Debug)]
 pub struct Workers {
     rule: Rule,
-    /// History of each worker, or a single one if workers exchange their measurements.
+    /// History of each worker. There is a single one if workers exchange their measurements.
     history: Vec<History>,
     /// Waits of each worker.
     waits: Vec<Waits>,
@@ -66,11 +68,11 @@ pub struct Workers {
     iteration: Option<u32>,
 }
 
-/// A worker's choice for a chunk.
+/// The choice of a worker for a chunk.
 struct Choice {
-    /// Delay of the time at which compute passes its last need if the chunk is sent in the low band.
+    /// Delay in the low band, relative to the high band, of the time at which compute passes its last need.
     late: Time,
-    /// Part of `late` that delays the job.
+    /// Part of `late` that delays the job: the part that exceeds the worker's waits.
     cost: Time,
     receiving: Receiving,
 }
@@ -87,8 +89,8 @@ impl Workers {
         if is_high { self.rule.high } else { self.rule.low }
     }
 
-    /// Begins a chunk of an iteration, of which each worker receives `rounds` messages. `forecast` returns the forecast
-    /// of a worker. `None` if the chunk is late but the high band is not available now.
+    /// Begins a chunk of an iteration, which each worker receives in `rounds` messages. `forecast` returns the forecast
+    /// of a worker. Returns `None` if the chunk needs the high band but `may_be_high` is false.
     pub fn begin<'a>(
         &mut self,
         now: Time,
@@ -102,7 +104,8 @@ impl Workers {
         }
         let is_first = self.iteration.replace(iteration) != Some(iteration);
         let Rule { exchange, link, round_trip, .. } = self.rule;
-        // In a ring each worker sends 1/N of the chunk in every round, and the next worker waits for it.
+        // In a ring each of the N workers sends 1/N of the chunk in every round, and the next worker waits for this
+        // message.
         let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
         let idle = pace_from(after(message, round_trip), chunk.round);
         let mut costs = vec![Time::ZERO; self.history.len()];
@@ -145,8 +148,8 @@ impl Workers {
         Some(chunk)
     }
 
-    /// Returns the choice of one worker for a chunk whose rounds take `idle` per KiB on an idle network; `None` if the
-    /// high band is required, because the network is busy or there are no measurements yet.
+    /// Returns the choice of one worker for a chunk. `idle` is the pace of a round on an idle network. Returns `None`
+    /// if the chunk needs the high band because the network is busy or there are no measurements yet.
     fn choose(
         &mut self,
         rank: usize,
@@ -180,7 +183,8 @@ impl Workers {
                 u128::from(std::mem::take(&mut history.tried.0)) * u128::from(cost.ps()) / u128::from(bytes.0.max(1));
             history.spend(Time::from_ps(tried as u64));
         }
-        // A single low chunk among high ones is slow, so the next few are expected to be low as well.
+        // A single low chunk among high ones is slow, so the next chunks are expected to be low as well, and the budget
+        // must cover all of them.
         let few = if history.is_high { in_flight_limit as u64 } else { 1 };
         let expected = Expected { begun: now, ends, began_high: false };
         let receiving = Receiving {
@@ -192,16 +196,17 @@ impl Workers {
         Some(Choice { late, cost, receiving })
     }
 
-    /// Records, once all workers have computed the last gradient of an iteration, the time for which each has waited
-    /// since its own last gradient.
+    /// Records each worker's wait from its last gradient to the last gradient of the slowest worker. Called once per
+    /// iteration, when all workers have computed their last gradients.
     pub fn on_computed(&mut self, waits: impl Iterator<Item = Time>) {
         if self.rule.counts_waits {
             self.waits.iter_mut().zip(waits).for_each(|(history, wait)| history.add(wait));
         }
     }
 
-    /// Handles the arrival of a message of a chunk; the worker then sends the next message. `beside` is the number of
-    /// chunks in flight in its band, including this one; `are_high` is `Some` if all chunks in flight are in one band.
+    /// Handles the arrival of a message of a chunk, before the worker sends the next message. `beside` is the number of
+    /// chunks in flight in this chunk's band, including it. `are_high` is the band of all chunks in flight; `None` if
+    /// they use different bands.
     pub fn on_received(&mut self, chunk: &mut Chunk, rank: usize, now: Time, (beside, are_high): (u32, Option<bool>)) {
         let history = &mut self.history[if self.rule.exchange { 0 } else { rank }];
         let receiving = &mut chunk.ranks[rank];
@@ -211,7 +216,7 @@ impl Workers {
             history.on_last_message(now, expected);
         }
         if self.rule.has_deadlines && receiving.received < chunk.rounds && !receiving.is_high {
-            // All chunks of this band share it equally.
+            // All chunks in this band share it equally.
             let left = Bytes(chunk.round.0 * u64::from(chunk.rounds - receiving.received) * u64::from(beside));
             if let (Some(high), Some(low)) = history.paces() {
                 let [high, low] = [high, low].map(|pace| takes(left, pace));
@@ -236,7 +241,7 @@ mod tests {
         fn what_the_low_band_is_expected_to_cost_is_at_most_what_was_saved(
             tolerance_ppm in 0_u64..200_000, chunks in proptest::collection::vec((0_u32..4, 1_u64..30), 1..60),
         ) {
-            // Every bucket is needed at once, so each extra millisecond of the low band is lost: 4 ms of 5 per KiB.
+            // Every bucket is needed immediately, so all additional time of the low band is lost: 4 of 5 ms per KiB.
             let boundaries = boundaries(1, &[(1024, 0, 0)]);
             let events = WindowEvent::all(&boundaries);
             let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(5));
@@ -262,7 +267,7 @@ mod tests {
             has_deadlines: true,
             in_flight_limit: 1,
             window: Bytes(1024),
-            // A KiB takes 8 ms.
+            // At this rate, a KiB takes 8 ms.
             link: Rate::from_bps(1_000_000).unwrap(),
             round_trip: Time::ZERO,
             tolerance_ppm: 0,
@@ -272,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Creates workers with known paces, in milliseconds per KiB, in either band.
+    /// Creates workers with known paces of the high and the low band, in milliseconds per KiB.
     fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
         let mut workers = Workers::new(rule, count);
         for history in &mut workers.history {
@@ -289,7 +294,7 @@ mod tests {
         let begins = |mut workers: Workers| {
             let mut forecast = |_| forecast(&boundaries, &events, &[Bytes(0)], &[0], 0);
             let begun = workers.begin(Time::ZERO, (0, Bytes(1024), 1), true, &mut forecast).unwrap();
-            // A high chunk waits if no more may be high.
+            // A chunk that needs the high band waits if no further chunk may be high.
             assert_eq!(
                 workers.begin(Time::ZERO, (0, Bytes(1024), 1), false, &mut forecast).is_none(),
                 begun.is_high(0)
@@ -311,8 +316,8 @@ mod tests {
             let mut workers = Workers::new(Rule { exchange, ..rule() }, 2);
             let mut forecast = |_| forecast(&boundaries, &events, &[Bytes(0)], &[0], 0);
             let mut chunk = workers.begin(Time::ZERO, (0, Bytes(1024 * 6), 6), true, &mut forecast).unwrap();
-            // The first message gives no sample, since the time before it is unknown. Then both receive 1 KiB in 4 ms,
-            // and once more after an interval of mixed bands.
+            // The first message yields no sample, because the time since the message before it is unknown. After it
+            // both workers receive 1 KiB in 4 ms, and again after an interval with mixed bands.
             for (at, are_high) in [(1, Some(true)), (5, Some(true)), (20, None), (30, Some(true)), (34, Some(true))] {
                 for rank in 0..2 {
                     workers.on_received(&mut chunk, rank, ms(at), (1, are_high));
@@ -321,7 +326,7 @@ mod tests {
             let expected = if exchange { 1 } else { 2 };
             assert_eq!(workers.history.len(), expected);
             for history in &workers.history {
-                // If two workers exchange measurements, the second message arrives at the same time as the first, and
+                // If two workers exchange measurements, the messages of both workers arrive at the same time, and each
                 // counts for half a round.
                 let (count, memory) = if exchange { (6, 2 * MEMORY) } else { (2, MEMORY) };
                 assert_eq!((history.high.count, history.low.count, history.memory), (count, 0, memory));
@@ -334,7 +339,8 @@ mod tests {
     #[test]
     fn who_waits_for_slower_workers_may_be_late_by_as_long() {
         // The second of two workers has computed 90 of 100 ms. The next transfer that it needs takes 4 ms in the high
-        // band and 80 in the low one: 70 ms too long. The first worker has computed nothing and has slack.
+        // band and 80 ms in the low band, which is 70 ms too long. The first worker has computed nothing yet and has
+        // slack.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begins = |counts_waits, waits: &[u64], exchange| {
@@ -366,8 +372,8 @@ mod tests {
 
     #[test]
     fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
-        // The bucket is needed at 100 ms. In the low band a KiB takes 20 ms, so four are in time. If the first takes
-        // 50 ms, the other three have 50 ms left and need 60 ms.
+        // The bucket is needed at 100 ms. A KiB takes 20 ms in the low band, so four are in time. If the first one
+        // takes 50 ms, 50 ms are left for the other three, which need 60 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begun = |rule, at| {
@@ -387,7 +393,8 @@ mod tests {
 
     #[test]
     fn a_chunk_comes_behind_what_is_under_way() {
-        // In the low band a KiB takes 10 ms: four of them after six end 100 ms from now, in time or not.
+        // A KiB takes 10 ms in the low band, so four KiB behind six others end in 100 ms. Whether this is in time
+        // depends on the compute time.
         for (compute, is_late) in [(101, false), (99, true)] {
             let boundaries = boundaries(compute, &[(1024, 0, 0)]);
             let events = WindowEvent::all(&boundaries);
@@ -401,8 +408,8 @@ mod tests {
 
     #[test]
     fn what_scatters_may_be_late_though_its_mean_is_in_time() {
-        // The bucket is needed at 100 ms. In the low band four KiB take 80 ms ± 50 %: 40 or 120 ms, late by 10 ms on
-        // average.
+        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %, which is 40 or 120 ms, so
+        // they are 10 ms late on average.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begins_high = |spread_ppm, tolerance_ppm| {
@@ -417,7 +424,7 @@ mod tests {
             assert_eq!(alone.passes_about(ends, 0, SLOW), alone.passes_at(ends, SLOW));
         }
         assert!(begins_high(500_000, 0));
-        // A budget of 9 or of 11 ms.
+        // The budget is 9 or 11 ms.
         assert!(begins_high(500_000, 90_000) && !begins_high(500_000, 110_000));
     }
 
@@ -428,12 +435,12 @@ mod tests {
         for in_flight_limit in [1, 2] {
             let mut workers = knowing(Rule { in_flight_limit, ..rule() }, 1, Some(1), Some(20));
             for (at, ends) in [(0, 60), (100, 140)] {
-                // Expected to take 80 ms.
+                // The chunk is expected to take 80 ms.
                 let mut forecast = |_| forecast(&boundaries, &events, &[Bytes(0)], &[0], at);
                 let mut chunk = workers.begin(ms(at), (0, Bytes(4096), 1), true, &mut forecast).unwrap();
                 workers.on_received(&mut chunk, 0, ms(ends), (1, None));
             }
-            // Early by a quarter, then by half.
+            // The first chunk ends early by a quarter, the second by a half.
             let expected = if in_flight_limit == 1 { (375_000, 2) } else { (0, 0) };
             assert_eq!(workers.history[0].spreads.map(|spread| (spread.mean, spread.count)), [expected, (0, 0)]);
         }
@@ -441,8 +448,8 @@ mod tests {
 
     #[test]
     fn a_chunk_that_one_worker_wants_high_tells_all_how_high_ones_scatter() {
-        // In the low band four KiB take 80 ms. They are needed at 100 ms of compute: in time for one worker, 70 ms late
-        // for the other.
+        // Four KiB take 80 ms in the low band and are needed at 100 ms of compute. This is in time for one worker, and
+        // 70 ms late for the other.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let mut workers = knowing(rule(), 2, Some(1), Some(20));
@@ -455,14 +462,15 @@ mod tests {
         for rank in 0..2 {
             workers.on_received(&mut chunk, rank, ms(5), (1, Some(true)));
         }
-        // 5 ms instead of 4.
+        // The chunk takes 5 ms instead of the expected 4 ms.
         assert_eq!(workers.history[0].spreads.map(|spread| (spread.mean, spread.count)), [(0, 0), (250_000, 2)]);
     }
 
     #[test]
     fn a_margin_leaves_less_slack() {
-        // The second bucket, of 20 KiB, is needed at 50 ms, the first at 49. After 4 KiB in the low band, the second
-        // ends at 20 + 20 ms; at half the pace at 60 ms, and after the high band at 44.
+        // The first bucket is needed at 49 ms, and the second, which has 20 KiB, at 50 ms. If the 4 KiB are sent in the
+        // low band, the second bucket ends at 20 + 20 ms, or at 60 ms if it takes twice as long. If they are sent in
+        // the high band, it ends at 44 ms at the latest.
         let boundaries = boundaries(49, &[(4096, 0, 0), (20 * 1024, 0, 1)]);
         let events = WindowEvent::all(&boundaries);
         for (margin_ppm, is_late) in [(0, false), (1_000_000, true)] {
@@ -476,8 +484,8 @@ mod tests {
 
     #[test]
     fn what_was_tried_is_paid_for_once_its_cost_is_known() {
-        // Without slack: the low band is tried with 4 KiB, each of which turns out to take 4 ms more than in the high
-        // band.
+        // There is no slack. The low band is tried with 4 KiB, and later measurements show that each KiB takes 4 ms
+        // more than in the high band.
         let boundaries = boundaries(1, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let mut workers = knowing(Rule { tolerance_ppm: 500_000, ..rule() }, 1, Some(1), None);
@@ -487,7 +495,7 @@ mod tests {
         };
         assert!(!begin(&mut workers, 0));
         workers.history[0].low = Average { mean: 5 * SLOW, count: workers.history[0].memory };
-        // Each iteration adds 2 ms to the budget, the first one included, so 12 of 16 ms are owed.
+        // The cost is 16 ms. Each of two iterations has added 2 ms to the budget, so a debt of 12 ms remains.
         assert!(begin(&mut workers, 1));
         assert_eq!(workers.history[0].debt, ms(12));
         for iteration in 2..8 {

@@ -1,4 +1,4 @@
-//! Look-ahead for the oracle: simulates a chunk in each band, in a copy of the network.
+//! Look-ahead for the oracle: simulates a chunk in each band, in copies of the network.
 //!
 //! ```text
 //! network, background flows ─► fork ─► chunk begins in each band ─► end of the chunk ─► horizon ─► time of flows until then
@@ -6,8 +6,8 @@
 //!
 //! A job with one chunk in flight uses the network only for this chunk, and the background flows do not depend on the
 //! job. Until the chunk ends, a copy therefore behaves exactly like the network itself with the same bands, to the
-//! picosecond. After that the job of the copy is idle, because its next chunk has not been chosen.
-//! [`Oracle`](super::oracle::Oracle) makes the choice.
+//! picosecond. After this time the job is idle in the copy, because its next chunk has not been chosen.
+//! [`Oracle`](super::oracle::Oracle) chooses a band from the outcomes.
 
 use crate::bands::StartChunk;
 use crate::collective::Aggregation;
@@ -17,7 +17,8 @@ use gradtide_watch::check_cancelled;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The network of a run and its background flows. Clones share both: the main loop and the oracle each own a clone.
+/// The network of a run and its background flows. Clones share both, because the main loop and the oracle each need
+/// one.
 #[derive(Clone)]
 pub struct World<'n, 's> {
     network: Rc<RefCell<Box<dyn ForkNetwork + 'n>>>,
@@ -27,9 +28,9 @@ pub struct World<'n, 's> {
 /// The predicted outcome of a chunk in one band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Time at which the chunk has ended on all workers.
+    /// Time at which the chunk ends on the last worker.
     pub ends: Time,
-    /// Total time of the flows in the network until the latest end over all candidate bands.
+    /// Total time that background flows spend in the network, up to the latest end of the chunk in any candidate band.
     pub flow_time_ps: u128,
 }
 
@@ -39,8 +40,8 @@ impl<'n, 's> World<'n, 's> {
         Self { network: Rc::new(RefCell::new(network)), background }
     }
 
-    /// Predicts the end of a chunk, and the time of background flows of at most `largest` bytes, for each of several
-    /// bands. `start` starts the chunk in a band.
+    /// Predicts, for each of several bands, the end of a chunk and the time of background flows of at most `largest`
+    /// bytes. `start` starts the chunk in a band.
     pub fn outcomes(&self, bands: &[Band], largest: Bytes, start: &StartChunk<'_>) -> Vec<Outcome> {
         let mut copies: Vec<Copied<'_>> = bands.iter().map(|&band| self.copy(band, start)).collect();
         let ends: Vec<Time> = copies.iter_mut().map(Copied::end).collect();
@@ -50,7 +51,7 @@ impl<'n, 's> World<'n, 's> {
         copies.iter_mut().zip(ends).map(outcome).collect()
     }
 
-    /// Forks the current state, and starts the chunk in the fork.
+    /// Forks the current state and starts the chunk in the fork.
     fn copy(&self, band: Band, start: &StartChunk<'_>) -> Copied<'s> {
         let mut network = self.network.borrow().fork();
         let chunk = start(band, &mut network);
@@ -92,7 +93,7 @@ struct Copied<'s> {
 }
 
 impl Copied<'_> {
-    /// Returns the time at which the chunk has ended on all workers; [`Time::MAX`] if it never ends.
+    /// Returns the time at which the chunk ends on the last worker; [`Time::MAX`] if it never ends.
     fn end(&mut self) -> Time {
         while self.chunk.is_some() {
             if !self.step(Time::MAX) {
@@ -103,14 +104,14 @@ impl Copied<'_> {
     }
 
     /// Returns the total time, in picoseconds, that background flows of at most `largest` bytes spend in the network
-    /// from the start of the chunk to `horizon`. The job sends nothing once its chunk has ended.
+    /// from the start of the chunk to `horizon`. After the end of the chunk, the job sends nothing.
     fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
         while self.network.now() < horizon && self.step(horizon) {}
         self.background.flow_time_ps(self.began, horizon, largest)
     }
 
-    /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](mod@crate::run); returns
-    /// whether events are left.
+    /// Advances to the next completion or start, but at most to `limit`, as the loop of [`run`](mod@crate::run) does.
+    /// Returns whether events are left.
     fn step(&mut self, limit: Time) -> bool {
         check_cancelled();
         let Self { network, background, chunk, done, .. } = self;
@@ -135,7 +136,7 @@ impl Copied<'_> {
                         *chunk = None;
                     }
                 }
-                // Messages of the job that do not belong to this chunk have no effect.
+                // Messages of other chunks of the job have no effect.
                 _ => _ = background.on_completion(network.now(), &completion),
             }
         }

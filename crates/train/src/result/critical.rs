@@ -1,10 +1,10 @@
-//! The critical path of an iteration, and the cause of every gap in compute.
+//! The critical path of an iteration, and the causes of all gaps in compute.
 
 use crate::dag::{Dag, OpId};
 use gradtide_net::Time;
 use std::cmp::Reverse;
 
-/// Start and end of an op in one iteration.
+/// Start and end of an op in an iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Start of the op; for a transfer, the start of its first chunk.
@@ -13,8 +13,8 @@ pub struct Span {
     pub end: Time,
 }
 
-/// An executed iteration and the possible causes of each op's start: its dependencies, the previous op of its compute
-/// stream, or the previous transfer of its send queue.
+/// An executed iteration, with the possible causes of each op's start. They are the dependencies of the op, the
+/// previous op of its compute stream, and the previous transfer of its send queue.
 pub struct Causes<'a> {
     dag: &'a Dag,
     spans: &'a [Span],
@@ -23,7 +23,7 @@ pub struct Causes<'a> {
 }
 
 impl<'a> Causes<'a> {
-    /// Creates the causes; `spans` has one entry per op of `dag`.
+    /// Collects the causes. `spans` has one entry per op of `dag`.
     pub fn new(dag: &'a Dag, spans: &'a [Span]) -> Self {
         let mut pairs: Vec<(OpId, OpId)> = Vec::new();
         for source in 0..dag.ops.len() as OpId {
@@ -35,7 +35,8 @@ impl<'a> Causes<'a> {
         let mut queued: Vec<OpId> = (dag.compute_count..dag.ops.len() as OpId).collect();
         let communicator = |op: OpId| dag.transfers[(op - dag.compute_count) as usize].communicator;
         queued.sort_by_key(|&op| (communicator(op), spans[op as usize].start, spans[op as usize].end, op));
-        // Two transfers that begin at the same time do not wait for each other, so no cycle arises.
+        // Two transfers that begin at the same time do not wait for each other. Without this condition the causes could
+        // have a cycle.
         let is_behind = |pair: &&[OpId]| {
             communicator(pair[0]) == communicator(pair[1])
                 && spans[pair[0] as usize].start < spans[pair[1] as usize].start
@@ -50,9 +51,9 @@ impl<'a> Causes<'a> {
         Self { dag, spans, starts, sources: pairs.into_iter().map(|(_, source)| source).collect() }
     }
 
-    /// Returns the ops that lead to the end of the iteration, in order of time: each is preceded by the op that ended
-    /// last among its possible causes. Ties go to compute ops, so a transfer is on the path only if no compute op would
-    /// have taken as long.
+    /// Returns the critical path: the ops that lead to the end of the iteration, in order of time. Each op is preceded
+    /// by its possible cause that ended last. Ties go to compute ops, so a transfer is on the path only if no compute
+    /// op takes as long.
     pub fn critical_path(&self) -> Vec<OpId> {
         let mut path: Vec<OpId> = (0..self.dag.ops.len() as OpId).max_by_key(|&op| self.ends(op)).into_iter().collect();
         while let Some(before) = path.last().and_then(|&op| self.last_before(op, |_| true)) {
@@ -62,10 +63,11 @@ impl<'a> Causes<'a> {
         path
     }
 
-    /// Returns the gaps in the compute of each program since `began`, with their causes: the transfer that ended last
-    /// among the next op's dependencies, then this transfer's own last cause, and so on while these are transfers of
-    /// the same ranks. The rest of a gap has the cause `None`: other ranks were not ready. `is_own` returns whether the
-    /// ranks of a program take part in a transfer.
+    /// Returns the gaps in the compute of each program since `began`, with their causes. The cause of a gap is the
+    /// transfer that ended last among the dependencies of the next op. The part of the gap before this transfer could
+    /// begin is attributed to the transfer's own last cause, and so on, as long as the causes are transfers of the same
+    /// ranks. The cause of the rest is `None`: other ranks were not ready. `is_own` returns whether the ranks of a
+    /// program take part in a transfer.
     pub fn waits(&self, began: Time, is_own: impl Fn(usize, OpId) -> bool) -> Vec<(Time, Option<OpId>)> {
         let mut waits = Vec::new();
         for (index, program) in self.dag.programs.iter().enumerate() {
@@ -83,7 +85,7 @@ impl<'a> Causes<'a> {
         waits
     }
 
-    /// Splits the gap before a compute op, since `free_at`, among its causes.
+    /// Splits the gap between `free_at` and the start of a compute op among its causes.
     fn split(&self, op: OpId, free_at: Time, is_own: impl Fn(OpId) -> bool, waits: &mut Vec<(Time, Option<OpId>)>) {
         let mut until = self.spans[op as usize].start;
         let mut cause = self.last_before(op, |before| before >= self.dag.compute_count);
@@ -98,7 +100,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the possible cause of an op's start that ended last.
+    /// Returns the `wanted` possible cause of an op's start that ended last.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;
@@ -117,8 +119,8 @@ mod tests {
     use crate::dag::{DagOp, Edges, OpKind, Program, Transfer};
     use gradtide_net::Bytes;
 
-    /// Returns a DAG with compute ops 0 and 1 of one class, 2 and 3 of another, then transfers of the given
-    /// communicators.
+    /// Returns a DAG with compute ops 0 and 1 of one class, ops 2 and 3 of another class, and a transfer for each entry
+    /// of `communicators`.
     fn dag(communicators: &[u32], within: &[(OpId, OpId)]) -> Dag {
         let op_count = 4 + communicators.len();
         let program = |ops: std::ops::Range<OpId>| Program { forward: ops.start, backward: ops.start, ops };

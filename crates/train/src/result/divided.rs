@@ -1,5 +1,5 @@
-//! Tables and figures of parallel jobs (the model is divided over ranks), in the columns of all other jobs. A bucket
-//! represents a transfer here, and a worker a rank class.
+//! Tables and figures of parallel jobs, whose model is divided over ranks. They have the columns of all other jobs: a
+//! transfer counts as a bucket, and a rank class as a worker.
 
 use super::critical::{Causes, Span};
 use super::rows::{IterationRow, signed, spread, spread_of};
@@ -25,14 +25,14 @@ pub struct Divided<'a> {
     spans: Vec<Span>,
     critical: Vec<bool>,
     critical_path: Vec<OpId>,
-    /// Stall of compute that each transfer caused in the first iteration.
+    /// Stall of compute in the first iteration that each transfer caused.
     exposed: Vec<Time>,
-    /// Total stall of compute, over all classes, because other ranks were not ready.
+    /// Total stall of compute in the first iteration, over all classes, because other ranks were not ready.
     for_others: Time,
 }
 
 impl<'a> Divided<'a> {
-    /// Combines a job and its record; `None` if the job is not a parallel job.
+    /// Combines a job with its record; `None` if the job is not a parallel job.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
         let mut spans = vec![Span::default(); step.dag.ops.len()];
@@ -85,19 +85,19 @@ impl<'a> Divided<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
-    /// Returns the number of process groups that the transfer's group represents.
+    /// Returns the number of process groups that the group of a transfer represents.
     fn group_count(&self, transfer: &GroupTransfer) -> u64 {
         let group = self.group(transfer);
         let members: u64 = group.classes.iter().map(|&class| u64::from(self.step.classes[class as usize].ranks)).sum();
         (members / u64::from(group.span.ranks())).max(1)
     }
 
-    /// Returns the figures of the job. The waterfall is that of the class with the longest compute time.
+    /// Returns the figures of the job. Compute time and stalls describe the class with the longest compute time.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);
         let counted = |index: usize| self.group_count(&self.step.transfers[index]);
-        // A transfer of rank classes counts once for each group that it represents.
+        // A transfer between rank classes counts once for each process group that it represents.
         let all = |of: fn(&TransferRecord) -> i64| {
             let blocks = self.blocks().flat_map(|block| block.iter().enumerate());
             blocks.filter(|(_, record)| record.is_needed).map(|(at, record)| (of(record), counted(at))).collect()
@@ -197,7 +197,7 @@ impl<'a> Divided<'a> {
         let mut reached = self.critical_path.first().map_or(Time::ZERO, |&op| self.spans[op as usize].start);
         for &op in &self.critical_path {
             let span = self.spans[op as usize];
-            // A transfer is launched before its first byte is sent.
+            // The time before the first byte of a transfer belongs to the transfer, because it has been launched.
             let is_transfer = op >= self.step.dag.compute_count;
             add(if is_transfer { self.part(op) } else { "between" }, span.start - reached);
             add(self.part(op), span.end - span.start);
@@ -207,7 +207,7 @@ impl<'a> Divided<'a> {
         parts
     }
 
-    /// Returns the part of the step that an op belongs to, or the axis of a transfer.
+    /// Returns the part of the step to which an op belongs; for a transfer, the name of its axis.
     fn part(&self, op: OpId) -> &str {
         match op.checked_sub(self.step.dag.compute_count) {
             None => self.step.part_of(self.step.labels[op as usize]),
@@ -216,8 +216,8 @@ impl<'a> Divided<'a> {
     }
 }
 
-/// Returns the time at which compute needed a transfer. A transfer that is queued behind another one that compute waits
-/// for is needed only once it can be sent: it has no slack.
+/// Returns the time at which compute needed a transfer. If compute already waited when the transfer became ready, this
+/// is the time at which it became ready, so the transfer has no slack.
 fn needed(record: &TransferRecord) -> Time {
     record.needed.max(record.ready)
 }
@@ -234,7 +234,7 @@ fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64
     records.iter().map(|record| u128::from(of(record).ps())).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// Returns one row per iteration of the job.
+/// Returns one row per iteration of each job.
 pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let busy = |block: &[TransferRecord]| block.iter().map(|record| record.busy).sum();
@@ -289,8 +289,8 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     ])
 }
 
-/// Returns the classes of a group: `2`, `2-3` for a link, `0..7` for three or more consecutive classes, `0..56:8` with
-/// a stride of 8.
+/// Returns the classes of a group as text: `2` for one class, `2-3` for two, `0..7` for three or more consecutive
+/// classes, and `0..56:8` for classes with a stride of 8.
 fn classes(group: &Group) -> String {
     if let [first, second, .., last] = group.classes[..] {
         let apart = second - first;
@@ -302,8 +302,8 @@ fn classes(group: &Group) -> String {
     numbers.join("-")
 }
 
-/// Creates the table with one row per op of each class, and per transfer of each participating class, in the first
-/// iterations.
+/// Creates the table of the first iterations, with one row for each op of a class and one row for each transfer and
+/// class that takes part in it.
 pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {

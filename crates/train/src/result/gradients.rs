@@ -15,7 +15,7 @@ use gradtide_table::{Column, Table};
 use gradtide_watch::check_cancelled_now;
 use std::sync::Arc;
 
-/// A data-parallel job and its record.
+/// A data-parallel job with its record.
 pub struct DataParallelResult<'a> {
     spec: &'a JobSpec,
     gradients: &'a DataParallel,
@@ -25,17 +25,18 @@ pub struct DataParallelResult<'a> {
     name: Arc<str>,
     /// Name of each bucket's first layer.
     bucket_names: Vec<Arc<str>>,
-    /// Bytes of each bucket on the network.
+    /// Bytes of each bucket that are sent.
     bucket_bytes: Vec<Bytes>,
 }
 
 impl<'a> DataParallelResult<'a> {
-    /// Returns whether the ops of a layer are host work. Op graphs, whose ops have other indices, have no host work.
+    /// Returns whether the ops of a layer are host work. An op graph has no host work, and the indices of its ops do
+    /// not refer to layers.
     fn is_host(&self, layer: u32) -> bool {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
 
-    /// Returns the kind of an op as shown in the table.
+    /// Returns the kind of an op as the table shows it.
     fn kind(&self, kind: OpKind) -> &'static str {
         match kind {
             OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) if self.is_host(layer) => "host",
@@ -48,7 +49,8 @@ impl<'a> DataParallelResult<'a> {
         }
     }
 
-    /// Returns the name of the layer or op; for a bucket, the name of its first layer.
+    /// Returns the name of the op's layer or, in an op graph, of the op. For a bucket, returns the name of its first
+    /// layer.
     fn op_name(&self, kind: OpKind) -> String {
         match kind {
             OpKind::Barrier => String::new(),
@@ -61,7 +63,7 @@ impl<'a> DataParallelResult<'a> {
         }
     }
 
-    /// Combines a job and its record; `None` if the job is parallel.
+    /// Combines a job with its record; `None` if the job is a parallel job.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let gradients = job.gradients()?;
         Some(Self {
@@ -88,13 +90,14 @@ impl<'a> DataParallelResult<'a> {
         self.spec.compute.noise_ppm > 0 || self.spec.compute.straggler.is_some() || has_own_order
     }
 
-    /// Returns N: the time for which the transfers of one iteration occupy the network.
+    /// Returns N, the time for which the transfers of one iteration occupy the network.
     fn comm(block: &[TransferRecord]) -> Time {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// Returns the bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker,
-    /// or the mean of the iterations if it is smaller: a short run may end before its stalls reach their full length.
+    /// Returns the bound of [`timeline::lower_bound`] without a barrier, for the compute times of the slowest worker.
+    /// The bound is limited to the mean iteration time, because a short run may end before its stalls reach their full
+    /// length.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
@@ -109,7 +112,8 @@ impl<'a> DataParallelResult<'a> {
         };
         let transfers: Vec<PlannedTransfer> =
             (0..).zip(busy.into_iter().zip(&self.gradients.buckets)).map(transfer).collect();
-        // Each worker is bounded by its own windows. A window from one worker's update to another's read may be longer.
+        // Each worker is bounded by its own windows, because a window from the update on one worker to the read on
+        // another may be longer.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
         let bound = self.gradients.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
         let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
@@ -122,13 +126,13 @@ impl<'a> DataParallelResult<'a> {
         bound.min(mean)
     }
 
-    /// Returns an upper limit of a correct bound for these iterations, for an assertion: their mean, and a share of the
-    /// time after them.
+    /// Returns the largest value that a correct bound can have for these iterations, for an assertion. It is their
+    /// mean, plus a share of the time after them.
     ///
     /// The time from an update to a read in the next iteration is one iteration plus the increase of the read's stall
-    /// over the previous iteration. Summed over all iterations, the increases are at most the stall of the last read. A
-    /// channel that is never idle also has the time from the first update to a later read, beyond its iterations. No
-    /// limit is known if workers or orders differ.
+    /// over the previous iteration. Summed over all iterations, the increases are at most the stall of the last read.
+    /// If the channel is never idle, the time from the first update to a later read is added. If workers or orders
+    /// differ, no limit is known.
     fn most_ps(&self, mean: f64, compute: Time) -> f64 {
         if self.differs() || matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
             return f64::INFINITY;
@@ -160,7 +164,7 @@ impl<'a> DataParallelResult<'a> {
             worker_count: self.spec.worker_count() as u64,
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
-            // Exact if all times are equal.
+            // This division is exact if all times are equal.
             compute_ps: (compute_ps / count) as f64 + (compute_ps % count) as f64 / count as f64,
             host_ps: mean(|record| record.host),
             comm_ps: self.blocks().map(|block| Self::comm(block).ps() as f64).sum::<f64>() / records.len() as f64,
@@ -182,7 +186,7 @@ impl<'a> DataParallelResult<'a> {
     }
 }
 
-/// Returns one row per measured iteration, from the slowest worker.
+/// Returns one row per measured iteration of each job. Its figures describe the slowest worker.
 pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     parts.iter().flat_map(|part| {
         let comm = part.blocks().map(DataParallelResult::comm);
@@ -208,7 +212,7 @@ pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = 
 /// Creates the table with one row per bucket of each measured iteration.
 pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
     let count = parts.iter().map(|part| part.iterations.len() * part.gradients.buckets.len()).sum();
-    // Built column by column without an intermediate row: there may be millions of rows.
+    // The table is built column by column without an intermediate row, because there may be millions of rows.
     fn column<'a, T>(
         parts: &'a [DataParallelResult<'_>],
         count: usize,
@@ -260,7 +264,7 @@ fn resource(kind: OpKind) -> &'static str {
     if matches!(kind, OpKind::Transfer(_)) { "network" } else { "compute" }
 }
 
-/// Returns the index of the layer, op or bucket of an op.
+/// Returns the index of the layer, op or bucket to which an op belongs.
 fn index(kind: OpKind) -> u32 {
     match kind {
         OpKind::Barrier => 0,
@@ -280,7 +284,8 @@ pub fn operations(parts: &[DataParallelResult<'_>]) -> Table {
             part.trace
                 .operations
                 .iter()
-                // Ops of the iteration before the first only if they extend into the measured time.
+                // Ops of the iteration before the first measured one are included only if they extend into the measured
+                // time.
                 .filter(move |operation| operation.iteration >= 0 || operation.end > from)
                 .map(move |operation| (part, operation))
         })

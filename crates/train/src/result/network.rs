@@ -9,8 +9,7 @@ use gradtide_net::trace::{PortState, Window};
 use gradtide_table::{Column, Table};
 use gradtide_watch::check_cancelled_now;
 
-/// Returns the mean rate of a flow's payload from its start until the receiver has the last byte, or until the run
-/// ends.
+/// Returns the mean rate of a flow's payload, from its start until the receiver has the last byte or the run ends.
 fn mean_rate_bps(outcome: &Outcome, end: Time) -> Option<f64> {
     let lasts = outcome.received.unwrap_or_else(|| end.saturating_since(outcome.start.unwrap_or(end)));
     (lasts > Time::ZERO).then(|| outcome.delivered.0 as f64 * 8.0 * 1e12 / lasts.ps() as f64)
@@ -48,8 +47,8 @@ pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
     ])
 }
 
-/// Creates the table of queues: queue lengths at each sampling time; busy share, drops and marks since the previous
-/// one.
+/// Creates the table of queues. Queue lengths are those at each sampling time; busy share, drops and marks are counted
+/// since the previous sampling time.
 pub fn queues(samples: &Samples) -> Table {
     let width = samples.links.len();
     let rows = || {

@@ -1,4 +1,4 @@
-//! Rows and columns that all kinds of jobs share.
+//! Rows and columns that are common to all kinds of jobs.
 
 use crate::run::{IterationRecord, TransferRecord};
 use gradtide_net::Time;
@@ -6,27 +6,29 @@ use gradtide_table::{Column, Table};
 use gradtide_watch::check_cancelled_now;
 use std::sync::Arc;
 
-/// Returns the slack of a transfer, needed - ready, in ps.
+/// Returns the slack of a transfer, in ps: the time at which it is needed minus the time at which it is ready.
 pub fn slack(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.ready)
 }
 
-/// Returns the margin of a transfer, needed - end, in ps.
+/// Returns the margin of a transfer, in ps: the time at which it is needed minus its end.
 pub fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
-/// Converts a time to a signed number, as all times of results are; [`crate::run()`] refuses runs that approach 2^63 ps.
+/// Converts a time to a signed number of picoseconds, the form of all times in results. [`crate::run()`] refuses runs
+/// that approach 2^63 ps.
 pub fn signed(time: Time) -> i64 {
     i64::try_from(time.ps()).expect("a run ends before 2^63 ps")
 }
 
-/// Returns minimum, median (mean of the two in the middle) and maximum.
+/// Returns the minimum, median and maximum of values. The median of an even number of values is the mean of the two in
+/// the middle.
 pub fn spread(values: Vec<i64>) -> Option<[f64; 3]> {
     spread_of(values.into_iter().map(|value| (value, 1)).collect())
 }
 
-/// Returns minimum, median and maximum of pairs of a value and its multiplicity.
+/// Returns the minimum, median and maximum of values that are given with their multiplicities.
 pub fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     values.sort_unstable();
     let (&(first, _), &(last, _)) = (values.first()?, values.last()?);
@@ -42,11 +44,12 @@ pub fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     Some([first as f64, (at((count - 1) / 2) + at(count / 2)) / 2.0, last as f64])
 }
 
-/// A row of the table of iterations: job, iteration, its record on the slowest worker, and N.
+/// A row of the table of iterations: job, index of the iteration, record of the slowest worker, and N (the time for
+/// which the transfers occupy the network).
 pub type IterationRow = (Arc<str>, u64, IterationRecord, Time);
 
 /// A row of the table of iterations by worker: job; iteration, worker and host; record of the iteration on the worker;
-/// and, if workers are not in step, the staleness of its parameters, in iterations and in updates.
+/// and, if workers are asynchronous, the staleness of its parameters, in iterations and in updates.
 pub type WorkerRow = (Arc<str>, [u64; 3], IterationRecord, Option<(u32, Option<f64>)>);
 
 /// Creates the table of iterations of all jobs.
@@ -73,7 +76,8 @@ pub fn iteration_table(rows: &[IterationRow]) -> Table {
     table
 }
 
-/// Column of the time for which the device is idle for the host; only for recorded steps.
+/// Name of the column with the time for which the device is idle because the host is working. Only recorded steps have
+/// it.
 const HOST_US: &str = "host_us";
 
 /// Creates the table of iterations by worker.
@@ -109,7 +113,8 @@ pub fn worker_table(rows: &[WorkerRow]) -> Table {
     table
 }
 
-/// Returns the overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; `None` if N or C is zero.
+/// Returns the overlap coefficient (N + C - T) / min(N, C) of TicTac, section 3.2, from the communication time N, the
+/// compute time C and the iteration time T. Returns `None` if N or C is zero.
 fn overlap(compute: Time, comm: Time, time: Time) -> Option<f64> {
     let shorter = compute.min(comm);
     (shorter > Time::ZERO).then(|| (signed(compute) + signed(comm) - signed(time)) as f64 / shorter.ps() as f64)

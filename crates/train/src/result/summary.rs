@@ -1,26 +1,26 @@
-//! Figures of the summary, one entry per job of any kind.
+//! Figures of the summary, with one entry for each job of any kind.
 
 use crate::run::Unmeasured;
 use serde::Serialize;
 
-/// Figures of a job; times in picoseconds, means over the measured iterations.
+/// Figures of a job. Times are in picoseconds, and means are over the measured iterations.
 #[derive(Debug, Serialize)]
 pub struct JobSummary {
     /// Key of the job in the scenario.
     pub name: String,
-    /// Measured iterations.
+    /// Number of measured iterations.
     pub iteration_count: u64,
     /// Number of iterations that are not measured because not all jobs ran.
     pub unmeasured: Unmeasured,
-    /// Number of workers that compute; parameter servers are not counted, wherever they are placed.
+    /// Number of workers, which compute. Parameter servers are not counted, wherever they are placed.
     pub worker_count: u64,
     /// Number of buckets.
     pub bucket_count: u64,
-    /// T: duration of every iteration.
+    /// T: duration of each measured iteration.
     pub iteration_time_ps: Vec<u64>,
     /// C: compute time of one iteration of the slowest worker, without stalls.
     pub compute_ps: f64,
-    /// Time for which the device idles during host work, in a recorded step.
+    /// Time for which the device is idle during host work, in a recorded step.
     pub host_ps: f64,
     /// N: time for which the transfers of one iteration occupy the network.
     pub comm_ps: f64,
@@ -30,101 +30,102 @@ pub struct JobSummary {
     pub barrier_ps: f64,
     /// Compute time added by overlap with transfers; a part of T.
     pub slowdown_ps: f64,
-    /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac section
+    /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac, section
     /// 6).
     pub straggler_percent: f64,
-    /// Index of the worker with the longest total compute time, to which the waterfall belongs; absent if all are
+    /// Index of the worker with the longest total compute time, whose times are shown. Absent if all workers are
     /// identical.
     pub slowest_worker: Option<u64>,
-    /// Slack, needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is
-    /// sent.
+    /// Slack, needed - ready: minimum, median and maximum over all buckets of all measured iterations. Absent if no
+    /// bucket is sent.
     pub slack_ps: Option<[f64; 3]>,
-    /// Margin, needed - end: minimum, median, maximum over all buckets of all measured iterations; absent if none is
-    /// sent.
+    /// Margin, needed - end: minimum, median and maximum over all buckets of all measured iterations. Absent if no
+    /// bucket is sent.
     pub margin_ps: Option<[f64; 3]>,
-    /// Lower bound on the iteration time for any order of these messages, each with its mean duration, with or without
-    /// a barrier: the largest of compute, all messages, and the time between an update and its read.
+    /// Lower bound on the iteration time for any order of these messages, with or without a barrier. Each message takes
+    /// its mean duration. The bound is the largest of the compute time, the time of all messages, and the longest path
+    /// from a read over compute, update and messages to the next read.
     pub lower_bound_ps: f64,
     /// Size of the model's parameters, in bytes.
     pub parameter_bytes: u64,
     /// Bytes that the busiest sender sends in one iteration.
     pub bytes_per_worker: f64,
-    /// Figures of workers that are not in step; present only for parameter servers.
+    /// Figures of asynchronous workers; present only for parameter servers.
     pub asynchrony: Option<Asynchrony>,
     /// Figures of the step; present only for parallel jobs.
     pub step: Option<StepSummary>,
 }
 
-/// Figures of workers that are not in step (asynchronous, or stale synchronous with a bound).
+/// Figures of workers that are asynchronous, or stale synchronous with a bound.
 #[derive(Debug, Serialize)]
 pub struct Asynchrony {
-    /// Number of iterations by which a worker may be ahead of the slowest; absent without a bound.
+    /// Number of iterations by which a worker may be ahead of the slowest worker. Absent without a bound.
     pub bound: Option<u32>,
     /// One entry per worker.
     pub workers: Vec<WorkerAsynchrony>,
 }
 
-/// Means over all complete iterations of one worker; times in picoseconds.
+/// Means over all complete iterations of one worker. Times are in picoseconds.
 #[derive(Debug, Serialize)]
 pub struct WorkerAsynchrony {
     /// Number of complete iterations of the worker.
     pub iteration_count: u64,
-    /// Time from the start of an iteration to the start of the next.
+    /// Time from the start of an iteration to the start of the next one.
     pub time_ps: f64,
-    /// Part of `time_ps` spent in waiting for slower workers.
+    /// Part of `time_ps` in which the worker waits for slower workers.
     pub bound_wait_ps: f64,
-    /// Number of iterations by which the slowest worker was behind when this one began to pull: mean and maximum.
+    /// Lead of this worker over the slowest one when it began to pull, in iterations: mean and maximum.
     pub staleness_iterations: (f64, u64),
-    /// Number of gradients of other workers applied to a parameter between this worker's pull and its own gradient:
-    /// mean and maximum; absent if the job pushes none.
+    /// Number of gradients of other workers that were applied to a parameter between this worker's pull and its own
+    /// gradient: mean and maximum. Absent if the job pushes no gradients.
     pub staleness_updates: Option<(f64, u64)>,
 }
 
-/// Figures of a parallel job's step; times in picoseconds.
+/// Figures of a parallel job's step. Times are in picoseconds.
 #[derive(Debug, Serialize)]
 pub struct StepSummary {
     /// One entry per rank class.
     pub classes: Vec<ClassSummary>,
-    /// Process groups, one entry per axis, in the order of the mesh.
+    /// Figures of process groups, one entry per axis, in the order of the mesh.
     pub groups: Vec<GroupSummary>,
-    /// Time for which the compute of an average rank stalls because other ranks are not ready: the bubble of a
+    /// Time for which the compute of an average rank stalls because other ranks are not ready. This is the bubble of a
     /// pipeline.
     pub others_ps: f64,
-    /// Composition of the first iteration's critical path: time in each part of the step, in transfers of each axis,
-    /// and between them.
+    /// Composition of the first iteration's critical path: the time in each part of the step, in the transfers of each
+    /// axis, and between them.
     pub critical_ps: Vec<(String, u64)>,
 }
 
-/// Means over the iterations of one rank of a class.
+/// Means over the measured iterations of one rank of a class.
 #[derive(Debug, Serialize)]
 pub struct ClassSummary {
     /// Number of ranks of the class.
     pub ranks: u32,
     /// Compute time.
     pub compute_ps: f64,
-    /// Time for which the device idles during host work.
+    /// Time for which the device is idle during host work.
     pub host_ps: f64,
     /// Time for which compute stalls.
     pub exposed_ps: f64,
 }
 
-/// Figures of the groups of an axis in an iteration. Bytes and times are those of an average rank of the job.
+/// Figures of the groups of one axis in an iteration. Bytes and times describe an average rank of the job.
 #[derive(Debug, Serialize)]
 pub struct GroupSummary {
     /// Name of the axis.
     pub name: String,
     /// Number of ranks of one group.
     pub ranks: u32,
-    /// Number of ranks of one group on the same node.
+    /// Number of ranks of one group that are on the same node.
     pub per_node: u32,
     /// Number of transfers per rank, summed over the stages.
     pub transfer_count: u64,
     /// Bytes sent by a rank.
     pub bytes_per_rank: f64,
-    /// Time during which transfers are in progress.
+    /// Time for which transfers are in progress.
     pub busy_ps: f64,
-    /// Time for which compute stalls, with one of these transfers as the last cause.
+    /// Time for which compute stalls with one of these transfers as the last cause.
     pub exposed_ps: f64,
-    /// Slack, needed - ready: minimum, median, maximum, over transfers with a compute op that needs them.
+    /// Slack, needed - ready: minimum, median and maximum over the transfers that a compute op needs.
     pub slack_ps: Option<[f64; 3]>,
 }

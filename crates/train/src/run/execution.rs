@@ -1,4 +1,4 @@
-//! A job in execution, as the event loop drives it.
+//! The interface between the event loop and a job in execution.
 
 use super::record::JobRecord;
 use crate::job::CollectiveJob;
@@ -17,11 +17,11 @@ pub struct Limits {
 /// Properties of the run that an executor depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RunContext {
-    /// Limits of the run.
+    /// Time limit and recorded iterations.
     pub limits: Limits,
     /// Start of the last job: iterations that begin earlier are not measured.
     pub last_start: Time,
-    /// Whether the run has other jobs, as whose load this one continues after its own iterations.
+    /// Whether the run has other jobs, so that this job continues as their load after its own iterations.
     pub is_shared: bool,
 }
 
@@ -41,9 +41,9 @@ impl RunContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooShort;
 
-/// Executes one job. The loop calls [`open`](Self::open) at the start time of the job, [`begin`](Self::begin) when all
-/// its connections are open, and then, at every event time, [`on_completion`](Self::on_completion) for each flow of the
-/// job and [`settle`](Self::settle).
+/// Executes one job. The loop calls [`open`](Self::open) at the start time of the job, and [`begin`](Self::begin) when
+/// all connections are open. From then on it calls [`on_completion`](Self::on_completion) for each flow of the job that
+/// ends, and [`settle`](Self::settle) at every event time.
 pub trait Executor<'a> {
     /// Returns the key of the job in the scenario.
     fn name(&self) -> &str;
@@ -60,26 +60,26 @@ pub trait Executor<'a> {
     /// Begins the first iteration.
     ///
     /// # Errors
-    /// [`TooShort`].
+    /// [`TooShort`] if the duration of the run has already passed.
     fn begin(&mut self, now: Time) -> Result<(), TooShort>;
 
     /// Handles the end of a flow of the job.
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network);
 
-    /// Handles all events at `now` outside the network, then sends; returns whether the job still has to complete
-    /// iterations.
+    /// Handles all events at `now` outside the network, then starts flows. Returns whether the job has iterations left
+    /// to complete.
     ///
     /// # Errors
-    /// [`TooShort`].
+    /// [`TooShort`] if the duration of the run ended before the first measured iteration.
     fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<bool, TooShort>;
 
-    /// Returns the time of the next event outside the network.
+    /// Returns the time of the job's next event outside the network.
     fn wakes_at(&self) -> Option<Time>;
 
-    /// Returns the number of iterations beyond the job's own, run as load for other jobs.
+    /// Returns the number of iterations that were run only as load for other jobs, after the job's own.
     fn extra_count(&self) -> u32;
 
-    /// Returns the number of ops and transfers that wait.
+    /// Returns the number of ops and transfers that wait for dependencies.
     fn waiting_ops(&self) -> usize;
 
     /// Returns the completed share of the iterations, if their number is limited.

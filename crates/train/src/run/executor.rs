@@ -1,4 +1,4 @@
-//! The execution of a job whose ranks communicate by collectives: its op graph on compute streams, send queues and a
+//! Executes a job whose ranks communicate by collectives: its op graph runs on compute streams, send queues and a
 //! network.
 
 use super::execution::{Done, Executor, RunContext, TooShort};
@@ -15,7 +15,7 @@ use gradtide_net::{Completion, Network, Time};
 /// A job in execution.
 pub struct CollectiveExecutor<'a, 'p> {
     job: &'a mut CollectiveJob,
-    /// Stream of the first communicator; the streams of the other communicators follow.
+    /// Stream of the first communicator's flows; the streams of the other communicators follow.
     stream: u32,
     context: RunContext,
     /// Open dependencies of ops.
@@ -23,11 +23,11 @@ pub struct CollectiveExecutor<'a, 'p> {
     streams: Streams,
     /// Send queue of each communicator.
     queues: Vec<SendQueue<'p>>,
-    /// Send priority of each transfer: the lowest goes first.
+    /// Send priority of each transfer; the lowest number is sent first.
     priorities: Vec<u32>,
-    /// Whether a scheduler draws a new order in every iteration.
+    /// Whether any scheduler draws a new order in every iteration.
     changes_priorities: bool,
-    /// Transfers that each program would need at its start without the barrier.
+    /// For each program, the transfers that its first op reads, which it would wait for without the barrier.
     read_at_start: Vec<Vec<u32>>,
     /// Number of iterations that at least one worker has begun.
     begun_count: u32,
@@ -39,7 +39,7 @@ pub struct CollectiveExecutor<'a, 'p> {
 }
 
 impl<'a, 'p> CollectiveExecutor<'a, 'p> {
-    /// Creates the executor of a job that has not begun; flows of its communicator i use the stream `stream + i`.
+    /// Creates the executor of a job that has not begun. The flows of communicator i use the stream `stream + i`.
     /// `policy` chooses the bands of the first communicator.
     pub fn new(
         job: &'a mut CollectiveJob,
@@ -74,7 +74,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         }
     }
 
-    /// Starts a worker's next op if its dependencies are complete; returns `false` if it must wait or the worker is
+    /// Starts a worker's next op if its dependencies are complete. Returns `false` if the op must wait or the worker is
     /// finished.
     fn start_op(&mut self, index: u32, now: Time) -> Result<bool, TooShort> {
         let worker = &self.streams.workers[index as usize];
@@ -111,7 +111,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         Ok(true)
     }
 
-    /// Accounts for a worker's stall, from the time at which it reached its next op until now.
+    /// Adds a worker's stall, from the time at which the worker reached its next op until now, to its record.
     fn on_waited(&mut self, index: u32, kind: OpKind, now: Time) {
         let worker = &self.streams.workers[index as usize];
         let wait = now - worker.reached_at;
@@ -123,9 +123,10 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         current.straggler += straggler;
     }
 
-    /// Returns the part of a worker's stall that is due to the compute of other workers: until the last transfer of
-    /// which its next op is the first user was ready. If none of these transfers ends now, the op waited for an op of
-    /// another worker, and the whole stall counts.
+    /// Returns the part of a worker's stall that is due to slower workers. A transfer is ready when the slowest worker
+    /// has computed it. This part therefore ends when the last transfer of which the next op is the first user was
+    /// ready. If none of these transfers ends now, the op waited for an op of another worker, and the whole stall
+    /// counts.
     fn straggler_wait(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
         let (mut ready, mut has_ended) = (Time::ZERO, false);
@@ -139,7 +140,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         if has_ended { ready } else { now }.saturating_since(worker.reached_at)
     }
 
-    /// Handles the start of the measured pass on one worker.
+    /// Ends the current iteration of a worker and begins the next one, at the start of the measured pass.
     fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), TooShort> {
         let worker = &mut self.streams.workers[index as usize];
         let is_first = worker.iteration >= self.begun_count;
@@ -173,7 +174,8 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         Ok(())
     }
 
-    /// Returns the time for which the first op would have had to wait for the transfers that it reads.
+    /// Returns the stall that the first op would have had without the barrier: until the transfers that it reads have
+    /// ended.
     fn wait_without_barrier(&self, index: u32) -> Time {
         let worker = &self.streams.workers[index as usize];
         let Some(before) = worker.iteration.checked_sub(1) else { return Time::ZERO };
@@ -218,7 +220,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         true
     }
 
-    /// Resolves the dependencies on a finished op, and queues the transfers that have become ready.
+    /// Resolves the dependencies on a finished op or transfer, and queues the transfers that have become ready.
     fn release(&mut self, (op, slot): (u32, usize), iteration: u32, now: Time) {
         for place in 0..self.waits.waiting_count(op) {
             let (neighbour, is_ready) = self.waits.release(op, slot, place);
@@ -245,7 +247,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         assert!(self.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
     }
 
-    /// Records that a worker's compute has reached its next op, which may need transfers.
+    /// Records that a worker's compute has reached its next op, as the time at which this op needs its transfers.
     fn on_reached(&mut self, index: u32, now: Time) {
         let worker = &self.streams.workers[index as usize];
         for neighbour in self.waits.first_uses(worker.next_op) {
@@ -297,7 +299,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         }
     }
 
-    /// Records a compute op for the timeline, unless it is an update that takes no time.
+    /// Records a compute op for the timeline, unless the op is an update of zero length.
     fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
         let worker = &self.streams.workers[index as usize];
         let is_visible = start < end || !matches!(kind, OpKind::Update(_));
@@ -327,7 +329,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
         (self.stream..).zip(&self.job.communicators).map(open).sum()
     }
 
-    /// Queues the transfers without dependencies, which are ready.
+    /// Queues the transfers without dependencies, which are ready from the start.
     fn begin(&mut self, now: Time) -> Result<(), TooShort> {
         for transfer in 0..self.job.dag.transfers.len() as u32 {
             if self.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
@@ -374,7 +376,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
         self.last_iteration.map_or(0, |last| self.begun_count - 1 - last)
     }
 
-    /// Counts the waiting ops in the iteration of the first worker.
+    /// Returns the number of waiting ops in the iteration of the first worker.
     fn waiting_ops(&self) -> usize {
         self.waits.missing_count(self.streams.workers[0].slot)
     }
@@ -386,8 +388,9 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
         self.job.iteration_limit.map(|limit| iteration / f64::from(limit + self.trace.warmup_count))
     }
 
-    /// Collects the record. An iteration counts when all workers have completed it. If the run was cut off, all
-    /// transfers of the iteration must have arrived too: without a barrier they may arrive later.
+    /// Truncates the records to complete iterations. An iteration is complete when all workers have ended it. If the
+    /// run was cut off, all transfers of the iteration must have arrived as well, because without a barrier they may
+    /// arrive after its end.
     fn into_done(self: Box<Self>) -> Done<'a> {
         let (after, is_cut_off) = (self.extra_count(), self.unfinished_count > 0);
         let Self { job, streams, mut trace, .. } = *self;
@@ -430,12 +433,12 @@ impl CollectiveExecutor<'_, '_> {
     }
 }
 
-/// Returns the number of warm-up iterations that a job runs regardless of other jobs: see the header of [`run`](super).
+/// Returns the number of warm-up iterations that a job runs even without other jobs; see the header of [`run`](super).
 fn own_warmup_count(job: &CollectiveJob) -> u32 {
     u32::from(job.mode.measured_from == Pass::Forward)
 }
 
-/// Returns the state that the queue of communicator `index` reads; `first` is the stream of the job's first
+/// Returns the state that the queue of communicator `index` reads. `first` is the stream of the job's first
 /// communicator.
 #[inline]
 fn queue_context<'b>(

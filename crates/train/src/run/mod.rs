@@ -1,30 +1,34 @@
 //! The event loop that joins compute with a network.
 //!
-//! A job is an [`Executor`]: [`CollectiveExecutor`], or [`ps`](crate::ps) with parameter servers. The rest of this page
-//! describes [`CollectiveExecutor`].
+//! A job is executed by an [`Executor`]: [`CollectiveExecutor`] if its ranks communicate by collectives, or
+//! [`PsExecutor`](crate::ps::PsExecutor) if it has parameter servers. The rest of this page describes
+//! [`CollectiveExecutor`].
 //!
 //! Every worker has one compute stream, which executes its ops in program order. If all workers of a job are identical,
-//! a single one is simulated; the workers of an op graph may have different programs.
+//! a single worker is simulated. The workers of an op graph may have different programs.
 //!
 //! Every communicator of a job has one send queue, with a limit on the chunks in flight (default: one). Whenever a
 //! chunk has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all workers
-//! have computed it, and it arrives on all workers simultaneously: the global syncer of the thesis, section 5.2.
+//! have computed it, and it arrives on all workers simultaneously. This is the global syncer of Gao (2020), section
+//! 5.2.
 //!
-//! A schedule may give a bucket a release time, as an offset of compute time: a ready bucket is sent once every worker
-//! has passed this offset. The offset does not advance while compute stalls, so a stall delays all later releases.
+//! A schedule may give a bucket a release time as an offset of compute time. The bucket is then sent when it is ready
+//! and every worker has passed this offset. Compute time does not advance during a stall, so a stall delays all later
+//! releases.
 //!
-//! At each event time the loop first handles all ends of ops and flows, and every op of zero length. Only then does a
-//! queue pick, so that its choice at time t sees every bucket that became ready at or before t.
+//! At each event time the loop first handles all ends of ops and flows, and every op of zero length. Only then do the
+//! queues pick, so that a choice at time t considers every bucket that became ready at or before t.
 //!
-//! An iteration is measured from the start of one pass to the start of the same pass of the next iteration, and a job
-//! begins with this pass. If measured from the forward pass, the first iteration starts with all parameters present and
-//! can be shorter than the network allows: it is run but not measured, and one more forward pass runs after the last
-//! measured iteration, because it needs that iteration's transfers. If measured from the backward pass, every iteration
-//! starts with an idle network and all parameters present, and all iterations are measured.
+//! An iteration is measured from the start of one pass (forward or backward) to the start of the same pass of the next
+//! iteration. A job begins with the measured pass. If iterations are measured from the forward pass, the first
+//! iteration is run but not measured, because it starts with all parameters present and can be shorter than the network
+//! allows. One more forward pass runs after the last measured iteration, because this pass needs the transfers of that
+//! iteration. If iterations are measured from the backward pass, each starts with an idle network and all parameters
+//! present, and all of them are measured.
 //!
-//! With several jobs, the measured iterations are those during which all jobs run, so that a mean covers equal
-//! conditions: iterations that begin after the last job has started. A job that has completed its iterations continues
-//! until all other jobs have completed theirs. The iterations before and after are run and counted, but not measured.
+//! With several jobs, an iteration is measured only if it begins after the last job has started, so that all jobs run
+//! during every measured iteration. A job that has completed its iterations continues as load until all other jobs have
+//! completed theirs. The iterations before and after the measured ones are run and counted.
 
 mod execution;
 mod executor;
@@ -42,13 +46,13 @@ pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferR
 pub use runner::IterationError;
 use runner::JobRunner;
 
-/// Number of loop rounds between two calls of the observer if the engine does not pause by itself: about 5 ms of wall
-/// time.
+/// Number of loop rounds between two calls of the observer, for engines that do not pause by themselves. This is about
+/// 5 ms of wall time.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job;
-/// [`stream`](crate::traffic::stream) returns those of background flows. Calls `observe` periodically with the
-/// completed share of the run; the run stops if it returns `false`.
+/// Runs all jobs and background flows to their ends. The streams of jobs are numbered from 0, job by job;
+/// [`stream`](crate::traffic::stream) returns the numbers of background flows. `observe` is called periodically with
+/// the completed share of the run, and stops the run by returning `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
@@ -114,7 +118,8 @@ pub fn run<'a, 'p>(
     }
 }
 
-/// Stops the run if a job only waits for the network and gets no bandwidth while the others continue as its load.
+/// Returns an error if a job only waits for the network and gets no bandwidth while the other jobs continue as its
+/// load.
 fn check_starved(runners: &mut [JobRunner<'_, '_>]) -> Result<(), IterationError> {
     let extra = runners.iter().map(JobRunner::extra_count).max().unwrap_or(0);
     if extra == 0 {
@@ -126,8 +131,8 @@ fn check_starved(runners: &mut [JobRunner<'_, '_>]) -> Result<(), IterationError
     Err(IterationError::Starved { job: named(starved), beside: named(beside) })
 }
 
-/// Returns the completed share of the run: the minimum over its jobs; without a job, that of the flows or of the
-/// duration.
+/// Returns the completed share of the run, which is the minimum over its jobs. Without a job, it is the share of the
+/// background flows or of the duration, whichever is larger.
 fn progress(runners: &[JobRunner<'_, '_>], background: &Background<'_>, now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);

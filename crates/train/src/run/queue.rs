@@ -1,7 +1,8 @@
-//! The send queue of a communicator. It applies send order, chunking, the in-flight limit and release times.
+//! The send queue of a communicator. It applies the send order, chunking, the in-flight limit and release times.
 //!
-//! A transfer whose release time (`release`: an iteration and an offset of compute time) has not passed is `held`. A
-//! [`BandPolicy`] may choose the traffic class (band) of each chunk, and change it while the chunk is sent.
+//! A release time consists of an iteration and an offset of compute time in it. A ready transfer is `held` until its
+//! release time has passed. A [`BandPolicy`] may choose the traffic class (band) of each chunk, and may change it while
+//! the chunk is being sent.
 
 use super::record::Records;
 use super::streams::Streams;
@@ -15,12 +16,12 @@ use gradtide_net::{Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A transfer in the queue, ordered by when it is sent.
+/// A transfer in the queue. The derived order is the send order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ready {
-    /// Iteration of the transfer; transfers of an iteration precede all transfers of the next one.
+    /// Iteration of the transfer. All transfers of an iteration precede those of the next one.
     pub iteration: u32,
-    /// Send priority: the lowest goes first.
+    /// Send priority; the lowest number is sent first.
     priority: u32,
     /// Sequence number in order of readiness.
     sequence: u64,
@@ -30,10 +31,10 @@ pub struct Ready {
     pub chunk: u64,
 }
 
-/// A ready transfer before its release time, ordered by this time.
+/// A ready transfer before its release time. The derived order is the order of release times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
-    /// Release time: iteration, and offset of compute time in it.
+    /// Release time: the iteration, and the offset of compute time in it.
     release: (u32, Time),
     iteration: u32,
     transfer: u32,
@@ -45,11 +46,11 @@ struct Sending {
     /// Number of the chunk among all picked chunks.
     number: u64,
     ready: Ready,
-    /// Time at which its first flow starts.
+    /// Time at which the chunk's first flow starts.
     begins_at: Time,
     /// The chunk's flows, once started.
     aggregation: Option<Aggregation>,
-    /// End of the chunk predicted by the band policy, if there is a prediction. It must be exact.
+    /// End of the chunk as the band policy predicted it, or `None` without a prediction. The prediction must be exact.
     predicted_end: Option<Time>,
 }
 
@@ -77,7 +78,7 @@ pub struct QueueContext<'a> {
     pub dag: &'a Dag,
     /// Compute streams, for release times.
     pub streams: &'a Streams,
-    /// Send priority of all transfers: the lowest goes first.
+    /// Send priority of each transfer; the lowest number is sent first.
     pub priorities: &'a [u32],
     /// Current time.
     pub now: Time,
@@ -87,8 +88,8 @@ pub struct QueueContext<'a> {
 pub struct SendQueue<'p> {
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
-    /// Release time of each transfer: number of iterations after its own, and offset of compute time. Empty if the
-    /// schedule has no release times.
+    /// Release time of each transfer: the number of iterations after its own, and the offset of compute time. Empty if
+    /// the schedule has no release times.
     release_times: Vec<(u32, Time)>,
     /// Ready transfers before their release time.
     held: BinaryHeap<Reverse<Held>>,
@@ -96,14 +97,14 @@ pub struct SendQueue<'p> {
     sending: Vec<Sending>,
     /// Number of chunks picked so far.
     picked_count: u64,
-    /// Number of picked chunks of which no flow has started.
+    /// Number of picked chunks that have not started a flow yet.
     unbegun_count: usize,
     in_flight_limit: usize,
-    /// Whether the band policy has refused the next chunk until another one ends.
+    /// Whether the band policy has refused to send the next chunk until another chunk ends.
     is_refused: bool,
     /// Time up to which `TransferRecord::busy` has been counted.
     counted_to: Time,
-    /// Time at which the global syncer admits the next chunk; it takes `sync` after each chunk.
+    /// Time from which the next chunk may be sent: the global syncer takes the time `sync` after each chunk.
     free_at: Time,
     sync: Time,
     /// Policy that chooses bands; `None` if bands are fixed.
@@ -142,7 +143,7 @@ impl<'p> SendQueue<'p> {
         self.unbegun_count > 0 || (!self.queue.is_empty() && self.can_pick()) || !self.held.is_empty()
     }
 
-    /// Returns the time of the next event outside the network.
+    /// Returns the time of the queue's next event outside the network.
     #[inline]
     pub fn wakes_at(&self, dag: &Dag, streams: &Streams) -> Time {
         let mut at = Time::MAX;
@@ -158,7 +159,7 @@ impl<'p> SendQueue<'p> {
         at.min(self.next_release(dag, streams).unwrap_or(Time::MAX))
     }
 
-    /// Queues a transfer that has become ready.
+    /// Adds a transfer that has become ready, or holds it until its release time.
     pub fn on_ready(&mut self, transfer: u32, iteration: u32, context: &QueueContext<'_>) {
         if let Some(policy) = &mut self.policy {
             let mut last_output_at = context.streams.workers.iter().map(|worker| worker.last_output_at);
@@ -178,15 +179,15 @@ impl<'p> SendQueue<'p> {
         self.ready_count += 1;
     }
 
-    /// Returns the earliest release time of a held transfer, if it is predictable.
+    /// Returns the earliest release time of a held transfer, or `None` if it cannot be predicted yet.
     #[inline]
     fn next_release(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
         let &Reverse(Held { release, .. }) = self.held.peek()?;
         streams.passes_at(release, dag)
     }
 
-    /// Handles reductions that have ended by now (the network reports arrivals only); returns the chunk that ended with
-    /// its last reduction, if there is one.
+    /// Handles one chunk's reductions that have ended by now, because the network reports only arrivals. Returns the
+    /// chunk if its last reduction has ended.
     #[inline]
     pub fn settle(&mut self, now: Time, network: &mut dyn Network, records: &mut Records) -> Option<Ended> {
         let has_ended = |sending: &mut Sending| match &mut sending.aggregation {
@@ -197,7 +198,7 @@ impl<'p> SendQueue<'p> {
         Some(self.on_aggregated(index, now, records))
     }
 
-    /// Handles the end of a flow; returns the chunk if this was its last flow.
+    /// Handles the end of a flow. Returns the chunk if this was its last flow.
     pub fn on_completion(
         &mut self,
         now: Time,
@@ -215,7 +216,7 @@ impl<'p> SendQueue<'p> {
         aggregation.on_completion(completion, network).then(|| self.on_aggregated(index, now, records))
     }
 
-    /// Passes a message's arrival to the band policy; the receiver sends its next message.
+    /// Passes the arrival of a message to the band policy, which chooses the band of the receiver's next message.
     fn on_message(&mut self, index: usize, flow: FlowId, now: Time, records: &mut Records) {
         let in_flight = self.in_flight();
         let Sending { number, aggregation, ready, .. } = &mut self.sending[index];
@@ -246,7 +247,7 @@ impl<'p> SendQueue<'p> {
         Ended { transfer: ready.transfer, iteration: ready.iteration, chunk: ready.chunk, began: begins_at }
     }
 
-    /// Queues released transfers, picks chunks, and starts their flows.
+    /// Queues the transfers whose release time has passed, picks chunks, and starts their flows.
     pub fn send(&mut self, context: &QueueContext<'_>, network: &mut dyn Network, records: &mut Records) {
         let (now, communicator) = (context.now, context.communicator);
         while self.next_release(context.dag, context.streams).is_some_and(|at| at <= now)
@@ -284,7 +285,7 @@ impl<'p> SendQueue<'p> {
         }
     }
 
-    /// Returns whether the band policy lets the next chunk be picked.
+    /// Returns whether the band policy allows the next chunk to be picked.
     fn may_pick(&mut self, ready: Ready, context: &QueueContext<'_>, records: &Records) -> bool {
         let Some(policy) = &mut self.policy else { return true };
         let view = view(ready, &self.sending, context, records);
@@ -299,7 +300,8 @@ impl<'p> SendQueue<'p> {
         !self.is_refused
     }
 
-    /// Returns the bands in which a chunk begins; `None` for the job's bands.
+    /// Returns the bands in which a chunk begins, as the policy chooses them; `None` without a policy, for the bands of
+    /// the job.
     fn bands(
         &mut self,
         index: usize,
@@ -328,7 +330,7 @@ impl<'p> SendQueue<'p> {
         self.sending.len() < self.in_flight_limit && !self.is_refused
     }
 
-    /// Counts the time since the last call as busy time of the first chunk in progress.
+    /// Adds the time since the last call to the busy time of the first chunk in progress.
     fn count_busy(&mut self, now: Time, records: &mut Records) {
         if let Some(first) = self.sending.first().filter(|first| first.aggregation.is_some()) {
             records.of(first.ready.iteration, first.ready.transfer).busy += now - self.counted_to;
@@ -337,8 +339,8 @@ impl<'p> SendQueue<'p> {
     }
 }
 
-/// Returns the state of an iteration that the policy reads before a chunk is sent: bytes left of every bucket when this
-/// chunk and those in flight are counted as sent.
+/// Returns the state of an iteration that the band policy reads before a chunk is sent. The bytes left of each bucket
+/// exclude this chunk and the chunks in flight.
 fn view(ready: Ready, in_flight: &[Sending], context: &QueueContext<'_>, records: &Records) -> View {
     let Ready { iteration, transfer, chunk, .. } = ready;
     let gradients = context.communicator.gradients().expect("bands change where gradients are aggregated");

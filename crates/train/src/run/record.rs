@@ -57,7 +57,7 @@ impl JobRecord {
     }
 }
 
-/// One measured iteration of a worker: from the start of a pass to the start of the next one of its kind.
+/// One measured iteration of a worker, from the start of a pass to the start of the same pass of the next iteration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IterationRecord {
     /// Start of the pass from which the iteration is measured.

@@ -1,5 +1,5 @@
-//! The phases of a job: it waits for its start, opens its connections, and is executed; and the errors that end a run
-//! without a result.
+//! The phases of a job, which waits for its start, opens its connections and is then executed. Also the errors that end
+//! a run without a result.
 
 use super::execution::{Done, Executor, TooShort};
 use gradtide_net::{Completion, Network, Time};
@@ -8,14 +8,14 @@ use thiserror::Error;
 /// Errors that end a run without a result.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IterationError {
-    /// No event is left, but a job is not done.
+    /// No event is left, but a job is not finished.
     #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
     Stalled {
         /// Current time.
         at: Time,
         /// Key of the job in the scenario.
         job: String,
-        /// Number of ops that wait.
+        /// Number of ops that wait for dependencies.
         waiting_ops: usize,
     },
     /// The duration of the run ended before the first measured iteration.
@@ -40,9 +40,9 @@ pub enum IterationError {
     Interrupted,
 }
 
-/// A job counts as starved if none of its ops and messages completes while another job that has completed its own
-/// iterations runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand
-/// times as long as an iteration of the other job.
+/// Number of extra iterations of a job, run as load for other jobs, after which another job counts as starved if none
+/// of its ops and messages has completed meanwhile. A message that gets any bandwidth completes sooner, unless it takes
+/// ten thousand times as long as an iteration of the other job.
 const STARVED_AFTER: u32 = 10_000;
 
 /// A job and its phase.
@@ -51,7 +51,7 @@ pub struct JobRunner<'a, 'p> {
     phase: Phase,
     /// Whether the job has completed its iterations. It may continue as load for other jobs.
     has_enough: bool,
-    /// Number of completed flows of the job.
+    /// Number of flows of the job that have ended.
     ended_count: u64,
     last_progress: (u64, u32),
     executor: Box<dyn Executor<'a> + 'p>,
@@ -63,9 +63,9 @@ enum Phase {
     Waiting,
     /// Opening connections; the field is the number of connections that are not open yet.
     Opening(usize),
-    /// Executing ops.
+    /// Executing ops and sending.
     UnderWay,
-    /// Done.
+    /// Stopped: no longer needed as load for other jobs.
     Finished,
 }
 
@@ -75,7 +75,7 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
 
-    /// Returns the record of the job.
+    /// Returns the job and its record.
     pub fn into_done(self) -> Done<'a> {
         self.executor.into_done()
     }
@@ -85,13 +85,13 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         self.executor.name()
     }
 
-    /// Returns whether the job is done.
+    /// Returns whether the job has been stopped.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Returns whether the job has completed its iterations.
+    /// Returns whether the job has completed its own iterations.
     #[inline]
     pub fn has_enough(&self) -> bool {
         self.has_enough
@@ -108,8 +108,8 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         self.executor.extra_count()
     }
 
-    /// Returns whether the job has only waited for the network, without a completed flow, during the last
-    /// [`STARVED_AFTER`] of the `extra` iterations that another job has run as its load.
+    /// Returns whether the job has waited only for the network, without a completed flow, for [`STARVED_AFTER`]
+    /// iterations of another job. `extra` is the number of iterations that the other job has run as load so far.
     pub fn is_starved(&mut self, extra: u32) -> bool {
         let waits = !self.has_enough && self.phase != Phase::Waiting && self.wakes_at().is_none();
         if !waits || self.last_progress.0 != self.ended_count {
@@ -118,7 +118,7 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         extra - self.last_progress.1 >= STARVED_AFTER
     }
 
-    /// Returns the time of the next event outside the network.
+    /// Returns the time of the job's next event outside the network.
     #[inline]
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
@@ -161,7 +161,7 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         }
     }
 
-    /// Returns the number of ops and transfers that wait.
+    /// Returns the number of ops and transfers that wait for dependencies.
     pub fn waiting_ops(&self) -> usize {
         self.executor.waiting_ops()
     }

@@ -1,7 +1,7 @@
-//! Compute streams: one per rank class, or per worker. A stream executes one op at a time, in the order of its program.
+//! Compute streams, one per rank class or worker. A stream executes one op at a time, in the order of its program.
 //!
-//! Two effects stretch ops: compute jitter ([`Jitter`], a factor for each worker and iteration), and the slowdown of
-//! compute that overlaps with transfers.
+//! Two effects stretch ops. Compute jitter ([`Jitter`]) multiplies costs by a factor for each worker and iteration.
+//! Transfers slow down the compute that overlaps with them.
 
 use super::record::IterationRecord;
 use super::waits::slot;
@@ -23,15 +23,15 @@ pub struct Worker {
     pub program: Program,
     /// Op at which the measurement of an iteration begins.
     pub first_op: OpId,
-    /// The running op, or the next one.
+    /// The running op; if none is running, the next op.
     pub next_op: OpId,
     /// Time at which compute reached `next_op`.
     pub reached_at: Time,
     /// The running op.
     pub running: Option<Running>,
-    /// Number of the worker's communicators with a chunk in progress, if chunks slow down compute.
+    /// Number of the worker's communicators that have a chunk in progress; used only if transfers slow down compute.
     pub slowed_by: u32,
-    /// Time at which the worker last ended an op that other ops or transfers depend on.
+    /// Time of the last end of an op on which other ops or transfers depend.
     pub last_output_at: Time,
     /// Record of the iteration in progress, from one start of the measured pass to the next.
     pub current: IterationRecord,
@@ -50,15 +50,15 @@ pub struct Worker {
 pub struct Running {
     /// Start of the op.
     pub started: Time,
-    /// End of the op if its speed does not change.
+    /// End of the op, unless its speed changes before.
     pub end: Time,
     /// Duration without the slowdown by transfers.
     pub cost: Time,
-    /// Remaining work at the time `since`.
+    /// Work left at the time `since`, as a duration without the slowdown.
     left: Time,
     since: Time,
     is_slow: bool,
-    /// Whether the op is host work, during which the device is idle: transfers do not slow it down.
+    /// Whether the op is host work. The device is idle during host work, so transfers do not slow it down.
     is_host: bool,
 }
 
@@ -100,16 +100,16 @@ impl Worker {
 pub struct Streams {
     /// Compute streams, by rank class or by worker.
     pub workers: Vec<Worker>,
-    /// Ends of running ops, with the worker; unused with a single worker.
+    /// Ends of running ops, each with its worker. Unused if there is a single worker.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Workers whose next op waits, and the subset of them that has to check again.
+    /// Workers whose next op waits for dependencies, and workers that have to check their dependencies again.
     waiting: Vec<u32>,
     woken: Vec<u32>,
-    /// Whether an op or transfer has ended since `waiting` was last checked.
+    /// Whether an op or transfer has ended since the workers in `waiting` last checked their dependencies.
     pub must_recheck: bool,
-    /// Offset of compute time at which each compute op begins.
+    /// Offset of compute time at which each compute op of a program begins.
     offsets: Vec<Time>,
-    /// Time of a unit of compute that overlaps with a transfer, in millionths.
+    /// Duration of a unit of compute that overlaps with a transfer, in millionths of its duration without transfers.
     slowdown_ppm: u64,
 }
 
@@ -150,7 +150,7 @@ impl Streams {
         }
     }
 
-    /// Returns a worker that may be able to act now.
+    /// Returns a worker whose op may end or start now.
     #[inline]
     pub fn next_worker(&mut self, now: Time) -> Option<u32> {
         if self.woken.is_empty() && self.must_recheck {
@@ -181,7 +181,7 @@ impl Streams {
         worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow, is_host });
     }
 
-    /// Ends a worker's op if its time has come.
+    /// Ends a worker's op if its end has come.
     #[inline]
     pub fn end(&mut self, index: u32, now: Time) -> OpEnd {
         let Some(Running { started, end, cost, .. }) = self.workers[index as usize].running else {
@@ -195,7 +195,7 @@ impl Streams {
         OpEnd::Ended { started, cost }
     }
 
-    /// Schedules the end of an op. A single worker is always checked.
+    /// Schedules the end of an op. A single worker needs no entry, because `next_end` reads its running op.
     #[inline]
     fn await_end(&mut self, index: u32, end: Time) {
         if self.workers.len() > 1 {
@@ -209,7 +209,8 @@ impl Streams {
         self.slowdown_ppm != ONE_PPM
     }
 
-    /// Counts a communicator of these rank classes (empty for all classes) that becomes active (`is_slow`) or idle.
+    /// Registers that a communicator of these rank classes starts (`is_slow`) or stops sending. Empty `classes` stand
+    /// for all classes.
     pub fn slow(&mut self, classes: &[u32], is_slow: bool) {
         let change = |worker: &mut Worker| {
             worker.slowed_by = if is_slow { worker.slowed_by + 1 } else { worker.slowed_by - 1 };
@@ -220,7 +221,7 @@ impl Streams {
         }
     }
 
-    /// Moves the ends of running ops on workers where transfers have begun or ended.
+    /// Adapts the ends of running ops on workers where transfers have begun or ended.
     pub fn change_speed(&mut self, now: Time) {
         let ppm = self.slowdown_ppm;
         let mut has_changed = false;
@@ -248,8 +249,8 @@ impl Streams {
         }
     }
 
-    /// Returns the time at which the last worker passes a release time, if no worker has to wait before; `None` if a
-    /// worker waits, or has not reached the op that contains the release time.
+    /// Returns the time at which the last worker passes a release time, if no worker has to wait before. Returns `None`
+    /// if a worker waits, or has not reached the op that contains the release time.
     pub fn passes_at(&self, (iteration, release): (u32, Time), dag: &Dag) -> Option<Time> {
         let passes_at = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
@@ -267,8 +268,8 @@ impl Streams {
         self.workers.iter().map(passes_at).try_fold(Time::ZERO, |latest, at| Some(latest.max(at?)))
     }
 
-    /// Returns the compute time that each worker has passed since the start of `iteration`, if an iteration takes
-    /// `compute`.
+    /// Returns each worker's position: the compute time that it has passed since the start of `iteration`. `compute` is
+    /// the compute time of one iteration.
     pub fn positions(&self, iteration: u32, compute: Time, now: Time) -> Vec<Time> {
         let position = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
@@ -280,12 +281,12 @@ impl Streams {
     }
 }
 
-/// State of a worker's op.
+/// State of a worker's op at the time of the check.
 #[derive(Clone, Copy, Debug)]
 pub enum OpEnd {
     /// No op is running.
     Idle,
-    /// The op continues.
+    /// The op has not ended.
     GoesOn,
     /// The op has ended.
     Ended {
@@ -296,7 +297,8 @@ pub enum OpEnd {
     },
 }
 
-/// Returns the duration of work, with or without overlapping transfers.
+/// Returns the duration of `work`. If it overlaps with transfers (`is_slow`), it takes `slowdown_ppm` millionths as
+/// long.
 fn beside_transfers(work: Time, is_slow: bool, slowdown_ppm: u64) -> Time {
     if !is_slow || slowdown_ppm == ONE_PPM {
         return work;

@@ -1,13 +1,13 @@
 //! Open dependencies of every op, in all iterations in progress.
 //!
-//! Dependencies lead to an op of the same iteration (`Dag::within`) or of the next one (`Dag::across`). Iteration k
-//! keeps its counters in slot `k % SLOTS`.
+//! The successor of an op is in the same iteration (`Dag::within`) or in the next one (`Dag::across`). Slot `k % SLOTS`
+//! contains the counters of iteration k.
 
 use crate::dag::{Dag, Edge, Edges, OpId};
 
-/// Number of iterations in which rank classes can be at the same time. A class begins iteration k + 2 only after its
-/// own ops that needed every transfer of iteration k. Hence ranks are at most two iterations apart, and three slots
-/// suffice. Without transfers no rank waits for another, and all slots are identical.
+/// Number of iterations that can be in progress at a time. A rank class begins iteration k + 2 only after its own ops
+/// that needed every transfer of iteration k. Hence ranks are at most two iterations apart, and three slots suffice.
+/// Without transfers no rank waits for another, but then the counters of all slots are identical.
 pub const SLOTS: usize = 3;
 
 /// Returns the slot of an iteration's counters.
@@ -15,7 +15,7 @@ pub fn slot(iteration: u32) -> usize {
     iteration as usize % SLOTS
 }
 
-/// Flag of an edge: its target is in another iteration than its source.
+/// Flag in an edge whose source and target are in different iterations.
 const OTHER_ITERATION: u32 = 1 << 31;
 
 /// An op or a transfer that an edge connects with a given op.
@@ -23,7 +23,7 @@ const OTHER_ITERATION: u32 = 1 << 31;
 pub struct Neighbour {
     /// Index of the op, or of the transfer in [`Waits::first_uses`].
     pub index: u32,
-    /// Whether the neighbour is in another iteration: the next one for [`Waits::release`], the previous one for
+    /// Whether the neighbour is in another iteration: in the next one for [`Waits::release`], in the previous one for
     /// [`Waits::first_uses`].
     pub is_of_other: bool,
 }
@@ -39,13 +39,13 @@ impl Neighbour {
 pub struct Waits {
     /// Edges from each op to its successors.
     after: Edges,
-    /// Transfers for which a compute op is the first user in its program.
+    /// Edges from a compute op to the transfers of which it is the first user in its program.
     first_uses: Edges,
     /// Number of dependencies of each op.
     counts: Vec<u32>,
-    /// Number of open dependencies: `missing[k % SLOTS]` in iteration k. A dependency on an op that several workers
-    /// execute counts once for each of them. The dependencies of a compute op that several workers execute are the same
-    /// for all.
+    /// Number of open dependencies of each op in iteration k, in `missing[k % SLOTS]`. A dependency on an op that
+    /// several workers execute counts once for each of these workers. A compute op that several workers execute has the
+    /// same dependencies on all of them.
     missing: [Vec<u32>; SLOTS],
     /// Number of programs and transfers that have not ended, in each slot.
     left: [u32; SLOTS],
@@ -59,7 +59,8 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Creates the counters: no op has ended, and dependencies of the first iteration on an earlier one are met.
+    /// Creates the counters before any op has ended. In the first iteration, dependencies on an earlier iteration are
+    /// met.
     pub fn new(dag: &Dag, worker_count: usize) -> Self {
         assert!(dag.ops.len() < OTHER_ITERATION as usize, "ops leave a bit free");
         let shared = (worker_count / dag.programs.len()) as u32;
@@ -105,8 +106,8 @@ impl Waits {
         self.after.from(op).len()
     }
 
-    /// Resolves the dependency of the successor number `place` of a finished op; returns the successor, and whether it
-    /// is ready now.
+    /// Resolves the dependency of one successor of a finished op; `place` is the index of the successor. Returns the
+    /// successor, and whether all its dependencies are met now.
     #[inline]
     pub fn release(&mut self, op: OpId, slot: usize, place: usize) -> (Neighbour, bool) {
         let neighbour = Neighbour::of(self.after.from(op)[place]);
@@ -116,8 +117,8 @@ impl Waits {
         (neighbour, *missing == 0)
     }
 
-    /// Counts a program or transfer that has ended. After the last one, the slot is reset for the iteration `SLOTS`
-    /// later.
+    /// Counts a program or transfer that has ended. When all programs and transfers of the iteration have ended, the
+    /// slot is reset for the iteration `SLOTS` later.
     pub fn on_end(&mut self, slot: usize) {
         self.left[slot] -= 1;
         if self.left[slot] == 0 {
@@ -127,7 +128,7 @@ impl Waits {
         }
     }
 
-    /// Counts a worker that has ended its program; returns whether this was the last worker of the iteration.
+    /// Counts a worker that has ended its program. Returns whether it was the last worker of the iteration.
     pub fn on_program_end(&mut self, slot: usize) -> bool {
         self.on_end(slot);
         self.programs_left[slot] -= 1;
@@ -138,14 +139,14 @@ impl Waits {
         is_last
     }
 
-    /// Returns whether the slot holds the counters of `iteration`, so that its ops may begin: the earlier iteration of
-    /// the slot is over. Without transfers no iteration has to wait.
+    /// Returns whether the ops of `iteration` may begin, which requires that its slot has been reset for it. Without
+    /// transfers no iteration has to wait for its slot.
     pub fn can_begin(&self, iteration: u32) -> bool {
         self.iteration_of_slot[slot(iteration)] == iteration || self.ends_per_iteration == self.worker_count
     }
 
-    /// Returns the transfers of which a compute op is the first user in its program, in its iteration or the previous
-    /// one.
+    /// Returns the transfers of which `op` is the first user in its program. The transfers belong to the iteration of
+    /// the op or to the previous iteration.
     #[inline]
     pub fn first_uses(&self, op: OpId) -> impl Iterator<Item = Neighbour> {
         self.first_uses.from(op).iter().map(|&word| Neighbour::of(word))
@@ -157,8 +158,8 @@ impl Waits {
     }
 }
 
-/// Finds the first users of transfers. If a program uses a transfer in the same iteration, its users in the next
-/// iteration are not first.
+/// Returns, for each transfer and program, an edge from the transfer's first user in the program to the transfer. A
+/// user in the iteration of the transfer precedes all users in the next iteration.
 fn first_uses(dag: &Dag) -> Vec<Edge> {
     let mut uses = Vec::new();
     for transfer in 0..dag.transfers.len() as u32 {

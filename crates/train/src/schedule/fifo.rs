@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// Sends buckets in the order in which they become ready (thesis section 4.3; the default of frameworks).
+/// Sends buckets in the order in which they become ready (Gao 2020, section 4.3), which is the default of frameworks.
 #[derive(Debug)]
 pub struct Fifo;
 

@@ -3,11 +3,11 @@
 use super::Scheduler;
 use crate::dag::{Dag, OpId};
 
-/// Orders transfers by first need: a transfer's rank is the position of the first op that depends on it, directly or
-/// through other transfers. Transfers that no op of the iteration depends on are last.
+/// Orders transfers by first need. The rank of a transfer is the position of the first op that depends on it, directly
+/// or through other transfers. Transfers on which no op of the iteration depends are last.
 ///
-/// TIC and TAC of TicTac (2019) reduce to this order if compute is a chain, where an op depends on all transfers of the
-/// ops before it.
+/// TIC and TAC of TicTac (2019) reduce to this order if compute is a chain, because an op of a chain depends on the
+/// transfers of all ops before it.
 #[derive(Debug)]
 pub struct FirstNeed;
 

@@ -1,9 +1,9 @@
-//! A fixed, given order.
+//! A fixed order that the user or a plan provides.
 
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// Uses the same ranks in every iteration, from the user's file or from a plan.
+/// Uses the same ranks in every iteration. They come from the user's file or from a plan.
 #[derive(Debug)]
 pub struct Given {
     /// Send priority of every bucket.

@@ -3,11 +3,11 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// Sends the bucket with the lowest layer first, since the forward pass needs it first (thesis section 4.4).
+/// Sends the bucket with the lowest layer first, because the forward pass needs it first (Gao 2020, section 4.4).
 #[derive(Debug)]
 pub struct LayerPriority {
-    /// Number of priority queues: layer `i` of L belongs to queue `floor(i · queues / L)`, first come, first served
-    /// within a queue. `None` gives every layer its own queue.
+    /// Number of priority queues. Layer `i` of `L` layers belongs to queue `floor(i · queue_count / L)`, and buckets
+    /// within a queue are sent first come, first served. `None` gives every layer its own queue.
     pub queue_count: Option<u32>,
 }
 

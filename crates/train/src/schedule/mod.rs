@@ -1,4 +1,5 @@
-//! Schedulers: the order in which a job's transfers are sent. A scheduler depends on the DAG and on no engine.
+//! Schedulers, which determine the order in which a job's transfers are sent. A scheduler depends on the DAG but on no
+//! engine.
 
 mod arbitrary;
 mod fifo;
@@ -18,8 +19,8 @@ use crate::dag::Dag;
 
 /// A policy that orders transfers.
 pub trait Scheduler {
-    /// Sets the send priorities (`ranks`) of the next iteration's transfers: the queue sends the ready transfer with
-    /// the smallest rank first, and equal ranks in the order in which they became ready.
+    /// Sets the send priorities (`ranks`) of the next iteration's transfers. The queue sends the ready transfer of the
+    /// smallest rank first, and transfers of equal rank in the order in which they became ready.
     fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>);
 
     /// Returns whether all iterations have the same ranks.

@@ -1,10 +1,11 @@
-//! A fresh random order in every iteration.
+//! A new random order in every iteration.
 
 use super::Scheduler;
 use crate::dag::Dag;
 use gradtide_net::seed::Stream;
 
-/// Sends buckets in a uniformly random order, drawn anew for each iteration: TicTac's baseline (section 6).
+/// Sends buckets in a uniformly random order that is drawn anew in each iteration. This is TicTac's baseline (section
+/// 6).
 #[derive(Debug)]
 pub struct Random {
     /// Random stream of the orders.

@@ -1,32 +1,33 @@
-//! A parallel job: the layout of its model over ranks, and the cost of each block on one rank.
+//! A parallel job: how its model is divided over ranks, and the costs of each block on one rank.
 
 use serde::Deserialize;
 
-/// How a model is trained on a mesh of ranks.
+/// Training of a model on a mesh of ranks.
 ///
-/// A unit is the set of blocks that data parallelism shards, gathers and reduces together: one or several consecutive
-/// blocks.
+/// A unit is one or several consecutive blocks whose parameters and gradients data parallelism shards, gathers and
+/// reduces together.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParallelSpec {
     /// Number of ranks along each axis.
     pub mesh: MeshSpec,
-    /// Number of consecutive ranks on a node: rank r is on node r / `gpus_per_node`; not 0.
+    /// Number of consecutive ranks on a node, not 0. Rank r is on node r / `gpus_per_node`.
     pub gpus_per_node: u32,
-    /// State that is sharded over the ranks of axes `cp` and `fsdp`; axis `dp` replicates it.
+    /// State that is sharded over the ranks of the axes `cp` and `fsdp`. Axis `dp` replicates it.
     pub sharding: ShardingSpec,
-    /// Number of micro-batches of a data-parallel rank in a step; not 0.
+    /// Number of micro-batches that a data-parallel rank processes in a step; not 0.
     pub micro_batches: u32,
-    /// Order of the micro-batches on a pipeline stage. Without a pipeline, each micro-batch goes forward and then
-    /// backward.
+    /// Order of the micro-batches on a pipeline stage. Without a pipeline, the forward pass of each micro-batch is
+    /// followed by its backward pass.
     pub pipeline: PipelineSpec,
-    /// Whether sequence parallelism shards the activations that tensor parallelism replicates: an all-gather and a
-    /// reduce-scatter replace each all-reduce.
+    /// Whether sequence parallelism shards the activations that tensor parallelism replicates. An all-gather and a
+    /// reduce-scatter then replace each all-reduce.
     pub sequence_parallel: bool,
-    /// Whether the collectives of tensor groups are pipelined with the matrix products of `beside`; needs
+    /// Whether the collectives of tensor-parallel groups are pipelined with the matrix products of `beside`. Requires
     /// `sequence_parallel`.
     pub async_tp: bool,
-    /// Whether a rank sends 1/`tp` of the activations of its tensor group to the next stage, which gathers them.
+    /// Whether each rank of a tensor-parallel group sends 1/`tp` of the group's activations to the next stage, which
+    /// gathers them.
     pub scatter_gather: bool,
     /// Exchange of keys and values among the ranks of axis `cp`.
     pub context: ContextSpec,
@@ -34,48 +35,49 @@ pub struct ParallelSpec {
     pub forward_prefetch: u32,
     /// Number of units whose parameters are gathered ahead of the backward pass; PyTorch's default is 1.
     pub backward_prefetch: u32,
-    /// Whether gradients are reduced unit by unit during the backward pass, and the parameters of ZeRO-1 gathered unit
-    /// by unit during the forward pass; otherwise both are one collective, after the backward and before the forward
-    /// pass.
+    /// Whether gradients are reduced unit by unit during the backward pass, and the parameters of ZeRO-1 are gathered
+    /// unit by unit during the forward pass. Otherwise one collective after the backward pass reduces all gradients,
+    /// and one before the forward pass gathers all parameters.
     pub overlap_gradients: bool,
     /// Whether the backend is gloo, which implements a reduce-scatter as an all-reduce that blocks the pass.
     pub gloo: bool,
     /// Distinct kinds of blocks.
     pub kinds: Vec<BlockKindSpec>,
-    /// Blocks of the model, from the input side.
+    /// Blocks of the model, from the input side to the output side.
     pub blocks: Vec<BlockSpec>,
-    /// Number of blocks of each unit, from the input side; not 0; the sum is the number of blocks. A unit lies within
-    /// one virtual stage.
+    /// Number of blocks of each unit, from the input side; not 0. The sum is the number of all blocks. A unit lies
+    /// within one virtual stage.
     pub units: Vec<u32>,
-    /// Number of blocks of each virtual stage, from the input side; not 0; the sum is the number of blocks. Virtual
+    /// Number of blocks of each virtual stage, from the input side; not 0. The sum is the number of all blocks. Virtual
     /// stage s is on pipeline stage s modulo `mesh.pp`.
     pub stages: Vec<u32>,
-    /// Optimizer time of one rank, in picoseconds, by pipeline stage.
+    /// Time of the optimizer step on one rank, in picoseconds, by pipeline stage.
     pub optimizer_ps: Vec<u64>,
-    /// Bytes of activations between blocks for one micro-batch on one rank of axis `cp`, before division by `mesh.tp`.
+    /// Bytes of the activations that one block passes to the next, for one micro-batch on one rank of axis `cp`, before
+    /// division by `mesh.tp`.
     pub activation_bytes: u64,
-    /// Bytes of the all-reduce of the gradient norm over all ranks before the optimizer step; 0 without one.
+    /// Bytes of the all-reduce of the gradient norm over all ranks, before the optimizer step; 0 if there is none.
     pub norm_bytes: u64,
-    /// Bytes of the embedding gradient of one rank that the first and the last stage share; 0 if they share none.
+    /// Bytes per rank of the embedding gradient that the first and the last stage share; 0 if they share none.
     pub tied_embedding_bytes: u64,
 }
 
-/// Number of ranks along each axis, the innermost first. `ep` does not multiply the number of ranks: it divides `cp *
-/// fsdp * dp`.
+/// Number of ranks along each axis, the innermost axis first. The product of all axes but `ep` is the number of ranks;
+/// `ep` divides `cp * fsdp * dp`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct MeshSpec {
-    /// Tensor-parallel ranks.
+    /// Number of tensor-parallel ranks.
     pub tp: u32,
-    /// Context-parallel ranks.
+    /// Number of context-parallel ranks.
     pub cp: u32,
-    /// Expert-parallel ranks.
+    /// Number of expert-parallel ranks.
     pub ep: u32,
-    /// Ranks of sharded data parallelism.
+    /// Number of ranks of sharded data parallelism.
     pub fsdp: u32,
-    /// Ranks of replicated data parallelism.
+    /// Number of ranks of replicated data parallelism.
     pub dp: u32,
-    /// Pipeline stages.
+    /// Number of pipeline stages.
     pub pp: u32,
 }
 
@@ -89,15 +91,16 @@ impl Default for MeshSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardingSpec {
-    /// No state: gradients are summed over all ranks.
+    /// None: gradients are summed over all ranks.
     #[default]
     None,
-    /// Optimizer states: gradients are reduced once in a step, parameters are gathered after the optimizer step.
+    /// Optimizer states. Gradients are reduced once in a step, and parameters are gathered after the optimizer step.
     Zero1,
-    /// Optimizer states and gradients: parameters are gathered before the forward pass and freed after the backward
+    /// Optimizer states and gradients. Parameters are gathered before the forward pass and freed after the backward
     /// pass.
     Zero2,
-    /// Also parameters: they are freed after the forward pass and gathered again before the backward pass.
+    /// Optimizer states, gradients and parameters. Parameters are also freed after the forward pass and gathered again
+    /// before the backward pass.
     Zero3,
 }
 
@@ -116,14 +119,14 @@ pub enum ContextSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PipelineSpec {
-    /// All forward passes, then all backward passes.
+    /// All forward passes precede all backward passes.
     Gpipe,
-    /// Alternating forward and backward passes (1F1B).
+    /// Forward and backward passes alternate (1F1B).
     #[default]
     OneFOneB,
-    /// 1F1B over several virtual stages of each rank.
+    /// 1F1B over several virtual stages on each rank.
     Interleaved {
-        /// Number of virtual stages of a rank; not 0.
+        /// Number of virtual stages on each rank; not 0.
         chunks: u32,
     },
 }
@@ -138,23 +141,24 @@ pub struct BlockSpec {
     pub kind: u32,
 }
 
-/// Properties of all blocks of a kind; bytes are those of one rank.
+/// Properties of all blocks of a kind. Bytes are counted on one rank.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockKindSpec {
-    /// Parameter bytes of a block to gather, without experts: after division by `tp`, before sharding.
+    /// Parameter bytes of a block to gather, without its experts, after division by `tp` and before sharding.
     pub parameter_bytes: u64,
-    /// Gradient bytes of a block to reduce, without experts: after division by `tp`, before sharding.
+    /// Gradient bytes of a block to reduce, without its experts, after division by `tp` and before sharding.
     pub gradient_bytes: u64,
-    /// Parameter bytes of the block's experts to gather: after division by `tp` and `ep`, before sharding.
+    /// Parameter bytes of the block's experts to gather, after division by `tp` and `ep` and before sharding.
     pub expert_parameter_bytes: u64,
-    /// Gradient bytes of the block's experts to reduce: after division by `tp` and `ep`, before sharding.
+    /// Gradient bytes of the block's experts to reduce, after division by `tp` and `ep` and before sharding.
     pub expert_gradient_bytes: u64,
-    /// Ops of the block in the order of the forward pass; at least one.
+    /// Ops of the block, at least one, in the order of the forward pass.
     pub ops: Vec<BlockOpSpec>,
 }
 
-/// An op of a block, with the times of one rank for one micro-batch (of the slowest rank if their work is unequal).
+/// An op of a block. Times are the durations on one rank for one micro-batch. If ranks have unequal work, they are the
+/// durations on the slowest rank.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockOpSpec {
@@ -166,16 +170,16 @@ pub struct BlockOpSpec {
     pub forward_ps: u64,
     /// Backward time in picoseconds.
     pub backward_ps: u64,
-    /// Recomputation time before the op's backward pass, in picoseconds; 0 if its results are kept.
+    /// Time to recompute the op's results before its backward pass, in picoseconds; 0 if the results are kept.
     pub recompute_ps: u64,
-    /// Whether recomputation repeats the op's communication and runs before the first op of the block goes backward.
-    /// Otherwise the op is recomputed alone, right before its own backward pass.
+    /// Whether recomputation repeats the op's communication. Recomputation then precedes the backward pass of the whole
+    /// block. Otherwise the op is recomputed alone, right before its own backward pass.
     pub recompute_communicates: bool,
-    /// For experts, the bytes that one rank dispatches to all ranks, and receives back; for attention, the bytes of the
-    /// keys and values of one rank; 0 for all other roles.
+    /// For experts, the bytes that one rank sends to all ranks, and receives back. For attention, the bytes of one
+    /// rank's keys and values. For all other roles, 0.
     pub exchanged_bytes: u64,
-    /// Compute that overlaps with the transfers of asynchronous tensor parallelism, forward and backward; recomputation
-    /// is as forward.
+    /// Compute that overlaps with the transfers of asynchronous tensor parallelism: in the forward and in the backward
+    /// pass. Recomputation is as the forward pass.
     pub beside: [BesideSpec; 2],
 }
 
@@ -183,11 +187,11 @@ pub struct BlockOpSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct BesideSpec {
-    /// Matrix products on gathered data; 0 if they wait for the complete all-gather.
+    /// Time of matrix products on gathered data; 0 if they wait for the complete all-gather.
     pub join_ps: u64,
-    /// Matrix products whose results are scattered; 0 if the reduce-scatter waits for the complete result.
+    /// Time of matrix products whose results are scattered; 0 if the reduce-scatter waits for the complete result.
     pub sum_ps: u64,
-    /// Additions of received parts, beyond the op's own time, if `sum_ps` is not 0.
+    /// Time to add received parts, on top of the op's own time; used if `sum_ps` is not 0.
     pub add_ps: u64,
 }
 
@@ -199,9 +203,9 @@ pub enum RoleSpec {
     Embedding,
     /// Attention.
     Attention,
-    /// Feed-forward network of all tokens.
+    /// Feed-forward network that processes all tokens.
     Mlp,
-    /// Feed-forward networks, each of some of the tokens (mixture of experts).
+    /// Feed-forward networks that each process some of the tokens (mixture of experts).
     Experts,
     /// Logits over a vocabulary that is sharded by tensor parallelism, and the loss.
     Head,

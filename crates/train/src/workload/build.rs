@@ -1,4 +1,5 @@
-//! Builds the graph of a step: each stage's program from its turns, and each block from its ops.
+//! Builds the graph of a step. The program of each stage consists of turns, and each block consists
+//! of ops.
 
 use super::division::ranges;
 use super::mesh::Groups;
@@ -44,7 +45,7 @@ pub(super) fn build(spec: &ParallelSpec, groups: Groups) -> Step {
         programs.push(Program { ops: start..writer.costs.len() as OpId, forward: start, backward: start });
     }
     if let (Some(norm), 2..) = (last.norm, begins.len()) {
-        // Keeps classes within one step of each other.
+        // This edge keeps classes within one step of each other.
         writer.across.extend(begins.iter().map(|&begin| (norm, begin)));
     }
     writer.into_step(programs)

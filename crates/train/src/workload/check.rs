@@ -1,4 +1,4 @@
-//! Checks of a parallel job before its graph is built.
+//! Checks a parallel job before its graph is built.
 
 use super::division::ranges;
 use crate::caramel::compute::MAX_COMPUTE_PS;
@@ -6,30 +6,31 @@ use crate::spec::{BlockOpSpec, MeshSpec, ParallelSpec, PipelineSpec};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
-/// Limit on the ops and transfers of a step: they take about 2 GB.
+/// Limit on the number of ops and transfers of a step, which take about 2 GB at this limit.
 pub(super) const MOST_OPS: u128 = 1 << 24;
 
-/// An invalid parallel job. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid parallel job. `gradtide.scenario` reports all of these errors earlier, with a file
+/// and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WorkloadError {
-    /// Both a mesh and a recorded step.
+    /// The job has both a mesh and a recorded step.
     #[error("a job has a mesh or a recorded step, not both")]
     Both,
-    /// An invalid recorded step.
+    /// The recorded step is invalid.
     #[error("the recorded step {0}")]
     Recorded(#[from] super::RecordedError),
-    /// A number that must be above 0.
+    /// A number is 0 but must be positive.
     #[error("{0} is 0, and must be at least 1")]
     Zero(&'static str),
-    /// The number of ranks of the mesh differs from the number of workers of the job.
+    /// The mesh and the job differ in the number of ranks.
     #[error("the mesh has {mesh} ranks, but the job has {workers} workers")]
     Ranks {
-        /// Product of the axes of the mesh.
+        /// Number of ranks of the mesh, which is the product of its axes.
         mesh: u64,
         /// Number of hosts of the job.
         workers: u64,
     },
-    /// The number of GPUs per node differs from that of the cluster.
+    /// The mesh and the cluster differ in the number of GPUs per node.
     #[error("the mesh is laid on nodes of {wanted} GPUs, but those of the cluster have {gpus}")]
     Node {
         /// Number of GPUs of a node of the cluster.
@@ -37,7 +38,7 @@ pub enum WorkloadError {
         /// Number of GPUs of a node in the mesh.
         wanted: u32,
     },
-    /// The workers do not fill the nodes one after the other.
+    /// The workers do not fill one node after the other.
     #[error("workers of a model that is divided over ranks must fill one node after the other")]
     Places,
     /// The number of ranks exceeds 32 bits.
@@ -55,7 +56,7 @@ pub enum WorkloadError {
         /// Number of data-parallel ranks.
         data: u64,
     },
-    /// The ranks of one class are distributed over nodes in different ways.
+    /// The groups of an axis are not spread evenly over nodes.
     #[error("groups of axis {axis} do not lie evenly on nodes of {gpus} GPUs: write a mesh that fills whole nodes")]
     Uneven {
         /// Name of the axis.
@@ -63,18 +64,18 @@ pub enum WorkloadError {
         /// Number of GPUs of a node.
         gpus: u32,
     },
-    /// A block of an unknown kind.
+    /// A block has a kind that does not exist.
     #[error("block {0} is of a kind that does not exist")]
     NoSuchKind(String),
-    /// A wrong number of virtual stages.
+    /// The number of virtual stages is wrong.
     #[error("there are {stages} stages, but pp and the schedule ask for {wanted}")]
     StageCount {
-        /// Number of stages given.
+        /// Number of stages in the specification.
         stages: usize,
-        /// Required number: `pp`, times the number of virtual stages of a rank.
+        /// Required number, which is `pp` times the number of virtual stages on each rank.
         wanted: u64,
     },
-    /// The blocks of the stages are not those of the model.
+    /// The stages do not contain all blocks of the model exactly once.
     #[error("the stages hold {counted} blocks of {blocks}")]
     Stages {
         /// Number of blocks in the stages.
@@ -82,7 +83,7 @@ pub enum WorkloadError {
         /// Number of blocks of the model.
         blocks: usize,
     },
-    /// The units together have more or fewer blocks than the model.
+    /// The units do not contain all blocks of the model exactly once.
     #[error("the units hold {counted} blocks of {blocks}")]
     Units {
         /// Number of blocks in the units.
@@ -90,13 +91,13 @@ pub enum WorkloadError {
         /// Number of blocks of the model.
         blocks: usize,
     },
-    /// Overlapping parts of an op that take longer than the op.
+    /// The parts of an op that overlap with transfers take longer than the op.
     #[error("what op {0} sends beside takes longer than the op")]
     Beside(String),
-    /// A unit that extends over two virtual stages.
+    /// A unit extends over two virtual stages.
     #[error("a stage begins with block {0}, inside a unit: end units where stages end")]
     DividedUnit(u32),
-    /// A number of micro-batches that an interleaved schedule cannot divide into rounds.
+    /// The number of micro-batches cannot be divided into the rounds of an interleaved schedule.
     #[error("an interleaved pipeline needs micro-batches in multiples of pp: {micro_batches} is none of {pp}")]
     Rounds {
         /// Number of micro-batches of a step.
@@ -104,24 +105,24 @@ pub enum WorkloadError {
         /// Number of pipeline stages.
         pp: u32,
     },
-    /// An interleaved pipeline of one stage.
+    /// The pipeline is interleaved but has only one stage.
     #[error("an interleaved pipeline needs at least 2 stages")]
     InterleavedAlone,
-    /// Optimizer times for another number of pipeline stages.
+    /// There is not exactly one optimizer time for each pipeline stage.
     #[error("there are {given} times of the optimizer step for {pp} pipeline stages")]
     OptimizerTimes {
-        /// Number of times given.
+        /// Number of times in the specification.
         given: usize,
         /// Number of pipeline stages.
         pp: u32,
     },
-    /// The step takes no time, and would be repeated for ever at one instant.
+    /// The step takes no time, so it would be repeated for ever at one instant.
     #[error("no op takes any time")]
     NoTime,
     /// Simulated time would overflow.
     #[error("a step computes for more than {MAX_COMPUTE_PS} ps")]
     TooLong,
-    /// Counters of bytes would overflow.
+    /// Byte counters would overflow.
     #[error("a step moves more than 2^64 bytes")]
     TooManyBytes,
     /// The graph would not fit in memory.
@@ -129,7 +130,7 @@ pub enum WorkloadError {
     TooManyOps,
 }
 
-/// Returns the number of ranks of a mesh; `None` if it overflows.
+/// Returns the number of ranks of a mesh; `None` if it exceeds 32 bits.
 pub(super) fn ranks(mesh: &MeshSpec) -> Option<u32> {
     [mesh.cp, mesh.fsdp, mesh.dp, mesh.pp].iter().try_fold(mesh.tp, |product, &axis| product.checked_mul(axis))
 }
@@ -216,7 +217,8 @@ fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
         let sum = |figure: fn(&crate::spec::BlockOpSpec) -> u128| kind.ops.iter().map(figure).sum::<u128>() * uses;
         time += sum(|op| u128::from(op.forward_ps) + u128::from(op.backward_ps) + u128::from(op.recompute_ps));
         time += sum(|op| 2 * u128::from(op.beside[0].add_ps) + u128::from(op.beside[1].add_ps));
-        // Forward, backward and recomputation; before and after the op.
+        // The factors cover the forward pass, the backward pass and recomputation, with a transfer
+        // before and after each op.
         bytes += 6 * cp * sum(|op| op.exchanged_bytes.into()) + 6 * sum(|_| 1) * u128::from(spec.activation_bytes);
         let held = [kind.parameter_bytes, kind.gradient_bytes, kind.expert_parameter_bytes, kind.expert_gradient_bytes];
         bytes += 2 * uses * held.into_iter().map(u128::from).sum::<u128>();

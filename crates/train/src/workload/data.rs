@@ -1,7 +1,7 @@
 //! Data parallelism: the reduction of gradients, their norm, and the optimizer step.
 //!
 //! A sharded gradient is reduce-scattered over the ranks that shard it, and its parts are all-reduced over their
-//! replicas (HSDP). When gradients are reduced:
+//! replicas (HSDP). The sharding determines when gradients are reduced:
 //!
 //! | | reduced |
 //! |---|---|
@@ -9,17 +9,17 @@
 //! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all reductions have ended |
 //! | either, with a pipeline | with the last micro-batch |
 //!
-//! With ZeRO-2 and ZeRO-3 the reduce-scatter of a unit must end before the backward pass of the unit after the next:
-//! there is one buffer for its input.
+//! With ZeRO-2 and ZeRO-3 the reduce-scatter of a unit must end before the backward pass of the unit after the next
+//! one, because there is only one buffer for its input.
 //!
-//! With gloo, torch all-reduces the whole gradient, keeps a part, and waits for the all-reduce.
+//! With gloo, torch all-reduces the whole gradient instead, keeps one part, and waits until the all-reduce has ended.
 //!
-//! Gradients of tied embeddings are summed after both stages have reduced theirs; then the norm is computed.
+//! The gradients of tied embeddings are summed when both stages have reduced theirs. Then the norm is computed.
 //!
 //! # Source
-//! Rajbhandari et al. (2020). PyTorch's `fully_shard`: every backward pass reduces unless `set_requires_gradient_sync`
-//! is off; torch's pipeline stages switch it off until the last micro-batch. Megatron always reduces with the last
-//! micro-batch alone.
+//! Rajbhandari et al. (2020). In PyTorch's `fully_shard` every backward pass reduces unless
+//! `set_requires_gradient_sync` is off, and torch's pipeline stages turn it off until the last micro-batch. Megatron
+//! always reduces only with the last micro-batch.
 
 use super::mesh::DataGroups;
 use super::pipeline::Turn;
@@ -30,7 +30,7 @@ use crate::collective::levels::CollectiveKind;
 use crate::spec::ShardingSpec;
 use gradtide_net::Time;
 
-/// The final sums over several classes.
+/// The final sums of a step, over several classes.
 #[derive(Clone, Copy)]
 pub(super) struct LastSums {
     pub embedding: Option<Node>,
@@ -40,7 +40,7 @@ pub(super) struct LastSums {
 const UPDATE: Label = Label { subject: Subject::All, phase: Phase::Update, micro_batch: 0 };
 
 impl Writer<'_> {
-    /// Writes the final sums over several classes.
+    /// Writes the final sums of a step, over several classes.
     pub fn last_sums(&mut self) -> LastSums {
         let (spec, embedding, norm) = (self.spec, self.groups.embedding, self.groups.norm);
         let mut sum = |group: Option<u32>, bytes| {
@@ -53,7 +53,7 @@ impl Writer<'_> {
         sums
     }
 
-    /// Reduces the gradients of a unit after its backward pass, if they are due.
+    /// Reduces the gradients of a unit after its backward pass, if this micro-batch reduces them.
     pub fn reduce_unit(&mut self, unit: u32, turn: Turn) {
         if !self.spec.overlap_gradients || !self.reduces_with(turn.micro_batch) {
             return;
@@ -73,7 +73,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Makes the next backward pass wait for all reductions, if this backward pass has any.
+    /// Makes the next backward pass wait for the reductions of this backward pass, if there are any.
     pub fn end_backward(&mut self, turn: Turn) {
         if self.reduces_with(turn.micro_batch) && turn.micro_batch + 1 < self.spec.micro_batches {
             self.parameters.scattering.clear();
@@ -106,7 +106,7 @@ impl Writer<'_> {
         is_each || micro_batch + 1 == self.spec.micro_batches
     }
 
-    /// Reduces the gradients that the last op completes.
+    /// Reduces the gradients of this size that the last op completes.
     fn reduce(&mut self, dense: u64, experts: u64, label: Label) {
         let (own, done) = (self.own(), self.last_op());
         let scatter = if self.spec.gloo { CollectiveKind::AllReduce } else { CollectiveKind::ReduceScatter };

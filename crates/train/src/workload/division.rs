@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-/// Limit on the groups of one job; streams from 2^16 on belong to background flows.
+/// Limit on the number of groups of one job. Each group has a stream, and streams from 2^16 on
+/// belong to background flows.
 pub(super) const GROUP_LIMIT: u64 = 1 << 15;
 
-/// Returns consecutive ranges with `counts` blocks each.
+/// Returns consecutive ranges with these numbers of blocks.
 pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
     let mut end = 0;
     let part = |&count: &u32| {
@@ -15,7 +16,7 @@ pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
     counts.iter().map(part).collect()
 }
 
-/// Divides ranks into groups of `size` members with the distance `stride`.
+/// Divides ranks into groups of `size` members, which are `stride` ranks apart.
 pub(super) fn strided(ranks: Range<u32>, size: u32, stride: u32) -> Vec<Vec<u32>> {
     let start = ranks.start;
     let begins = ranks.filter(|rank| ((rank - start) / stride).is_multiple_of(size));

@@ -1,7 +1,7 @@
-//! Sharded parameters (ZeRO, FSDP): gathered before the unit that needs them, freed after it.
+//! Sharded parameters (ZeRO, FSDP), which are gathered before the unit that needs them and freed after it.
 //!
-//! The gather of unit j in a pass is issued when unit j-d of the same pass can begin, where d is the prefetch depth, or
-//! at the start of the pass. Within a step, parameters stay until they are freed:
+//! The gather of unit j in a pass is issued when unit j-d of this pass can begin, where d is the prefetch depth; for
+//! the first d units, at the start of the pass. Within a step, gathered parameters are kept until they are freed:
 //!
 //! | | after the forward pass of a unit | after its backward pass |
 //! |---|---|---|
@@ -10,12 +10,13 @@
 //! | ZeRO-3 | freed, except the last unit of the model | freed |
 //! | ZeRO-2 and ZeRO-3 with a pipeline | the same | freed after the last micro-batch |
 //!
-//! The gathers and reduce-scatters of a unit share one communicator. A stage gathers without waiting for its input.
+//! The gathers and reduce-scatters of a unit use one communicator. A stage issues its gathers without waiting for its
+//! input.
 //!
 //! # Source
-//! PyTorch's `fully_shard`, `set_modules_to_forward_prefetch` and `set_modules_to_backward_prefetch`, with its default of
-//! one unit ahead; torchtitan keeps the last unit, which would be gathered again at once. With a pipeline, torch's
-//! stages keep parameters up to the last backward pass.
+//! PyTorch's `fully_shard`, `set_modules_to_forward_prefetch` and `set_modules_to_backward_prefetch`, whose default is
+//! one unit ahead. Like torchtitan, keeps the last unit, which would otherwise be gathered again immediately. With a
+//! pipeline, torch's stages keep parameters up to the last backward pass.
 
 use super::pipeline::{Direction, Turn};
 use super::state::Node;
@@ -41,13 +42,13 @@ impl Add for Held {
 }
 
 impl Writer<'_> {
-    /// Returns the bytes of a unit on one rank: dense parameters, and experts.
+    /// Returns the bytes of a unit on one rank, first of dense parameters and then of experts.
     pub fn held(&self, unit: u32) -> (Held, Held) {
         let all = self.units[unit as usize].clone().map(|block| self.held_of_block(block));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
-    /// Returns the bytes of a block on one rank; without expert parallelism, experts count as dense.
+    /// Returns the bytes of a block on one rank. Without expert parallelism, experts count as dense parameters.
     fn held_of_block(&self, block: u32) -> (Held, Held) {
         let kind = self.kind(block);
         let dense = Held { parameters: kind.parameter_bytes, gradients: kind.gradient_bytes };
@@ -58,13 +59,14 @@ impl Writer<'_> {
         (dense + experts, Held::default())
     }
 
-    /// Returns the total bytes of a rank of the class that is being written.
+    /// Returns the total bytes on one rank of the class that is being written, first of dense parameters and then of
+    /// experts.
     pub fn held_by_class(&self) -> (Held, Held) {
         let all = self.class_units().into_iter().map(|unit| self.held(unit));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
-    /// Gathers at the start of a step the parameters that the last optimizer step left sharded (ZeRO-1).
+    /// Gathers, at the start of a step, the parameters that the last optimizer step left sharded (ZeRO-1).
     pub fn gather_at_begin(&mut self) {
         if self.spec.sharding != ShardingSpec::Zero1 {
             return;
@@ -86,7 +88,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Gathers the parameters of `units[index]`, and of later units up to the prefetch depth.
+    /// Gathers the parameters of `units[index]` and of later units up to the prefetch depth, unless they have been
+    /// gathered.
     pub fn gather_ahead(&mut self, units: &[u32], index: usize, turn: Turn) {
         let depth = match turn.direction {
             Direction::Forward => self.spec.forward_prefetch,
@@ -111,7 +114,7 @@ impl Writer<'_> {
         self.awaited.append(&mut self.parameters.arriving[unit as usize]);
     }
 
-    /// Gathers parameters after `after`.
+    /// Gathers parameters of these sizes when the ops and transfers `after` have ended.
     fn gather(&mut self, dense: u64, experts: u64, label: Label, after: &[Node]) -> Vec<Node> {
         let own = self.own();
         let mut gathers = Vec::new();
@@ -123,7 +126,7 @@ impl Writer<'_> {
         gathers
     }
 
-    /// Frees the parameters of a unit after a pass.
+    /// Frees the parameters of a unit after a pass, if the sharding frees them.
     pub fn free(&mut self, unit: u32, turn: Turn) {
         let is_last = unit as usize + 1 == self.units.len();
         let is_freed = match turn.phase() {

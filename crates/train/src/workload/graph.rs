@@ -1,4 +1,4 @@
-//! Writes a step as a document, the form that `recorded` reads.
+//! Writes a step as a document, in the form that `recorded` reads.
 
 use super::{Group, Step};
 use crate::dag::{Edge, Edges, OpId};

@@ -1,14 +1,15 @@
-//! Process groups of a mesh, and how their ranks are spread over nodes. Axes from the innermost: tp, cp, fsdp, dp, pp.
+//! Process groups of a mesh, and the distribution of their ranks over nodes. The axes are, from the innermost one: tp,
+//! cp, fsdp, dp, pp.
 //!
-//! Experts are spread over data-parallel ranks, from the innermost on. Ranks with the same experts shard and replicate
-//! them like other parameters. Axis `cp` shards parameters, too, because its ranks have the same ones (torchtitan,
-//! Megatron).
+//! Experts are distributed over the data-parallel ranks, from the innermost on. Ranks with the same experts shard and
+//! replicate them as they do other parameters. Axis `cp` also shards parameters, because its ranks have the same
+//! parameters (torchtitan, Megatron).
 
 use super::{Axis, Group, WorkloadError, check};
 use crate::collective::levels::Span;
 use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec, ShardingSpec};
 
-/// All groups, and their indices by purpose.
+/// All groups, and the indices of those with a special purpose.
 pub(super) struct Groups {
     pub all: Vec<Group>,
     /// Groups within each class.
@@ -19,7 +20,7 @@ pub(super) struct Groups {
     pub class_ranks: u32,
 }
 
-/// Groups within a class; `None` for a group of one rank, which needs no transfers.
+/// Groups within a class, as indices. `None` for a group of one rank, which needs no transfers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassGroups {
     pub tensor: Option<u32>,
@@ -29,7 +30,7 @@ pub(super) struct ClassGroups {
     pub experts: DataGroups,
 }
 
-/// Groups that shard and that replicate parameters.
+/// The groups of data parallelism: one whose ranks shard parameters, and one whose ranks replicate them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataGroups {
     pub sharded: Option<u32>,
@@ -61,7 +62,7 @@ impl Groups {
                     shards: sharded,
                 },
             };
-            // Ranks with the same experts are `ep` apart. Without expert parallelism, experts are part of the dense
+            // Ranks with the same experts are `ep` ranks apart. Without expert parallelism, experts count as dense
             // parameters.
             let shards = if spec.sharding == ShardingSpec::None || ep > sharded { 1 } else { sharded / ep };
             let has_experts = ep > 1
@@ -101,7 +102,7 @@ impl Groups {
         self.all.iter().position(is_link).expect("stages that follow one another are linked") as u32
     }
 
-    /// Adds a group of `size` ranks with the distance `stride`.
+    /// Adds a group of `size` ranks that are `stride` ranks apart.
     fn add(
         &mut self,
         spec: &ParallelSpec,
@@ -128,7 +129,7 @@ impl Groups {
         self.push(axis, classes, size, per_node, Some(stride)).map(Some)
     }
 
-    /// Adds a group of one rank from each of two stages, unless it exists.
+    /// Adds a group of one rank from each of two stages, unless there is one already.
     fn between(&mut self, spec: &ParallelSpec, axis: Axis, from: u32, to: u32) -> Result<u32, WorkloadError> {
         let is_it = |group: &Group| group.axis == axis && group.classes == [from, to];
         if let Some(known) = self.all.iter().position(is_it) {

@@ -1,7 +1,8 @@
-//! The training step of a parallel job as a graph. Each kind of parallelism has a builder, all without side effects.
+//! The training step of a parallel job as a graph. Each kind of parallelism has a builder. Builders have no side
+//! effects.
 //!
-//! `build` calls the builders, which write the ops of one pipeline stage after the other into a `writer`. The next
-//! op waits for the *front*: the op or transfer that was written last.
+//! `build` calls the builders, which write the ops of one pipeline stage after the other into a `writer`. The next op
+//! waits for the *front*, which is usually the op or transfer that was written last.
 //!
 //! | file | what it adds | from |
 //! |---|---|---|
@@ -12,8 +13,8 @@
 //! | `expert` | all-to-all before and after experts | Lepikhin et al. 2021 |
 //! | `context` | the exchange of keys and values | Liu et al. 2023; Llama Team 2024 |
 //!
-//! A builder writes the ops of one rank per class; `ranks` expands them to all ranks. `recorded` reads a step that was
-//! recorded; `graph` writes any step in the same form.
+//! A builder writes the ops of one rank per class, and `ranks` expands them to all ranks. `recorded` reads a step that
+//! was recorded, and `graph` writes any step in the form that `recorded` reads.
 //!
 //! Out of scope: the duration of transfers, the order in which ready transfers are sent, and the times of ops.
 
@@ -46,77 +47,77 @@ use std::sync::Arc;
 
 /// One training step of a parallel job.
 pub struct Step {
-    /// Ops of one rank of each class, then transfers. Compute ops have the index of their label.
+    /// Ops of one rank of each class, followed by the transfers. A compute op and its label have the same index.
     pub dag: Arc<Dag>,
     /// Label of each compute op.
     pub labels: Vec<Label>,
-    /// One entry per program of the graph.
+    /// Rank classes, one for each program of the graph.
     pub classes: Vec<RankClass>,
-    /// One entry per communicator of the graph.
+    /// Groups, one for each communicator of the graph.
     pub groups: Vec<Group>,
-    /// One entry per transfer of the graph.
+    /// Transfers, one for each transfer of the graph.
     pub transfers: Arc<[GroupTransfer]>,
-    /// Whether the step is per rank: each rank is a class of its own.
+    /// Whether the step has all ranks, so that each rank is a class of its own.
     pub is_spelled_out: bool,
-    /// Rank r sits on node r / `gpus_per_node`.
+    /// Number of consecutive ranks on a node: rank r is on node r / `gpus_per_node`.
     pub gpus_per_node: u32,
     names: Names,
 }
 
-/// Ranks that behave identically, so that one represents all: those of a pipeline stage.
+/// The ranks of a pipeline stage, which behave identically, so that one rank represents all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankClass {
     /// Number of ranks.
     pub ranks: u32,
-    /// Their pipeline stage.
+    /// Pipeline stage of the ranks.
     pub stage: u32,
 }
 
-/// Process groups that behave identically, so that one represents all.
+/// Process groups that behave identically, so that one group represents all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Axis of the mesh along which the group lies, or its other purpose.
     pub axis: Axis,
-    /// Classes of its ranks; for a link between stages the sender, then the receiver.
+    /// Classes of the group's ranks. For a link between stages, the class of the sender, then that of the receiver.
     pub classes: Vec<u32>,
-    /// How the ranks of one such group are spread over nodes.
+    /// Distribution of the ranks of one group over nodes.
     pub span: Span,
-    /// Distance between neighbours of one such group, in the numbering of all ranks of its classes. `None` if the group
-    /// has one rank from each of two classes, at the same position in both.
+    /// Distance between consecutive ranks of one group, in the numbering of all ranks of its classes. `None` if the
+    /// group has one rank from each of two classes, at the same index in both.
     pub stride: Option<u32>,
 }
 
 /// Purpose of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
-    /// Tensor parallelism: its ranks split each matrix.
+    /// Tensor parallelism. The group's ranks split each matrix.
     Tensor,
-    /// Context parallelism: its ranks split each sequence.
+    /// Context parallelism. The group's ranks split each sequence.
     Context,
-    /// Expert parallelism: its ranks split the experts.
+    /// Expert parallelism. The group's ranks split the experts.
     Expert,
-    /// Sharded data parallelism: the group's ranks shard the parameters except those of experts.
+    /// Sharded data parallelism. The group's ranks shard all parameters except those of experts.
     Sharded,
-    /// Replicated data parallelism: the group's ranks replicate the parameters except those of experts.
+    /// Replicated data parallelism. The group's ranks replicate all parameters except those of experts.
     Replicated,
-    /// Sharded data parallelism of experts: the group's ranks shard the parameters of the same experts.
+    /// Sharded data parallelism of experts. The group's ranks have the same experts and shard their parameters.
     ExpertSharded,
-    /// Replicated data parallelism of experts: the group's ranks replicate the parameters of experts.
+    /// Replicated data parallelism of experts. The group's ranks replicate the parameters of the same experts.
     ExpertReplicated,
-    /// Neighbouring stages of the pipeline.
+    /// Pipeline parallelism. The group consists of two consecutive stages.
     Pipeline,
-    /// The first and the last stage, which share the embedding.
+    /// Tied embeddings. The first and the last stage share the embedding.
     Embedding,
-    /// All ranks, for the norm of the gradients.
+    /// Norm of the gradients, over all ranks.
     Norm,
-    /// Sender and receiver of a message in a recorded step.
+    /// Message of a recorded step, from a sender to a receiver.
     Message,
-    /// A group of a recorded step: index of its name.
+    /// Group of a recorded step. The field is the index of its name.
     Recorded(u32),
 }
 
 impl Axis {
-    /// Returns the name shown to users; for a recorded group see [`Step::name_of`].
+    /// Returns the name shown to users. For a recorded group, [`Step::name_of`] returns it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tensor => "tp",
@@ -134,7 +135,7 @@ impl Axis {
         }
     }
 
-    /// Returns whether the group is a link: the first of two ranks sends to the second.
+    /// Returns whether the group is a link, in which the first of two ranks sends to the second.
     pub fn is_link(self) -> bool {
         matches!(self, Self::Pipeline | Self::Message)
     }
@@ -147,47 +148,48 @@ pub struct GroupTransfer {
     pub group: u32,
     /// Kind of collective.
     pub kind: CollectiveKind,
-    /// Bytes of the transfer, by the convention of [`crate::collective::levels`].
+    /// Bytes of the transfer, as defined in [`crate::collective::levels`].
     pub bytes: Bytes,
-    /// Part of the model and of the step that the transfer belongs to.
+    /// Part of the model and of the step to which the transfer belongs.
     pub label: Label,
 }
 
-/// The part of the model and of the step that an op or a transfer belongs to.
+/// The part of the model and of the step to which an op or a transfer belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// Part of the model.
     pub subject: Subject,
     /// Part of the step.
     pub phase: Phase,
-    /// Micro-batch, counted from 0; 0 for ops that occur once in a step.
+    /// Micro-batch, counted from 0. It is 0 for ops that occur once in a step.
     pub micro_batch: u32,
 }
 
 /// Part of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// The whole part of the model on a rank.
+    /// The part of the model that is on a rank, as a whole.
     All,
-    /// Output of a virtual stage.
+    /// The output of a virtual stage.
     Stage(u32),
     /// A block.
     Block(u32),
     /// An op of a block.
     Op {
-        /// The block.
+        /// Index of the block.
         block: u32,
-        /// Index among the ops of its kind.
+        /// Index of the op among the ops of the block's kind.
         op: u32,
     },
-    /// Index of the name in a recorded step, whose phase and micro-batch are unknown.
+    /// An op or transfer of a recorded step, whose phase and micro-batch are unknown. The field is the index of its
+    /// name.
     Recorded(u32),
 }
 
 /// Part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before all other ops.
+    /// Start of the step, before all other ops.
     Begin,
     /// Forward pass.
     Forward,
@@ -195,19 +197,19 @@ pub enum Phase {
     Recompute,
     /// Backward pass.
     Backward,
-    /// The norm of the gradients, and the optimizer step.
+    /// Norm of the gradients, and optimizer step.
     Update,
-    /// After all recorded ops.
+    /// End of a recorded step, after all recorded ops.
     End,
 }
 
 impl Label {
-    /// Creates a label without a part of the model.
+    /// Creates a label for the whole model.
     fn of_all(phase: Phase) -> Self {
         Self { subject: Subject::All, phase, micro_batch: 0 }
     }
 
-    /// Returns the block that the label belongs to, if any.
+    /// Returns the block to which the label belongs, if it belongs to one.
     pub fn block(self) -> Option<u32> {
         match self.subject {
             Subject::Block(block) | Subject::Op { block, .. } => Some(block),
@@ -247,7 +249,7 @@ impl Names {
     }
 }
 
-/// A label with the names that it refers to.
+/// A label, together with the names to which it refers.
 pub struct Shown<'a> {
     names: &'a Names,
     label: Label,
@@ -297,12 +299,12 @@ impl Step {
         Ok(build::build(spec, groups))
     }
 
-    /// Returns whether the step is a recorded one.
+    /// Returns whether the step was read from a recording.
     fn is_recorded(&self) -> bool {
         !self.names.recorded.is_empty()
     }
 
-    /// Returns the longest compute time of a class.
+    /// Returns the longest compute time of any class.
     pub fn longest(&self) -> Time {
         let cost = |program: &Program| program.ops.clone().map(|op| self.dag.ops[op as usize].cost).sum();
         self.dag.programs.iter().map(cost).max().unwrap_or_default()
@@ -322,8 +324,8 @@ impl Step {
         group.classes.iter().any(|&class| self.classes[class as usize].stage == stage)
     }
 
-    /// Returns whether a group is counted for all groups of its stage: always with rank classes, and only the first
-    /// group of a stage if every rank is simulated.
+    /// Returns whether a group is the first group of its stage. Figures per stage count only these groups. With rank
+    /// classes every group is the first one.
     pub fn is_first_of_its_kind(&self, group: &Group) -> bool {
         let Some(&class) = group.classes.first() else { return true };
         let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;
@@ -338,7 +340,7 @@ impl Step {
         }
     }
 
-    /// Returns the part of the step that an op belongs to.
+    /// Returns the name of the part of the step to which an op belongs.
     pub fn part_of(&self, label: Label) -> &str {
         match label.subject {
             Subject::Recorded(name) => &self.names.recorded[name as usize],
@@ -346,7 +348,7 @@ impl Step {
         }
     }
 
-    /// Returns a label of this step, for users: `layers.3.attn forward, micro-batch 2`.
+    /// Returns the text of a label for users, as in `layers.3.attn forward, micro-batch 2`.
     pub fn shown(&self, label: Label) -> Shown<'_> {
         Shown { names: &self.names, label }
     }

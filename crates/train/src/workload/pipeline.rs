@@ -1,9 +1,10 @@
 //! Pipeline parallelism: the schedule of micro-batches on each stage, and the sends between stages.
 //!
 //! A *turn* is the forward or backward pass of one micro-batch through one virtual stage. Sends do not block: each pair
-//! of stages has a communicator per direction, and the sender continues at once. (Megatron's 1F1B without interleaving
-//! waits for its sends in pairs.) Without sequence parallelism, all ranks of a tensor group have the same activations:
-//! each can send its part, which the receivers gather (Narayanan et al. 2021, section 4.1).
+//! of stages has a communicator per direction, and the sender continues immediately. Differs from Megatron's 1F1B
+//! without interleaving, which waits for its sends in pairs. Without sequence parallelism, all ranks of a
+//! tensor-parallel group have the same activations. Each rank can therefore send one part of them, and the receivers
+//! gather the parts (Narayanan et al. 2021, section 4.1).
 //!
 //! | schedule | turns of stage i of p, m micro-batches, v virtual stages on each |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | 1F1B | p-i-1 forward; alternately one forward and one backward; the remaining backward |
 //! | interleaved | the same with 2(p-i-1) + (v-1)p forward first; each virtual stage in turn takes p micro-batches |
 //!
-//! The bubble is (p-1)/m of the compute time of a stage, and (p-1)/(mv) with interleaving.
+//! The bubble is (p-1)/m of the compute time of a stage, or (p-1)/(mv) with interleaving.
 //!
 //! # Source
 //! Huang et al. (2019), GPipe; Narayanan et al. (2021), section 2.2; orders as in Megatron-LM.
@@ -22,14 +23,14 @@ use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, PipelineSpec};
 
-/// Direction of a micro-batch.
+/// Direction in which a micro-batch passes through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
     Backward,
 }
 
-/// One pass of a micro-batch through a virtual stage.
+/// A pass of a micro-batch through a virtual stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     pub direction: Direction,
@@ -46,14 +47,14 @@ impl Turn {
     }
 }
 
-/// Returns the turns of a class, in order.
+/// Returns the turns of a class in their order.
 pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     let (pp, micro_batches) = (spec.mesh.pp, spec.micro_batches);
     let chunks = spec.stages.len() as u32 / pp;
     let total = micro_batches * chunks;
     // Number of forward turns before the first backward turn.
     let ahead = match spec.pipeline {
-        // No pipeline: plain gradient accumulation.
+        // Without a pipeline, micro-batches are plain gradient accumulation.
         _ if pp == 1 => 0,
         PipelineSpec::Gpipe => total,
         PipelineSpec::Interleaved { chunks: 2.. } => 2 * (pp - class - 1) + (chunks - 1) * pp,
@@ -61,8 +62,8 @@ pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     };
     let ahead = ahead.min(total);
     let turn = |direction, count: u32| {
-        // With one chunk, its micro-batches are consecutive; with several, the stage changes the chunk after `pp` of
-        // them.
+        // With one virtual stage per rank, its micro-batches are consecutive. With several, the rank changes the
+        // virtual stage after every `pp` micro-batches.
         let round = if chunks == 1 { micro_batches } else { pp };
         let (chunk, place) = (count / round % chunks, count % round);
         let chunk = if direction == Direction::Forward { chunk } else { chunks - 1 - chunk };
@@ -75,7 +76,7 @@ pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     warm_up.chain(steady).chain((total - ahead..total).map(backward)).collect()
 }
 
-/// Transfers between virtual stages: one for each direction, boundary and micro-batch.
+/// Transfers between virtual stages: one for each direction, boundary between stages, and micro-batch.
 pub(super) struct Sends {
     first: u32,
     boundaries: u32,
@@ -83,12 +84,12 @@ pub(super) struct Sends {
 }
 
 impl Sends {
-    /// Writes all transfers; their dependencies follow with the programs.
+    /// Writes all transfers. Their dependencies are written with the programs.
     pub fn new(writer: &mut Writer<'_>) -> Self {
         let spec = writer.spec;
         let boundaries = spec.stages.len() as u32 - 1;
-        // With sequence parallelism each rank sends its part; without it every rank sends everything, unless the
-        // receivers gather.
+        // With sequence parallelism each rank sends its own part of the activations. Without it every rank sends all of
+        // them, unless the receivers gather parts.
         let parts = if spec.sequence_parallel || spec.scatter_gather { spec.mesh.tp } else { 1 };
         let bytes = spec.activation_bytes.div_ceil(u64::from(parts));
         let mut first = None;
@@ -110,14 +111,14 @@ impl Sends {
         Self { first, boundaries, micro_batches: spec.micro_batches }
     }
 
-    /// Returns the transfer of a turn over the boundary after virtual stage `boundary`.
+    /// Returns the transfer of a turn over the boundary between the virtual stages `boundary` and `boundary` + 1.
     fn over(&self, boundary: u32, turn: Turn) -> Node {
         let direction = u32::from(turn.direction == Direction::Backward);
         let row = direction * self.boundaries + boundary;
         Node::Transfer(self.first + row * self.micro_batches + turn.micro_batch)
     }
 
-    /// Returns the transfer that a turn waits for.
+    /// Returns the transfer for which a turn waits.
     fn received(&self, turn: Turn) -> Option<Node> {
         let boundary = match turn.direction {
             Direction::Forward => turn.stage.checked_sub(1),
@@ -126,7 +127,7 @@ impl Sends {
         boundary.map(|boundary| self.over(boundary, turn))
     }
 
-    /// Returns the transfer that waits for a turn.
+    /// Returns the transfer that a turn sends.
     fn sent(&self, turn: Turn) -> Option<Node> {
         let boundary = match turn.direction {
             Direction::Forward => Some(turn.stage).filter(|&stage| stage < self.boundaries),
@@ -179,7 +180,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the units of the class that is being written, from the input on.
+    /// Returns the units of the class that is being written, from the input side.
     pub fn class_units(&self) -> Vec<u32> {
         let stages = (self.class..self.stages.len() as u32).step_by(self.spec.mesh.pp as usize);
         stages.flat_map(|stage| self.units_of(stage)).collect()

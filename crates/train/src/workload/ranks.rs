@@ -1,4 +1,5 @@
-//! Expansion of a step from rank classes to all ranks: every rank executes the ops of its class, with its own groups.
+//! Expands a step from rank classes to all ranks. Every rank executes the ops of its class, with its own process
+//! groups.
 //!
 //! ```text
 //! class c                      ranks c·n … (c+1)·n-1
@@ -27,7 +28,7 @@ pub enum RanksError {
         /// Limit of a run.
         limit: u64,
     },
-    /// The groups would need more streams than a job may have.
+    /// The number of groups would exceed the number of streams that a job may have.
     #[error("its ranks form {groups} process groups, more than {limit}")]
     Groups {
         /// Number of process groups.
@@ -37,16 +38,16 @@ pub enum RanksError {
     },
 }
 
-/// Limit on the ops and transfers of all ranks, of about 100 bytes each.
+/// Limit on the number of ops and transfers of all ranks. Each takes about 100 bytes.
 const OP_LIMIT: u64 = 1 << 25;
-/// A group of rank classes, and the process groups that it represents.
+/// A group of rank classes, with the process groups that it represents.
 struct Instances<'a> {
     group: &'a Group,
-    /// Index of the first of these groups in the new step.
+    /// Index of the first of these process groups in the new step.
     first: u32,
-    /// Index of each rank's group among these groups; `None` for a rank that is in no group.
+    /// For each rank, the index of its process group among these; `None` if the rank is in none of them.
     of_rank: Vec<Option<u32>>,
-    /// Ranks of each of these groups.
+    /// Ranks of each of these process groups.
     members: Vec<Vec<u32>>,
 }
 
@@ -56,7 +57,7 @@ impl Step {
         self.classes.iter().map(|class| class.ranks).sum()
     }
 
-    /// Returns the same step with one class per rank. Ranks are numbered class by class.
+    /// Returns this step with one class per rank. Ranks are numbered class by class.
     ///
     /// # Errors
     /// [`RanksError`] if the step exceeds the limits.
@@ -126,7 +127,7 @@ impl Step {
         &self.dag.programs[class as usize]
     }
 
-    /// Returns the process groups that each group represents.
+    /// Returns, for each group of rank classes, the process groups that it represents.
     fn instances(&self, ranks: &[u32]) -> Result<Vec<Instances<'_>>, RanksError> {
         let mut first = 0;
         let mut all = Vec::new();
@@ -144,12 +145,12 @@ impl Step {
         if groups > GROUP_LIMIT { Err(RanksError::Groups { groups, limit: GROUP_LIMIT }) } else { Ok(all) }
     }
 
-    /// Returns the ranks of each process group that a group represents.
+    /// Returns the ranks of each process group that `group` represents.
     fn members(&self, group: &Group) -> Vec<Vec<u32>> {
         let first_rank = |class: u32| -> u32 { self.classes[..class as usize].iter().map(|class| class.ranks).sum() };
         let (Some(&from), Some(&to)) = (group.classes.first(), group.classes.last()) else { return Vec::new() };
         let Some(stride) = group.stride else {
-            // One rank of each class per group.
+            // Each process group has one rank of each of the two classes.
             let places = 0..self.classes[from as usize].ranks;
             return places.map(|place| vec![first_rank(from) + place, first_rank(to) + place]).collect();
         };
@@ -157,7 +158,7 @@ impl Step {
     }
 }
 
-/// Builds the edges of the new step, by the indices of its ops.
+/// Builds the edges of the new step, with the indices that ops have there.
 struct Writer<'a> {
     step: &'a Step,
     instances: &'a [Instances<'a>],
@@ -166,8 +167,8 @@ struct Writer<'a> {
     /// Program of each rank.
     programs: Vec<Program>,
     compute_count: u32,
-    /// Index of the first transfer in the new step, for each transfer of rank classes; at the end the number of
-    /// transfers.
+    /// For each transfer of rank classes, the index of its first transfer in the new step. The last entry is the number
+    /// of transfers in the new step.
     first_transfer: Vec<u32>,
     within: Vec<Edge>,
     across: Vec<Edge>,
@@ -195,7 +196,7 @@ impl<'a> Writer<'a> {
         Self { step, instances, ranks: of_class, programs, compute_count: end, first_transfer, within, across }
     }
 
-    /// Expands every edge for each rank of the classes that it connects.
+    /// Expands every edge for all ranks of the classes that it connects.
     fn edges(&mut self) {
         let dag = &self.step.dag;
         for from in 0..dag.ops.len() as OpId {
@@ -227,7 +228,7 @@ impl<'a> Writer<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
-    /// Returns the edges that an edge of rank classes represents.
+    /// Returns the edges that an edge between rank classes represents.
     fn edge(&self, from: OpId, to: OpId) -> Vec<Edge> {
         let ranks = match (self.class(from), self.class(to)) {
             (Some(class), _) | (_, Some(class)) => self.ranks[class].clone(),
@@ -246,7 +247,7 @@ impl<'a> Writer<'a> {
         (op < dag.compute_count).then(|| dag.programs.partition_point(|program| program.ops.end <= op))
     }
 
-    /// Returns the copy of an op for a rank of its class, or of a transfer for a rank of its group.
+    /// Returns the copy of an op for a rank of its class, or the copy of a transfer for a rank of its group.
     fn copy(&self, op: OpId, rank: u32) -> Option<OpId> {
         match (self.class(op), op.checked_sub(self.step.dag.compute_count)) {
             (Some(class), _) => {

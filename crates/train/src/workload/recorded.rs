@@ -1,7 +1,9 @@
-//! Reads a recorded step from its document: one class per rank, or a single class that represents all ranks.
+//! Reads a recorded step from its document. The step has one class per rank, or a single class that represents all
+//! ranks.
 //!
-//! A recording does not show the dependencies of an iteration on the previous one, so every iteration waits for the
-//! whole previous iteration, on all ranks. For this, every program begins and ends with an op of zero length.
+//! A recording does not show on which part of the previous iteration an iteration depends. Every iteration therefore
+//! waits for all of the previous iteration, on all ranks. To implement this, every program begins and ends with an op
+//! of zero length.
 
 use super::check::MOST_OPS;
 use super::division::{GROUP_LIMIT, strided};
@@ -16,10 +18,10 @@ use std::iter::once;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// An invalid document of a step.
+/// Error: the document of a step is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RecordedError {
-    /// Several classes with several ranks, which is neither form of a step.
+    /// Several classes have several ranks. A step must have one class per rank, or one class for all ranks.
     #[error("has {classes} classes of {ranks} ranks: each rank must be a class, or all ranks one")]
     Classes {
         /// Number of classes.
@@ -27,7 +29,7 @@ pub enum RecordedError {
         /// Total number of ranks of the classes.
         ranks: u64,
     },
-    /// A group with invalid ranks.
+    /// The ranks of a group are invalid.
     #[error("has a group {index} ({name}) whose ranks are not among those of the step, each once and at least two")]
     Group {
         /// Index of the group in the document.
@@ -35,7 +37,7 @@ pub enum RecordedError {
         /// Name of the group.
         name: String,
     },
-    /// The number of groups exceeds the number of streams of a job.
+    /// There are more groups than a job may have streams.
     #[error("has {groups} process groups, more than {GROUP_LIMIT}")]
     Groups {
         /// Number of process groups.
@@ -51,7 +53,7 @@ pub enum RecordedError {
         /// Number of GPUs of a node.
         gpus: u32,
     },
-    /// A transfer of an unknown kind or group.
+    /// The kind or the group of a transfer does not exist.
     #[error("has a transfer {index} ({name}) of a kind or group that does not exist: {kind} in group {group}")]
     Transfer {
         /// Index of the transfer in the document.
@@ -63,7 +65,7 @@ pub enum RecordedError {
         /// Index of the transfer's group.
         group: u32,
     },
-    /// A transfer between two ranks that is not a send.
+    /// A transfer between two ranks is not a send.
     #[error("has a transfer {index} ({name}) from one rank to another and is no send: {kind}")]
     Message {
         /// Index of the transfer in the document.
@@ -73,7 +75,7 @@ pub enum RecordedError {
         /// Kind of the transfer.
         kind: String,
     },
-    /// An edge to or from an op that does not exist.
+    /// An op at the end of an edge does not exist.
     #[error("has an edge from op {from} to op {to}, and {ops} ops and transfers")]
     Edge {
         /// Source of the edge.
@@ -83,15 +85,15 @@ pub enum RecordedError {
         /// Number of ops and transfers.
         ops: u32,
     },
-    /// Ops that wait for each other.
+    /// Ops wait for each other.
     #[error("has ops that wait for each other")]
     Cycle,
 }
 
-/// Name of an op during which the device is idle, because the host has not launched the next kernel yet.
+/// Name of ops during which the device is idle because the host has not launched the next kernel yet.
 const HOST: &str = "host";
 
-/// Number of ops that a program has in addition to those in the document: its first and its last.
+/// Number of ops of a program that are not in the document: the first and the last.
 const BOUNDS: u32 = 2;
 
 impl Step {
@@ -131,7 +133,7 @@ impl Step {
     }
 }
 
-/// Names without duplicates.
+/// A list of names without duplicates.
 #[derive(Default)]
 struct Listed {
     all: Vec<String>,
@@ -154,7 +156,7 @@ impl Listed {
     }
 }
 
-/// Checks that times, bytes and ops do not overflow.
+/// Checks that times, bytes and numbers of ops stay within their limits.
 fn sizes(spec: &RecordedSpec) -> Result<(), WorkloadError> {
     let RecordedSpec { gpus_per_node, step } = spec;
     let times = || step.classes.iter().flat_map(|class| class.ops.iter().map(|(_, time)| u128::from(*time)));
@@ -209,13 +211,13 @@ fn group(
     let axis = if is_link { Axis::Message } else { Axis::Recorded(names.place(&given.name)) };
     let mut classes = given.classes.clone();
     if !is_link {
-        // Ranks of a node are consecutive.
+        // Sorted, because the ranks of a node are consecutive.
         classes.sort_unstable();
     }
     Ok(Group { axis, classes, span, stride })
 }
 
-/// Returns the number of ranks on each node that has any; `None` if it differs between nodes.
+/// Returns the number of `ranks` on each node that has any of them; `None` if this number differs between nodes.
 fn on_a_node(ranks: &[u32], gpus: u32) -> Option<u32> {
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
     ranks.iter().for_each(|rank| *counts.entry(rank / gpus).or_default() += 1);
@@ -241,7 +243,7 @@ fn transfer(
     Ok(GroupTransfer { group: *group, kind: known, bytes: Bytes(*bytes), label: names.label(name) })
 }
 
-/// Returns the program of each class, with an op of zero length before and after it.
+/// Returns the program of each class, with an op of zero length before and after the ops of the document.
 fn computes(step: &StepSpec, names: &mut Listed) -> (Vec<Label>, Vec<Time>, Vec<Program>) {
     let (mut labels, mut costs, mut programs) = (Vec::new(), Vec::new(), Vec::new());
     for class in &step.classes {
@@ -266,7 +268,7 @@ fn dag(
     let compute_count = costs.len() as u32;
     let ops = compute_count + transfers.len() as u32;
     let given = ops - BOUNDS * programs.len() as u32;
-    // For each program, the index in the document of the first op after it.
+    // For each program, the index of the first op after it in the document.
     let ends: Vec<u32> = (1..).zip(&programs).map(|(count, program)| program.ops.end - BOUNDS * count).collect();
     let moved = |op: OpId| match ends.partition_point(|&end| end <= op) as u32 {
         before if op < given - transfers.len() as u32 => op + BOUNDS * before + 1,
@@ -279,7 +281,7 @@ fn dag(
         }
         within.push((moved(from), moved(to)));
     }
-    // A transfer without dependencies is ready when the iteration begins.
+    // A transfer without dependencies becomes ready when the iteration begins.
     let mut waits = vec![false; transfers.len()];
     let awaited = within.iter().filter_map(|&(_, to)| to.checked_sub(compute_count));
     awaited.for_each(|transfer| waits[transfer as usize] = true);
@@ -310,9 +312,9 @@ fn dag(
     if dag.is_executable() { Ok(dag) } else { Err(RecordedError::Cycle) }
 }
 
-/// Adds a barrier at the end of an iteration, so that no rank begins the next one earlier. The last op of the first
-/// program waits for the last recorded op of each program and for transfers that no other op waits for; the last ops of
-/// all other programs wait for it.
+/// Adds a barrier at the end of an iteration, so that no rank begins the next iteration earlier. The last op of the
+/// first program waits for the last recorded op of each program, and for all transfers for which no other op waits. The
+/// last ops of all other programs wait for this op.
 pub(super) fn keep_in_step(programs: &[Program], transfer_count: u32, within: &mut Vec<Edge>) {
     let compute_count = programs.last().map_or(0, |program| program.ops.end);
     let mut is_read = vec![false; transfer_count as usize];

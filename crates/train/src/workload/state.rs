@@ -1,8 +1,8 @@
-//! State of a program that is being written: ops and transfers that later ones wait for.
+//! State of a program that is being written: the ops and transfers for which later ops wait.
 
 use crate::spec::ParallelSpec;
 
-/// An op or transfer, while the number of compute ops is unknown.
+/// An op or transfer. Its index in the graph is unknown until all compute ops have been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Compute(u32),
@@ -12,13 +12,13 @@ pub(super) enum Node {
 /// State of parameters and gradients while the graph is written.
 #[derive(Default)]
 pub(super) struct Parameters {
-    /// Whether the parameters of a unit have been gathered, or their gather issued.
+    /// Whether the parameters of a unit have been gathered, or are being gathered.
     pub is_gathered: Vec<bool>,
-    /// Issued all-gathers of each unit that no op waits for yet.
+    /// For each unit, the all-gathers that have been issued but for which no op waits yet.
     pub arriving: Vec<Vec<Node>>,
-    /// Reductions that no op waits for yet.
+    /// Reductions for which no op waits yet.
     pub reduced: Vec<Node>,
-    /// Reduce-scatters of the unit whose backward pass was last.
+    /// Reduce-scatters of the unit whose backward pass was the last one.
     pub scattering: Vec<Node>,
 }
 

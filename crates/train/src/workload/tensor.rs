@@ -1,20 +1,21 @@
 //! Tensor parallelism: the gather before an op and the reduction after it. All transfers are on the critical path.
 //!
 //! In the forward pass, an op that divides its input first gathers the sequence (*join*), and an op that leaves partial
-//! results reduces them (*sum*); in the backward pass the two are exchanged. Without sequence parallelism a sum is an
-//! all-reduce and a join needs no transfer. With it, a sum is a reduce-scatter and a join an all-gather.
+//! results reduces them (*sum*). In the backward pass a join becomes a sum and a sum becomes a join. Without sequence
+//! parallelism a sum is an all-reduce and a join needs no transfer. With sequence parallelism a sum is a reduce-scatter
+//! and a join is an all-gather.
 //!
-//! Left out, because they are small: the all-reduces of the loss over a divided vocabulary, and of the gradients of
-//! normalisations under sequence parallelism. Left out, because it overlaps with a matrix product: the all-gather that
-//! Megatron repeats in the backward pass to save memory.
+//! Three collectives are left out. The all-reduces of the loss over a divided vocabulary, and of the gradients of
+//! normalisations under sequence parallelism, are small. The all-gather that Megatron repeats in the backward pass to
+//! save memory overlaps with a matrix product.
 //!
-//! Asynchronous tensor parallelism splits a product before which an input is gathered, or after which its result is
-//! scattered, into one part per rank, and overlaps the transfer of each part with the compute of others. The spec of an
-//! op says which products these are.
+//! Asynchronous tensor parallelism splits a matrix product into one part per rank, and overlaps the transfer of each
+//! part with the compute of others. This applies to products whose input is gathered before or whose result is
+//! scattered after them. The specification of an op states which products these are.
 //!
 //! # Source
-//! Shoeybi et al. (2019), section 3, operators f and g; Korthikanti et al. (2022), section 4.2.2;
-//! PyTorch's `fused_all_gather_matmul` and `fused_matmul_reduce_scatter`.
+//! Shoeybi et al. (2019), section 3, operators f and g; Korthikanti et al. (2022), section 4.2.2; PyTorch's
+//! `fused_all_gather_matmul` and `fused_matmul_reduce_scatter`.
 
 use super::writer::{Writer, share};
 use super::{Label, Phase};
@@ -24,9 +25,9 @@ use gradtide_net::Time;
 
 /// Collectives before and after an op.
 pub(super) struct Sides {
-    /// Whether the sequence is gathered before it.
+    /// Whether the sequence is gathered before the op.
     pub joins: bool,
-    /// Whether partial results are reduced after it.
+    /// Whether partial results are reduced after the op.
     pub sums: bool,
 }
 
@@ -44,7 +45,7 @@ pub(super) fn sides(role: RoleSpec, phase: Phase) -> Sides {
 }
 
 impl Writer<'_> {
-    /// Gathers a divided sequence.
+    /// Gathers a divided sequence, if the spec requires it.
     pub fn join(&mut self, beside: BesideSpec, label: Label) {
         match (self.own().tensor, beside.join_ps) {
             (Some(group), 1..) => {
@@ -58,7 +59,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Reduces the partial results of the ranks.
+    /// Reduces the partial results of all ranks.
     pub fn sum(&mut self, beside: BesideSpec, label: Label) {
         if let (Some(group), 1..) = (self.own().tensor, beside.sum_ps) {
             self.sum_in_parts(group, beside, label);
@@ -69,7 +70,7 @@ impl Writer<'_> {
         self.exchange(self.own().tensor, kind, self.spec.activation_bytes, label);
     }
 
-    /// Computes and sends the parts of other ranks, then computes the own part, and adds up the received parts.
+    /// Computes and sends the parts of other ranks, then computes the rank's own part, and adds the received parts.
     fn sum_in_parts(&mut self, group: u32, beside: BesideSpec, label: Label) {
         let ranks = self.spec.mesh.tp;
         let mut sent = Vec::new();

@@ -10,7 +10,7 @@ use gradtide_net::{Bytes, Time};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The graph so far, and the state of the program that is being written.
+/// The graph so far, with the state of the program that is being written.
 pub(super) struct Writer<'a> {
     pub spec: &'a ParallelSpec,
     pub groups: Groups,
@@ -18,7 +18,7 @@ pub(super) struct Writer<'a> {
     pub units: Vec<Range<u32>>,
     /// Blocks of each virtual stage.
     pub stages: Vec<Range<u32>>,
-    /// The class whose program is written.
+    /// Class whose program is being written.
     pub class: u32,
     /// Dependencies of the next op or transfer of the program.
     pub front: Vec<Node>,
@@ -33,7 +33,7 @@ pub(super) struct Writer<'a> {
     pub across: Vec<(Node, Node)>,
 }
 
-/// Returns the duration of one of `parts` equal parts; the first one gets the remainder.
+/// Returns the duration of one of `parts` equal parts. The first part includes the remainder.
 pub(super) fn share(cost: Time, part: u32, parts: u32) -> Time {
     let (share, rest) = (cost.ps() / u64::from(parts), cost.ps() % u64::from(parts));
     Time::from_ps(share + if part == 0 { rest } else { 0 })
@@ -45,12 +45,12 @@ impl<'a> Writer<'a> {
         self.groups.classes[self.class as usize]
     }
 
-    /// Returns the kind of a block, which contains its ops and bytes.
+    /// Returns the kind of a block, which determines its ops and bytes.
     pub fn kind(&self, block: u32) -> &'a BlockKindSpec {
         &self.spec.kinds[self.spec.blocks[block as usize].kind as usize]
     }
 
-    /// Returns the name of a unit for users: its first block.
+    /// Returns the subject of a unit in labels, which is the unit's first block.
     pub fn subject(&self, unit: u32) -> Subject {
         Subject::Block(self.units[unit as usize].start)
     }
@@ -60,16 +60,16 @@ impl<'a> Writer<'a> {
         Node::Compute(self.costs.len() as u32 - 1)
     }
 
-    /// Makes `after` wait for `before` in the same step.
+    /// Adds a dependency of `after` on `before` in the same step.
     pub fn within(&mut self, before: Node, after: Node) {
         self.within.push((before, after));
     }
 
-    /// Writes a compute op, which waits for the front and becomes the front.
+    /// Writes a compute op. It waits for the front and becomes the front.
     pub fn compute(&mut self, cost: Time, label: Label) -> Node {
         let op = Node::Compute(self.costs.len() as u32);
         for before in self.front.drain(..).chain(self.awaited.drain(..)) {
-            // A compute op at the front is the previous op of the program and needs no edge.
+            // If the front is a compute op, it is the previous op of the program and needs no edge.
             if let Node::Transfer(_) = before {
                 self.within.push((before, op));
             }
@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
         op
     }
 
-    /// Writes a transfer that waits for `after`, in parallel to the program.
+    /// Writes a transfer that waits for `after`. The program does not wait for the transfer.
     pub fn transfer(&mut self, group: u32, kind: CollectiveKind, bytes: u64, label: Label, after: &[Node]) -> Node {
         let transfer = Node::Transfer(self.transfers.len() as u32);
         self.transfers.push(GroupTransfer { group, kind, bytes: Bytes(bytes), label });
@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         transfer
     }
 
-    /// Writes a transfer that the program waits for, unless there are no bytes to send or no other rank.
+    /// Writes a transfer for which the program waits. Writes nothing if there are no bytes to send or no other ranks.
     pub fn exchange(&mut self, group: Option<u32>, kind: CollectiveKind, bytes: u64, label: Label) {
         if let (Some(group), 1..) = (group, bytes) {
             let front = std::mem::take(&mut self.front);
@@ -97,8 +97,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes compute in one part per rank: the first on local data, each other one on `bytes` from the neighbour,
-    /// whose transfer overlaps with the previous part.
+    /// Writes compute in one part per rank. The first part uses local data. Each other part uses `bytes` that the
+    /// neighbour sends while the previous part is computed.
     pub fn in_parts(&mut self, group: u32, ranks: u32, bytes: u64, cost: Time, label: Label) {
         let mut held = self.front.clone();
         for part in 0..ranks {

@@ -1,4 +1,5 @@
-//! Ring all-gather: all ranks receive part i of rank i; over nodes, one ring for each network card of a node.
+//! Ring all-gather: every rank receives part i from rank i. Over nodes with several ranks, one ring per network card of
+//! a node.
 //!
 //! # Source
 //! Thakur et al. (2005): ring all-gather.

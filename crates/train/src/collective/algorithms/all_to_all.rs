@@ -1,5 +1,5 @@
-//! Direct all-to-all: rank j receives part j of the S bytes of every rank. All messages are concurrent; rank i sends to
-//! i+1 first.
+//! Direct all-to-all: rank j receives part j of the S bytes of every rank. All messages are concurrent. Rank i sends to
+//! rank i+1 first.
 //!
 //! # Source
 //! Thakur et al. (2005): MPICH's algorithm for medium messages, which posts all sends at once.

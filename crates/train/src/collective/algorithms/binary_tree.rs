@@ -1,7 +1,7 @@
-//! All-reduce of whole buffers along one binary tree; the parent of rank i is (i-1)/2.
+//! All-reduce of whole buffers along one binary tree, in which the parent of rank i is (i-1)/2.
 //!
 //! # Source
-//! Sanders, Speck & Träff (2009), "binary tree"; their algorithm uses two.
+//! Sanders, Speck & Träff (2009), "binary tree". Their algorithm uses two such trees.
 
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
 use crate::collective::counts::Counts;
@@ -28,11 +28,11 @@ const ABOUT: About = About {
     }],
 };
 
-/// Sends the whole buffer to the parent (i-1)/2, the deepest level first.
+/// Sends the whole buffer from rank i to its parent (i-1)/2, the deepest level first.
 #[derive(Debug)]
 pub(super) struct TreeReduce;
 
-/// Sends the whole buffer to the children 2i+1 and 2i+2.
+/// Sends the whole buffer from rank i to its children 2i+1 and 2i+2.
 #[derive(Debug)]
 pub(super) struct TreeBroadcast;
 

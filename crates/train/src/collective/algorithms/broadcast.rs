@@ -1,4 +1,4 @@
-//! Broadcast from rank 0 to all ranks, along a binomial tree; in a process group as flows, along rings.
+//! Broadcast from rank 0 to all ranks along a binomial tree. In a process group, flows along rings model it.
 //!
 //! # Source
 //! Thakur et al. (2005): binomial tree.
@@ -28,7 +28,7 @@ const ABOUT: About = About {
     }],
 };
 
-/// Sends the whole buffer from i to i - 2^k, where k is the lowest set bit of i.
+/// Sends the whole buffer from rank i to rank i - 2^k, where k is the index of the lowest set bit of i.
 #[derive(Debug)]
 pub(super) struct BinomialReduce;
 

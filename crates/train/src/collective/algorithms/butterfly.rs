@@ -1,10 +1,11 @@
-//! All-reduce of whole buffers by recursive doubling: in step s each rank exchanges with the rank at distance 2^s. If n
-//! exceeds p, the largest power of two up to n, each of the first n - p even ranks first sends its bytes to the next
-//! rank, and receives the result from it last.
+//! All-reduce of whole buffers by recursive doubling: in step s each rank exchanges its buffer with the rank at
+//! distance 2^s. Let p be the largest power of two up to n. If n exceeds p, the n - p surplus ranks take no part in the
+//! exchange. They are the first n - p even ranks; each sends its bytes to the next rank in the first step, and receives
+//! the result from it in the last step.
 //!
 //! # Source
-//! Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005): recursive doubling. The fold is that of MPICH's
-//! implementation.
+//! Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005): recursive doubling. Surplus ranks are folded as
+//! in MPICH's implementation.
 
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
 use crate::collective::counts::Counts;
@@ -31,15 +32,15 @@ const ABOUT: About = About {
     }],
 };
 
-/// Sends the data of the n - 2^k surplus ranks to the next rank; the surplus ranks then are idle.
+/// Sends the data of each surplus rank to the next rank. The surplus ranks then are idle.
 #[derive(Debug)]
 pub(super) struct Fold;
 
-/// Returns the result to the surplus ranks of [`Fold`].
+/// Returns the result to the surplus ranks.
 #[derive(Debug)]
 pub(super) struct Unfold;
 
-/// Sends the whole buffer to the rank at distance 1, 2 … p/2.
+/// Exchanges the whole buffer with the rank at distance 1, 2 … p/2.
 #[derive(Debug)]
 pub(super) struct RecursiveDoubling;
 
@@ -60,7 +61,7 @@ impl CollectiveAlgorithm for Butterfly {
     }
 }
 
-/// Returns the largest power of two up to `n`, the number of remaining ranks, and the logarithm of the power.
+/// Returns the largest power of two p up to `n`, the number of surplus ranks n - p, and log2 p.
 pub(super) fn powers(n: u32) -> (u64, u64, u64) {
     let power = 1 << n.ilog2();
     (power, u64::from(n) - power, n.ilog2().into())
@@ -114,12 +115,12 @@ impl Pattern for RecursiveDoubling {
     }
 }
 
-/// Returns whether rank `i` of `n` = 2^k + r ranks is a surplus rank: the even ones among the first 2r ranks are.
+/// Returns whether rank `i` of `n` = 2^k + r ranks is a surplus rank, which the even ranks among the first 2r are.
 fn is_folded(i: u32, n: u32) -> bool {
     i < 2 * (n - (1 << n.ilog2())) && i.is_multiple_of(2)
 }
 
-/// Returns the index of a rank among the 2^k remaining ranks; `None` for a surplus rank.
+/// Returns the index of a rank among the 2^k ranks that are not surplus; `None` for a surplus rank.
 pub(super) fn place(i: u32, n: u32) -> Option<u32> {
     let surplus = n - (1 << n.ilog2());
     match i {
@@ -129,7 +130,7 @@ pub(super) fn place(i: u32, n: u32) -> Option<u32> {
     }
 }
 
-/// Returns the rank at an index among the 2^k remaining ranks.
+/// Returns the rank at an index among the 2^k ranks that are not surplus.
 pub(super) fn at_place(j: u32, n: u32) -> u32 {
     let surplus = n - (1 << n.ilog2());
     if j < surplus { 2 * j + 1 } else { j + surplus }

@@ -1,4 +1,5 @@
-//! Binomial reduce in each group of consecutive ranks, butterfly among their first ranks, binomial broadcast.
+//! All-reduce in three phases: binomial reduce in each group of consecutive ranks, butterfly among the first ranks of
+//! the groups, binomial broadcast in each group.
 //!
 //! # Source
 //! Zhang et al. (2017), section 2.1 and fig. 2.

@@ -1,5 +1,6 @@
-//! All-reduce by recursive vector halving with the rank at distance 1, 2 … p/2, and doubling in reverse. If the number
-//! of ranks exceeds p, the largest power of two, surplus ranks are folded as in a [butterfly](super::butterfly).
+//! All-reduce by recursive vector halving with the rank at distance 1, 2 … p/2, and doubling in reverse. p is the
+//! largest power of two up to the number of ranks. Surplus ranks beyond p are folded as in a
+//! [butterfly](super::butterfly).
 //!
 //! # Source
 //! Rabenseifner's algorithm in Thakur, Rabenseifner & Gropp (2005); Caramel section 2: "vector halving and distance
@@ -31,11 +32,11 @@ const ABOUT: About = About {
     }],
 };
 
-/// Sends half of the remaining data to the rank at distance 1, 2 … p/2.
+/// Sends half of the part that the rank still reduces to the rank at distance 1, 2 … p/2.
 #[derive(Debug)]
 struct Halving;
 
-/// Sends all gathered data to the rank at distance p/2, p/4 … 1.
+/// Sends all gathered parts to the rank at distance p/2, p/4 … 1.
 #[derive(Debug)]
 struct Doubling;
 
@@ -99,8 +100,8 @@ impl Pattern for Doubling {
     }
 }
 
-/// Returns the part that index j holds after halving: j with its bits reversed, since the first halving decides the
-/// highest bit. An involution.
+/// Returns the part that the rank with index j has after halving. It is j with its bits reversed, because the first
+/// halving determines the highest bit. The function is its own inverse.
 fn kept_part(j: u32, p: u32) -> u32 {
     if p == 1 { j } else { j.reverse_bits() >> (u32::BITS - p.ilog2()) }
 }

@@ -1,4 +1,5 @@
-//! Hierarchical all-reduce within and between groups of consecutive ranks. The heads are the first ranks of all groups.
+//! Hierarchical all-reduce: within groups of consecutive ranks, and between the groups. The heads are the first ranks
+//! of all groups.
 
 use super::broadcast::{BinomialBroadcast, BinomialReduce};
 use super::ring::{Ring, RingAllGather, RingReduceScatter};
@@ -23,15 +24,15 @@ pub struct Hierarchical {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Inside {
-    /// Binomial reduce to the head; ring among the heads; binomial broadcast.
+    /// A binomial reduce to the head, followed by a ring among the heads and a binomial broadcast.
     Reduce,
-    /// Ring all-reduce; ring among the heads; binomial broadcast.
+    /// A ring all-reduce, followed by a ring among the heads and a binomial broadcast.
     ///
     /// # Source
     /// Jia et al. (2018): hierarchical all-reduce in three phases.
     #[default]
     Ring,
-    /// Ring reduce-scatter; ring among all ranks with the same shard; ring all-gather.
+    /// A ring reduce-scatter, followed by a ring among all ranks with the same shard and a ring all-gather.
     ///
     /// # Source
     /// BlueConnect (Cho et al. 2019), with two dimensions.

@@ -7,9 +7,9 @@ use gradtide_net::{Bytes, Time};
 use serde::Deserialize;
 use std::ops::Deref;
 
-/// Registers algorithms: their files, and everything that lists or distinguishes them. An entry `"name" file::Type` is
-/// deserialised from `{"kind": "name", …}` with the fields of the type; `tools/generate.py` writes the names for Python
-/// and the table of `docs/models/collectives.md`.
+/// Registers algorithms: declares their modules and everything that lists or distinguishes them. An entry `"name"
+/// file::Type` is deserialised from `{"kind": "name", …}` with the fields of the type. `tools/generate.py` writes the
+/// names for Python and the table of `docs/models/collectives.md` from it.
 macro_rules! algorithms {
     ($($name:literal $file:ident::$algorithm:ident,)+) => {
         $(pub mod $file; pub use $file::$algorithm;)+
@@ -45,12 +45,12 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns all algorithms, with default parameters.
+            /// Returns all algorithms with default parameters.
             pub fn all() -> impl Iterator<Item = Self> {
                 [$(Self::from($algorithm::default()),)+].into_iter()
             }
 
-            /// Returns all algorithms, with every combination of parameters to test on `ranks` ranks.
+            /// Returns all algorithms with every combination of parameters that tests use on `ranks` ranks.
             pub fn samples(ranks: u32) -> Vec<Self> {
                 let mut all: Vec<Self> = Vec::new();
                 $(all.extend($algorithm::samples(ranks).into_iter().map(Self::from));)+
@@ -79,7 +79,7 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// Returns the algorithm of a process group that NCCL prefers among equally fast ones.
+    /// Returns the algorithm of a process group that NCCL prefers if several are equally fast.
     ///
     /// # Panics
     /// If process groups have no algorithm for the operation.
@@ -87,8 +87,8 @@ impl Algorithm {
         Self::of_groups(operation, span).next().expect("every operation has an algorithm")
     }
 
-    /// Returns the algorithm of a process group that is fastest on an idle network, as NCCL chooses; ties go to the
-    /// first.
+    /// Returns the algorithm of a process group that is fastest on an idle network, as NCCL chooses it. Ties go to the
+    /// first of the list.
     ///
     /// # Panics
     /// As [`of_group`](Self::of_group).

@@ -1,5 +1,5 @@
-//! Aggregation by parameter servers: workers push their gradients to the servers, each of which sums one shard, and
-//! pull the sums.
+//! Aggregation by parameter servers: workers push their gradients to the servers and pull the sums. Each server sums
+//! one shard.
 //!
 //! # Source
 //! Li et al. (2014); Zhang et al. (2017), section 2.1.
@@ -31,8 +31,8 @@ pub enum Placement {
     /// Zhang et al. (2017), fig. 3, left.
     #[default]
     Packed,
-    /// One rank in each of as many equal intervals as there are servers; in interval j at position j modulo the
-    /// interval's length, so that the servers' traffic is spread over the switches above.
+    /// One rank in each of as many equal intervals as there are servers. In interval j it is the rank at position j
+    /// modulo the length of the interval, which spreads the traffic of the servers over the switches above.
     ///
     /// # Source
     /// Zhang et al. (2017), fig. 3, right, and section 2.1.
@@ -55,7 +55,7 @@ const ABOUT: About = About {
     }],
 };
 
-/// Sends part j of every worker to server j. The servers are sorted.
+/// Sends part j of every worker to server j. `servers` is sorted.
 #[derive(Debug)]
 struct Push {
     servers: Vec<u32>,
@@ -130,7 +130,7 @@ impl Pattern for Push {
     fn sends(&self, _step: u32, i: u32, _n: u32, send: Send<'_>) {
         if let Err(servers_before) = self.servers.binary_search(&i) {
             let count = self.servers.len();
-            // Worker w begins with server w, which avoids incast at one server.
+            // Worker w sends to server w first, which avoids incast at one server.
             let worker = i as usize - servers_before;
             for j in (0..count).map(|k| (worker + k) % count) {
                 send(self.servers[j], BufferShare::part(j as u32, count as u32), Action::Reduce);

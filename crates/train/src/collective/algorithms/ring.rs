@@ -1,7 +1,8 @@
-//! Ring all-reduce; over nodes of several ranks, one ring for each network card of a node.
+//! Ring all-reduce. Over nodes with several ranks, one ring per network card of a node.
 //!
 //! # Source
-//! Patarasuk & Yuan (2009); thesis section 5.2. One ring per card: NCCL's published sources, `src/graph/tuning.cc`.
+//! Patarasuk & Yuan (2009); Gao (2020), section 5.2. One ring per card: NCCL's published sources,
+//! `src/graph/tuning.cc`.
 
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
 use crate::collective::counts::Counts;
@@ -15,20 +16,21 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Ring;
 
-/// Row of a ring all-reduce, however many rings it has.
+/// Row of the documentation for a ring all-reduce, irrespective of the number of rings.
 pub(super) const ROWS: &[Row] =
     &[Row { form: "", does: "all-reduce", steps: "2(N-1)", bytes: "2 S (N-1)/N", source: "Patarasuk & Yuan (2009)" }];
 
 const ABOUT: About =
     About { title: "ring", operation: CollectiveKind::AllReduce, keys: &[], needs_even_nodes: false, rows: ROWS };
 
-/// Reduce-scatter: in step k rank i sends part i - `shift` - k to i+1; at the end i has the sum of part i+1 - `shift`.
+/// Reduce-scatter along a ring: in step k rank i sends part i - `shift` - k to rank i+1. At the end rank i has the sum
+/// of part i+1 - `shift`.
 #[derive(Debug)]
 pub(super) struct RingReduceScatter {
     pub shift: u32,
 }
 
-/// Gathers the result of [`RingReduceScatter`] with the same `shift`.
+/// All-gather along a ring of the result of [`RingReduceScatter`] with the same `shift`.
 #[derive(Debug)]
 pub(super) struct RingAllGather {
     pub shift: u32,
@@ -39,8 +41,8 @@ pub(super) fn both_halves() -> [Phase; 2] {
     [Phase::of_all(RingReduceScatter { shift: 0 }), Phase::of_all(RingAllGather { shift: 0 })]
 }
 
-/// Returns the concurrent rings of a process group, one for each card that all of its nodes have, and the chunks of
-/// each.
+/// Returns the number of concurrent rings of a process group, one for each card that all of its nodes have, and the
+/// number of chunks of each ring.
 pub(super) fn rings(span: Span, depth: u32) -> (u64, u64) {
     (if span.nodes() == 1 { 1 } else { span.per_node().into() }, depth.into())
 }
@@ -114,12 +116,12 @@ fn part(ahead: u32, step: u32, i: u32, n: u32) -> u32 {
     (i + ahead - step) % n
 }
 
-/// Returns the ring all-reduce of `bytes` as one flow of the first host: 2(N-1) messages of S/N, each followed by the
-/// propagation delay. All hosts behave identically at the same time, so one represents all. `None` for a single host,
-/// which has no peer.
+/// Returns the ring all-reduce of `bytes` as one flow of the first host, with 2(N-1) messages of S/N, each followed by
+/// the propagation delay. One host represents all N hosts, because they behave identically at the same time. Returns
+/// `None` for a single host, which has no peer.
 ///
 /// # Source
-/// Thesis eq. 4.1; Patarasuk & Yuan (2009).
+/// Gao (2020), eq. 4.1; Patarasuk & Yuan (2009).
 pub fn lock_step(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
     let host_count = hosts.len() as u32;
     (host_count > 1).then(|| Flow {

@@ -32,7 +32,7 @@ const ABOUT: About = About {
 #[derive(Debug)]
 struct DirectReduceScatter;
 
-/// Sends each rank's part to every other rank.
+/// Sends the sum of each rank's part to every other rank.
 #[derive(Debug)]
 struct DirectAllGather;
 

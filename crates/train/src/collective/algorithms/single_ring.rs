@@ -1,4 +1,5 @@
-//! One ring all-reduce irrespective of the placement of ranks; it leaves each node by one network card.
+//! All-reduce along one ring, irrespective of the placement of ranks. The ring leaves each node through one network
+//! card.
 
 use super::ring::{self, Ring};
 use crate::collective::algorithm::{About, CollectiveAlgorithm};

@@ -1,9 +1,10 @@
-//! All-reduce along two binary trees, each with half of the bytes, pipelined in parts, with a chain within each node.
+//! All-reduce along binary trees, each with an equal share of the bytes and pipelined in parts. Within a node the ranks
+//! form a chain.
 //!
 //! # Source
-//! Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three halves and whose leaves send one;
-//! within a node a chain, as in NCCL since 2.4 (Jeaugey 2019). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8
-//! slots.
+//! The two binary trees of Sanders, Speck & Träff (2009), whose inner nodes send three halves of the buffer and whose
+//! leaves send one half; within a node NCCL has used a chain since 2.4 (Jeaugey 2019). The size of parts follows NCCL,
+//! whose buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
 
 use super::binary_tree::{BinaryTree, TreeBroadcast, TreeReduce};
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
@@ -15,7 +16,7 @@ use crate::collective::plan::{Phase, PlanError, Subgroups};
 use gradtide_net::Bytes;
 use serde::Deserialize;
 
-/// All-reduce along two binary trees. On one level, its plan is one of the trees.
+/// All-reduce along two binary trees. If the group is on one level, its plan consists of one of the trees.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Tree;
 
@@ -38,11 +39,11 @@ const PART: u64 = 4 << 20 >> 3;
 /// Largest number of parts of one tree.
 const MOST_PARTS: u64 = 64;
 
-/// Sends the whole buffer from i to i-1, the last rank first.
+/// Sends the whole buffer from rank i to rank i-1, the last rank first.
 #[derive(Debug)]
 struct ChainReduce;
 
-/// Sends the whole buffer from i to i+1, the first rank first.
+/// Sends the whole buffer from rank i to rank i+1, the first rank first.
 #[derive(Debug)]
 struct ChainBroadcast;
 
@@ -55,7 +56,7 @@ impl CollectiveAlgorithm for Tree {
         BinaryTree.phases(ranks)
     }
 
-    /// Costs of both trees. Every rank counts as the busiest one, as in the flow model.
+    /// Returns the costs of both trees. As in the flow model, every rank counts as the busiest one.
     fn closed_form(&self, ranks: u32) -> Counts {
         let n = u64::from(ranks);
         let most = (n - 1).min(2);
@@ -89,7 +90,8 @@ impl CollectiveAlgorithm for Tree {
         if !span.is_even() {
             return Err(PlanError::UnevenNodes { ranks: span.ranks(), nodes: span.nodes() });
         }
-        // Each tree has a different rank as head of its chains, and every second tree has the nodes in reverse order.
+        // Each tree has a different rank as the head of its chains, and every second tree takes the nodes in reverse
+        // order.
         let turned = |tree: u64| (tree as usize, tree % 2 == 1);
         group.plans(&chained_tree(span.per_node()), bytes, self.concurrency(span, bytes, depth), turned)
     }
@@ -100,8 +102,8 @@ impl CollectiveAlgorithm for Tree {
     }
 }
 
-/// Returns a chain to the head of each `group` of consecutive ranks, a binary tree of the heads, upwards and downwards,
-/// and the chain in reverse.
+/// Returns the phases of one tree: in each `group` of consecutive ranks a chain to its head, a binary tree of the heads
+/// upwards and downwards, and the chain in reverse.
 pub fn chained_tree(group: u32) -> Vec<Phase> {
     vec![
         Phase::new(ChainReduce, Subgroups::Inside { group }),

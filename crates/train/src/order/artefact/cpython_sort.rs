@@ -1,14 +1,14 @@
 //! CPython's `list.sort`, with the same sequence of comparisons.
 //!
-//! For a consistent comparator any stable sort gives the same list. TAC's comparator is not consistent under ties, so
-//! the result of its released code depends on the sequence of comparisons. This is the method of CPython 3.11 and 3.12
-//! as described in its `Objects/listsort.txt`: natural runs, extended to a minimum length by binary insertion, merged
-//! in the order of Munro & Wild (2018), with galloping. Other versions may differ, but only for inconsistent
-//! comparators.
+//! With a consistent comparator every stable sort returns the same list. TAC's comparator is not consistent if there
+//! are ties, so the result of its released code depends on the sequence of comparisons. This module implements the
+//! method of CPython 3.11 and 3.12, as described in its `Objects/listsort.txt`: natural runs are extended to a minimum
+//! length by binary insertion, and merged in the order of Munro & Wild (2018), with galloping. Other versions may
+//! differ, but only for inconsistent comparators.
 
 const MIN_GALLOP: usize = 7;
 
-/// Sorts like `list.sort` with the comparison `is_less`.
+/// Sorts `items` as `list.sort` does, with the comparison `is_less`.
 pub fn sort<T: Copy>(items: &mut [T], is_less: impl Fn(&T, &T) -> bool) {
     let count = items.len();
     if count < 2 {
@@ -36,7 +36,7 @@ pub fn sort<T: Copy>(items: &mut [T], is_less: impl Fn(&T, &T) -> bool) {
     }
 }
 
-/// Returns the minimum run length, such that `count` divided by it is a power of two or slightly less.
+/// Returns the minimum run length. It is chosen such that `count` divided by it is a power of two or slightly less.
 fn least_run(mut count: usize) -> usize {
     let mut remainder = 0;
     while count >= 64 {
@@ -60,7 +60,7 @@ struct Merger<F> {
 }
 
 impl<F> Merger<F> {
-    /// Returns the length of the run at the start of `items`; a strictly descending run is reversed.
+    /// Returns the length of the run at the start of `items`. A strictly descending run is reversed.
     fn natural_run<T: Copy>(&self, items: &mut [T]) -> usize
     where
         F: Fn(&T, &T) -> bool,
@@ -77,7 +77,7 @@ impl<F> Merger<F> {
         length
     }
 
-    /// Sorts `items` by binary insertion; the first `sorted` items are sorted already.
+    /// Sorts `items` by binary insertion. The first `sorted` items are sorted already.
     fn insert<T: Copy>(&self, items: &mut [T], sorted: usize)
     where
         F: Fn(&T, &T) -> bool,
@@ -97,7 +97,8 @@ impl<F> Merger<F> {
         }
     }
 
-    /// Merges the runs whose border is deeper in the merge tree than the border in front of the new run.
+    /// Registers a new run. Before, merges the earlier runs whose border is deeper in the merge tree than the border
+    /// between the last run and the new one.
     fn found<T: Copy>(&mut self, items: &mut [T], start: usize, length: usize)
     where
         F: Fn(&T, &T) -> bool,
@@ -154,7 +155,7 @@ impl<F> Merger<F> {
         gallop(items.len(), hint, |at| !(self.is_less)(key, &items[at]))
     }
 
-    /// Merges the first `middle` items, the shorter side, with the rest, from the front.
+    /// Merges the first `middle` items with the rest, from the front. The first part is the shorter one.
     fn merge_low<T: Copy>(&mut self, items: &mut [T], middle: usize)
     where
         F: Fn(&T, &T) -> bool,
@@ -220,7 +221,7 @@ impl<F> Merger<F> {
                 self.min_gallop += 1;
             }
         }
-        // One side is exhausted. If `left` has a single item left, the rest of the right side precedes it.
+        // One side is exhausted. If `left` has a single item left, the rest of the right side precedes this item.
         if left.len() - a == 1 {
             let count = end - b;
             move_right(items, &mut b, &mut to, count);
@@ -228,13 +229,14 @@ impl<F> Merger<F> {
         items[to..to + left.len() - a].copy_from_slice(&left[a..]);
     }
 
-    /// Merges the first `middle` items with the rest, the shorter side, from the back.
+    /// Merges the first `middle` items with the rest, from the back. The rest is the shorter part.
     fn merge_high<T: Copy>(&mut self, items: &mut [T], middle: usize)
     where
         F: Fn(&T, &T) -> bool,
     {
         let right = items[middle..].to_vec();
-        // End positions (exclusive) of the remaining left side, of the remaining right side, and of the output.
+        // End positions (exclusive) of the rest of the left side, the rest of the right side, and the free part of the
+        // output.
         let (mut a, mut b, mut to) = (middle, right.len(), items.len());
         let move_left = |items: &mut [T], a: &mut usize, to: &mut usize, count: usize| {
             items.copy_within(*a - count..*a, *to - count);
@@ -294,7 +296,7 @@ impl<F> Merger<F> {
                 self.min_gallop += 1;
             }
         }
-        // One side is exhausted. If `right` has a single item left, the rest of the left side follows it.
+        // One side is exhausted. If `right` has a single item left, the rest of the left side follows this item.
         if b == 1 {
             let count = a;
             move_left(items, &mut a, &mut to, count);
@@ -303,8 +305,8 @@ impl<F> Merger<F> {
     }
 }
 
-/// Returns the number of the `count` items that precede the key, by an exponential search from `hint` and then a binary
-/// search.
+/// Returns the number of items that precede the key, out of `count`. An exponential search from `hint` is followed by a
+/// binary search.
 fn gallop(count: usize, hint: usize, is_in_front: impl Fn(usize) -> bool) -> usize {
     let goes_up = is_in_front(hint);
     let limit = if goes_up { count - hint } else { hint + 1 };
@@ -326,7 +328,7 @@ fn gallop(count: usize, hint: usize, is_in_front: impl Fn(usize) -> bool) -> usi
     low
 }
 
-/// Returns the depth of the border between two adjacent runs in the tree that halves the whole list.
+/// Returns the depth of the border between two adjacent runs in the binary tree that halves the whole list.
 fn power(start: usize, left: usize, right: usize, count: usize) -> u32 {
     let (mut a, mut b) = (2 * start + left, 2 * start + 2 * left + right);
     let mut power = 1;

@@ -1,5 +1,5 @@
-//! The tie-breaks of TicTac's released code, which the paper leaves open. Only comparisons with that code use them;
-//! [`tac`](super::tac::tac) itself breaks ties by the smallest id.
+//! The tie-breaks of TicTac's released code, which the paper leaves open. They are used only for comparisons with that
+//! code. [`tac`](super::tac::tac) itself breaks ties by the smallest id.
 
 pub mod cpython_sort;
 
@@ -7,8 +7,8 @@ use super::needs::{Needs, Recv};
 use super::tac::Outstanding;
 use gradtide_watch::check_cancelled;
 
-/// Returns the order of TAC with the tie-breaks of the released code: every round sorts the list of the previous round
-/// with a stable sort, and takes its first element.
+/// Returns the order of TAC with the tie-breaks of the released code. In every round, this code sorts the list of the
+/// previous round with a stable sort and takes its first element.
 pub fn tac(needs: &Needs, work_ticks: &[u64]) -> Vec<Recv> {
     let mut listed = needs.discovered.clone();
     Outstanding::new(needs, work_ticks).order_by(needs.recv_count(), |state| {

@@ -1,16 +1,17 @@
-//! Optimal order of few transfers, by dynamic programming over their subsets.
+//! Optimal order of few transfers, by dynamic programming over the subsets of transfers.
 
 use super::super::needs::{Needs, Recv};
 use gradtide_watch::check_cancelled;
 
-/// Largest number of transfers: their subsets take 24 MB.
+/// Largest number of transfers. Arrays over their subsets take 24 MB.
 pub const MAX_RECVS: usize = 20;
 
-/// Returns the smallest makespan and an order that attains it; `None` for more than [`MAX_RECVS`] transfers.
+/// Returns the smallest makespan and an order with this makespan. Returns `None` for more than [`MAX_RECVS`] transfers.
 ///
-/// `F(S) = min over r in S of max(F(S - r), T(S)) + A(S) - A(S - r)`, with T(S) the total time of the transfers in S
-/// and A(S) the compute time of the ops that need no other transfers: the recurrence of the makespan, over sets instead
-/// of prefixes.
+/// Let T(S) be the total time of the transfers in the set S, and A(S) the compute time of the ops that need no
+/// transfers outside S. The smallest time F(S) at which all these transfers and ops can be complete is `F(S) = min over
+/// r in S of max(F(S - r), T(S)) + A(S) - A(S - r)`. This is the recurrence of the makespan
+/// ([`Scorer`](super::super::makespan::Scorer)), over sets instead of prefixes of an order.
 pub fn optimum(needs: &Needs) -> Option<(u64, Vec<Recv>)> {
     let recv_count = needs.recv_count();
     if recv_count > MAX_RECVS {

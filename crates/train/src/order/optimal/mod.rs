@@ -11,16 +11,16 @@ use gradtide_net::Seed;
 use gradtide_watch::check_cancelled;
 use search::{Answer, Search};
 
-/// Step budget of the local search (joins and edges that evaluations visit): about a second.
+/// Budget of the local search, in joins and edges that evaluations visit: about a second.
 const LOCAL_STEPS: u64 = 200_000_000;
 
-/// Step budget of one search for an order within a limit (words of sets): about a fifth of a second.
+/// Budget of one search for an order within a limit, in words of sets: about a fifth of a second.
 const SEARCH_STEPS: u64 = 10_000_000;
 
-/// Step budget of the search that tests whether an order is optimal: some milliseconds.
+/// Budget of the search that tests whether an order is optimal, in words of sets: some milliseconds.
 const SHORT_STEPS: u64 = 1_000_000;
 
-/// An order, and a lower bound on all makespans.
+/// An order, and a lower bound on the makespans of all orders.
 #[derive(Clone, Debug)]
 pub struct Best {
     /// Transfers in order.
@@ -31,10 +31,11 @@ pub struct Best {
     pub bound_ticks: u64,
 }
 
-/// Returns the best of layer order, TIC, TAC, TAC folded and a greedy order, and of the searches that start from them.
+/// Returns the best order of several candidates and of searches that start from them. The candidates are layer order,
+/// TIC, TAC, TAC folded and a greedy order.
 ///
-/// Up to [`exact::MAX_RECVS`] transfers, the result is the optimum. For more transfers, searches stop after a fixed
-/// number of steps instead of a time limit, so the same DAG and seed give the same order on every machine.
+/// For up to [`exact::MAX_RECVS`] transfers, the result is the optimum. For more transfers, the searches stop after a
+/// fixed number of steps instead of a time limit, so that a DAG and a seed give the same order on every machine.
 pub fn best(needs: &Needs, seed: Seed) -> Best {
     if let Some((makespan_ticks, order)) = exact::optimum(needs) {
         return Best { order, makespan_ticks, bound_ticks: makespan_ticks };
@@ -60,8 +61,9 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
     best
 }
 
-/// Returns a lower bound on the makespan of all orders, given that some order attains `makespan_ticks`:
-/// `makespan_ticks` itself if a short but exhaustive search finds no better order; else the result of [`bound`].
+/// Returns a lower bound on the makespan of all orders, if an order with `makespan_ticks` exists. If a short but
+/// exhaustive search finds no better order, the bound is `makespan_ticks` itself. Otherwise it is the result of
+/// [`bound`].
 pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
     let bound = bound(needs);
     if bound == makespan_ticks {
@@ -73,19 +75,20 @@ pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
 
 /// Returns a lower bound on the makespan of all orders that is computed from a few sums.
 ///
-/// Two bounds beside [`Needs::lower_bound_ticks`]: no op that needs a transfer runs before all transfers of some op
-/// have arrived, and the ops that need the last transfer run after all transfers.
+/// It is the largest of three bounds. The first is [`Needs::lower_bound_ticks`]. The second holds because no op that
+/// needs a transfer can run before all transfers of one such op have arrived. The third holds because the ops that need
+/// the last transfer run after all transfers.
 pub fn bound(needs: &Needs) -> u64 {
     let first_work = first_work_ticks(needs) + needs.compute_ticks() - needs.free_ticks;
     let last_work = needs.transfer_ticks() + least_loss_ticks(needs);
     needs.lower_bound_ticks().max(first_work).max(last_work)
 }
 
-/// Returns the earliest time at which an op that needs transfers can run.
+/// Returns a lower bound on the time at which the first op that needs transfers can run.
 fn first_work_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
-    // The transfers that a node needs take at least the time needed by each of its parents, and at least the total time
-    // of the transfers right above it.
+    // The transfers that a node needs take at least as long as the transfers that each of its parents needs, and at
+    // least as long as all transfers that are its parents.
     let mut needed = needs.recv_ticks.clone();
     for parents in &needs.parents {
         let (above, joins): (Vec<u32>, Vec<u32>) = parents.iter().partition(|&&parent| (parent as usize) < recv_count);
@@ -96,11 +99,12 @@ fn first_work_ticks(needs: &Needs) -> u64 {
     worked.map(|(&needed, _)| needed).min().unwrap_or(0)
 }
 
-/// Limit on the pairs of a transfer and a join that are summed for a bound: some tenths of a second.
+/// Limit on the number of pairs of a transfer and a join that are summed for a bound. It corresponds to some tenths of
+/// a second.
 const MAX_PAIRS: usize = 1 << 27;
 
-/// Returns the smallest compute time of the ops that need a transfer, over all transfers; 0, which is also a valid
-/// bound, if the computation would take too long.
+/// Returns the minimum, over all transfers, of the compute time of the ops that need the transfer. Returns 0, which
+/// also yields a valid bound, if the computation would take too long.
 fn least_loss_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
     if recv_count * needs.join_count() > MAX_PAIRS {
@@ -125,9 +129,9 @@ fn least_loss_ticks(needs: &Needs) -> u64 {
     least
 }
 
-/// Bisects the interval between the bound and the best makespan, until they are equal or the searches are inconclusive.
+/// Bisects the interval between the bound and the best makespan until they are equal or the searches are inconclusive.
 fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
-    // Smallest limit for which a search was inconclusive.
+    // Smallest limit at which a search was inconclusive.
     let mut unknown = best.makespan_ticks;
     while best.bound_ticks < unknown.min(best.makespan_ticks) {
         let limit = best.bound_ticks + (unknown.min(best.makespan_ticks) - best.bound_ticks) / 2;
@@ -142,7 +146,7 @@ fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
     }
 }
 
-/// Moves single transfers to other places, as long as the makespan does not increase.
+/// Moves random single transfers to other places, unless this increases the makespan.
 fn improve(best: &mut Best, scorer: &mut Scorer<'_>, seed: Seed) {
     let mut stream = seed.stream("order");
     let count = best.order.len() as u64;

@@ -1,18 +1,20 @@
-//! Decides whether an order with at most a given makespan exists, by branch and bound from both ends of the order.
+//! Branch and bound from both ends of the order: decides whether an order with at most a given makespan exists.
 //!
 //! Let S be the set of transfers sent so far, T(S) their total time, A(S) the compute time of the ops that need no
 //! other transfers, and C the total compute time. An order has a makespan of at most L if and only if C <= L and every
-//! next transfer r satisfies `t_r <= L - C + A(S) - T(S)`, where t_r is its time. The right side is called the
-//! *capital*: a transfer costs its time, and completed work adds to the capital. In the reverse direction, taking r off
-//! the end adds t_r and costs the compute time of the ops that need r. A is supermodular: sending one transfer earlier
-//! never decreases the work that another completes. Therefore
+//! next transfer r satisfies `t_r <= L - C + A(S) - T(S)`, where t_r is the time of r. The right side is called the
+//! *capital*: a transfer costs its time, and the work that it completes adds to the capital. In the reverse direction,
+//! to take r off the end adds t_r and costs the compute time of the ops that need r.
 //!
-//! - at the front, a set that is affordable, completes at least as much work as it costs, and has no subset with a
-//!   better balance, may be sent at once: any feasible order remains feasible with this set moved to its front;
-//! - at the back, the same holds in the reverse direction.
+//! A is supermodular: if a transfer is sent earlier, no other transfer completes less work. This yields two rules:
 //!
-//! If neither rule applies, the search branches over single transfers. Chains, and blocks of branches, rarely need
-//! branching.
+//! - At the front, a set of transfers may be sent at once if it is affordable, completes at least as much work as it
+//!   costs, and has no subset with a better balance. Any feasible order remains feasible if this set is moved to its
+//!   front.
+//! - At the back, the same rule holds in the reverse direction.
+//!
+//! If neither rule applies, the search branches over single transfers. DAGs that are chains, or sequences of blocks
+//! with parallel branches, rarely need branching.
 
 use super::super::needs::{Needs, Recv, bits};
 use gradtide_watch::check_cancelled;
@@ -22,32 +24,33 @@ use std::collections::BTreeSet;
 /// Result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Order within the limit.
+    /// An order within the limit.
     Order(Vec<Recv>),
     /// No order is within the limit.
     None,
-    /// The budget was exhausted.
+    /// The budget was exhausted before the search was complete.
     Unknown,
 }
 
-/// Limit on the set words that one pass over all transfers may read.
+/// Limit on the number of set words that one pass over all transfers may read.
 const MAX_STEPS: usize = 1 << 27;
 
-/// A set of transfers, one bit each.
+/// A set of transfers as bits, one for each transfer.
 type Set = Vec<u64>;
 
-/// Searches orders of one DAG.
+/// Searches the orders of one DAG.
 pub struct Search<'a> {
     needs: &'a Needs,
-    /// Transfers that each node needs.
+    /// Set of the transfers that each node needs.
     sets: Vec<Set>,
     compute_ticks: i128,
-    /// Remaining steps; a step reads one word of one set.
+    /// Remaining steps. A step reads one word of one set.
     budget: u64,
     failed: BTreeSet<(Set, Set)>,
 }
 
-/// A node of the search tree: the transfers sent first and the transfers sent last; those in between are undecided.
+/// A node of the search tree. The transfers of `front` are sent first and those of `back` last; the others are
+/// undecided.
 #[derive(Clone)]
 struct SearchNode {
     front: Set,
@@ -57,22 +60,22 @@ struct SearchNode {
     last: Vec<Recv>,
 }
 
-/// Costs and gains of the undecided transfers at a search node.
+/// Costs and gains of the undecided transfers at a node of the search tree.
 struct View {
     middle: Vec<Recv>,
     front_capital: i128,
     back_capital: i128,
-    /// Compute time that a transfer completes on its own, by transfer.
+    /// For each transfer, the compute time that it completes on its own.
     gains: Vec<u64>,
-    /// Compute time of the ops that need a transfer and none of the transfers at the back, by transfer.
+    /// For each transfer, the compute time of the ops that need it and no transfer at the back.
     losses: Vec<u64>,
-    /// Ops that need several undecided transfers: these transfers, and the compute time of the ops.
+    /// Ops that need several undecided transfers: the set of these transfers, and the compute time of the ops.
     joins: Vec<(Set, u64)>,
 }
 
 impl<'a> Search<'a> {
-    /// Creates a search over orders of the transfers of `needs`; `None` if their sets would take too much time and
-    /// memory.
+    /// Creates a search over orders of the transfers of `needs`. Returns `None` if their sets would take too much time
+    /// and memory.
     pub fn new(needs: &'a Needs) -> Option<Self> {
         let recv_count = needs.recv_count();
         let words = recv_count.div_ceil(64);
@@ -116,7 +119,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns a greedy order: repeatedly sends the set of transfers of an op or join that is first by Johnson's rule.
+    /// Returns a greedy order. In each round, it sends the transfers of the op or join that is first by Johnson's rule.
     pub fn greedy(&self) -> Vec<Recv> {
         let empty = vec![0; self.sets[0].len()];
         let mut place = SearchNode { front: empty.clone(), back: empty, first: Vec::new(), last: Vec::new() };
@@ -145,7 +148,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Applies both rules as long as possible, then branches.
+    /// Applies the two rules as long as possible, then branches.
     fn descend(&mut self, mut place: SearchNode, limit: i128, depth: usize) -> Option<SearchNode> {
         loop {
             let view = self.view(&place, limit);
@@ -171,7 +174,7 @@ impl<'a> Search<'a> {
                 view.middle.iter().copied().filter(|&recv| cost(recv) <= view.front_capital).collect();
             let mut lasts: Vec<Recv> =
                 view.middle.iter().copied().filter(|&recv| loss(recv) <= view.back_capital).collect();
-            // The depth of the search grows with the number of transfers; the call stack is limited.
+            // The depth is limited because it grows with the number of transfers and the call stack is finite.
             if firsts.is_empty() || lasts.is_empty() || depth > 200 {
                 self.budget = if depth > 200 { 0 } else { self.budget };
                 return None;
@@ -238,8 +241,8 @@ impl<'a> Search<'a> {
         view
     }
 
-    /// Returns transfers that may be sent next by the front rule: a single transfer, or the set of a join, that is
-    /// affordable and completes at least as much work as it costs.
+    /// Returns transfers that may be sent next by the front rule, if there are any. They are a single transfer or the
+    /// set of a join that is affordable and completes at least as much work as it costs.
     fn sure_first(&self, view: &View) -> Option<Vec<Recv>> {
         let pays = |&recv: &Recv| {
             let ticks = self.needs.recv_ticks[recv as usize];
@@ -255,8 +258,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Returns transfers that may be sent last by the back rule: a transfer whose time is at least the work that needs
-    /// it, with the transfers that only this work needs.
+    /// Returns transfers that may be sent last by the back rule, if there are any. They are a transfer whose time is at
+    /// least the work that needs it, together with the transfers that are needed only by this work.
     fn sure_last(&self, view: &View, place: &SearchNode) -> Option<Vec<Recv>> {
         let affordable = |&recv: &Recv| i128::from(view.losses[recv as usize]) <= view.back_capital;
         let ticks = |recv: Recv| self.needs.recv_ticks[recv as usize];
@@ -270,7 +273,7 @@ impl<'a> Search<'a> {
             let least = freed.iter().map(|&other| view.losses[other as usize]).min()?;
             let loss = view.losses[recv as usize];
             let gain = ticks(recv) + freed.iter().map(|&other| ticks(other)).sum::<u64>();
-            // The second condition: no subset without `recv` has a better balance.
+            // The second condition ensures that no subset without `recv` has a better balance.
             (gain >= loss && ticks(recv) + least >= loss).then(|| [&[recv], &freed[..]].concat())
         })
     }
@@ -288,7 +291,7 @@ impl<'a> Search<'a> {
         view.middle.iter().copied().filter(|&other| other != recv && !contains(&still, other)).collect()
     }
 
-    /// Returns the compute time that a set completes, and its total transfer time.
+    /// Returns the compute time that the transfers of a set complete, and their total time.
     fn terms(&self, view: &View, set: &Set) -> (u64, u64) {
         check_cancelled();
         let inside = |other: &Set| other.iter().zip(set).all(|(word, set)| word & !set == 0);
@@ -297,8 +300,8 @@ impl<'a> Search<'a> {
         (alone + joined, members(set).map(|recv| self.needs.recv_ticks[recv as usize]).sum())
     }
 
-    /// Sorts the members of a set by Johnson's rule for transfers that cost more than they complete: by descending
-    /// completed work.
+    /// Sorts the members of a set by descending completed work. This is Johnson's rule for transfers that cost more
+    /// than they complete.
     fn by_gain(&self, view: &View, set: &Set) -> Vec<Recv> {
         let mut recvs: Vec<Recv> = members(set).collect();
         recvs.sort_by_key(|&recv| (Reverse(view.gains[recv as usize]), recv));
@@ -328,7 +331,7 @@ impl SearchNode {
     }
 }
 
-/// Returns the sets of joins that contain no other join's set, smallest first.
+/// Returns the sets of joins that do not contain the set of another join, the smallest first.
 fn minimal(joins: &[(Set, u64)]) -> Vec<Set> {
     let mut sorted: Vec<(u32, &Set)> =
         joins.iter().map(|(set, _)| (set.iter().map(|word| word.count_ones()).sum(), set)).collect();
