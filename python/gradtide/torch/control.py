@@ -168,7 +168,7 @@ def _proof(key: bytes, rank: int, *challenges: bytes) -> bytes:
 def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
     """Return an authenticated connection to every other rank, by rank.
 
-    Connections of other processes do not delay the ranks and receive no proof.
+    Connections that fail the authentication do not delay the ranks, and carry no messages.
     """
     key, host = secrets.token_bytes(KEY_BYTES), meeting_address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

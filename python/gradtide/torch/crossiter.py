@@ -77,7 +77,7 @@ class Bucket:
     ) -> None:
         self.key, self.rank = key, rank  # identifier of the transfer, and its send priority
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # event that releases it (its gate), as in `Group`
+        self.opens_in, self.opener = opener or nothing  # release event (gate) of the bucket, as in `Group`
         self.closed_by: set[int] = set()  # parameters in `opener` whose gradients are still missing
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)

@@ -4,7 +4,7 @@ The first ranks are workers, the last ones are dedicated servers. Training is sy
 SyncReplicas:
 
     worker    step()         requests its parameters from each server, in arbitrary order
-    server                   sends them in the order of their numbers: each transfer waits for the worker's counter
+    server                   sends parameter i once the worker's counter is i, so that transfers are in order
     worker    forward        waits for each parameter at its first use
     worker    backward       pushes each gradient as soon as it is computed
     server                   averages all workers' gradients once it has them all, and steps the user's optimizer

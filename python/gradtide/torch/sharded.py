@@ -33,7 +33,7 @@ GATHER, REDUCE, FORWARD = "all-gather", "reduce-scatter", "forward"
 SHOWN = 6
 """Number of preceding events in the message of a fault."""
 OPTIONS = ("mesh", "mp_policy", "offload_policy", "ignored_params")
-"""Arguments of fully_shard that do not affect when a unit is gathered."""
+"""Arguments of fully_shard that affect neither what a unit gathers nor when."""
 
 
 def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
