@@ -55,7 +55,7 @@ class TraceStep:
 
     @property
     def table(self) -> dict[str, Any]:
-        """The model as a table of a scenario."""
+        """The table `model` of a scenario that runs this step."""
         groups = [{key: value for key, value in one.items() if value is not None} for one in self.document["groups"]]
         return {"kind": "step", "name": self.name, "source": self.source, **self.document, "groups": groups}
 

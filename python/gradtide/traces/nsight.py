@@ -12,7 +12,7 @@ reports gaps. This module maps rows of the export to events, one process at a ti
 
 Source: "SQLite Schema Reference" of the Nsight Systems Analysis Guide, schemas up to 3.28.1 (2026.4), and the notes on
 its versions, exporter/export_schema_version_notes.txt. An export has only tables that have rows, and older exports lack
-columns, so every table and column is optional here unless a reader cannot do without it.
+columns, so a missing table or column is an error only if its data cannot be done without.
 """
 
 import json

@@ -56,7 +56,7 @@ class Recording:
 
     @cached_property
     def collectives(self) -> Table:
-        """One row per collective and rank, and per message between two ranks and rank.
+        """One row per collective, or message between two ranks, as recorded by each of its ranks.
 
         `bytes` is the size of the rank's input; `None` where the file does not contain it.
         """
