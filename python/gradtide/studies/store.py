@@ -49,7 +49,7 @@ _COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": 
 
 
 class StoreError(GradtideError):
-    """A store cannot be opened, read or written; the message contains the store and the remedy."""
+    """A store cannot be opened, read or written; the message has its path and the remedy."""
 
 
 class About(NamedTuple):

@@ -18,7 +18,7 @@ from gradtide.studies.sweep.settings import UNITS, quantity, short
 from gradtide.studies.sweep.study import Axis, Study
 
 BINS = 8
-"""Largest number of equal bins for the values of a sampled key; a bin has at least as many points."""
+"""Largest number of equal bins for the values of a sampled key; a bin also has at least `BINS` points."""
 MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
 """Largest numbers of charts, lines, places, corners and sampled points in a summary; the table has all."""
 

@@ -49,7 +49,7 @@ TABLES = ("job", "cluster", "traffic", "run")
 """A dict or JSON file with one of these keys is a scenario, otherwise a model."""
 
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
-"""Keys that a language model may need before it can become a job; they are options of `gradtide run MODEL`."""
+"""Keys that a language model may need to become a job; they are options of `gradtide run MODEL`."""
 TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
 """Name of each of these keys, by its path in the scenario that trains the model."""
 _DIGITS = 6

@@ -248,8 +248,8 @@ class Comparison:
             `no_job`, `same` and `low`: means over the seeds without jobs, with jobs in the flows' band, and on the
             other side. `change_percent`, as in section 5.4 of Gao (2020): (same - low) / low for figures that decrease,
             (low - same) / same for the iteration time, which increases (`grows`). `saves_percent`: (same - low) / same.
-            `saves_interval_percent`: the ends of its 95 % interval, from Student's t over the savings of the seeds.
-                `job_adds_percent`: (same - no_job) / no_job, and `job_adds_interval_percent`, its interval.
+            Its 95 % interval is `saves_interval_percent`, from Student's t over the savings of the seeds.
+            `job_adds_percent`: (same - no_job) / no_job. Its 95 % interval is `job_adds_interval_percent`.
         """
         means = self.means(of)
         same, low = means["same"], means["low"]

@@ -336,8 +336,8 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
             return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
         return lp.by_rank(buckets, bands, ranks)
 
-    # The strict order is enforced only if the LP's iteration time depends on it. Actual times differ from the
-    # estimates, and a work-conserving queue adapts to them better.
+    # The strict order is enforced only if the LP's iteration time depends on it. Otherwise the queue is
+    # work-conserving, because it then adapts better to actual times, which differ from the estimates.
     busy = lp.by_rank(buckets, found.bands, [found.order.index(index) for index in range(len(buckets))])
     rests = lp.evaluate(buckets, found.compute, busy, found.bands) > found.iteration_time * (1 + lp.SAME)
     sent = found.order if rests else busy
