@@ -6,8 +6,9 @@ hosts, the number of workers, or the size of a burst. Our choices are:
 - Links between switches have 100 Mbit/s.
 - Hosts run CUBIC with ECN, byte counting and HyStart, the default of Linux, on which BMv2 runs.
 - Two workers send at the same time, as in the paper's measurement (section 2.1).
-- The path holds D = 12 packets without queues. The queue of the long flows falls to 25 packets (section 3.2), when
-  CUBIC reduces the packets in flight to 0.7 of their number at the threshold of 40, plus one: 0.7 (D + 41) = D + 25.
+- The path holds D = 12 packets without queues. D follows from section 3.2: the queue of the long flows falls to 25
+  packets when CUBIC reduces the packets in flight to 0.7 of their number. Before, D packets are on the path, and 41 in
+  the queue (the threshold of 40, and one more), so 0.7 (D + 41) = D + 25.
 - Bursts come from iperf3, whose set-up takes five round trips.
 - A burst has 400 kB. Of the sizes in figure «Hosts», 300 and 400 kB are nearest to the published completion time and
   throughput. No other parameter is fitted.
