@@ -1,8 +1,8 @@
-"""Bursts on real sockets, announced to the switches on their way as PCN does (Kang et al. 2021, section 3.1).
+"""Bursts on real sockets, announced to the switches on their path as in PCN (Kang et al. 2021, section 3.1).
 
 bursts(host, …)     sender (a worker): announces a burst, waits for the answer, sends the burst, waits for the
-confirmation of its arrival, pauses
-receive(…)          receiver: answers announcements, receives bursts
+                    confirmation of its arrival, pauses
+receive(…)          receiver: answers announcements, receives bursts and confirms their arrival
 """
 
 from gradtide.announced.places import (

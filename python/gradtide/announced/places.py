@@ -1,8 +1,8 @@
 """Admission control of a receiver of bursts: which connections get a receiving thread, and which are closed.
 
-Senders are not authenticated, so a receiver limits the resources of each sender. A connection gets a place
-(a receiving thread) once it has sent the size of its burst, a single address cannot have all places, and a slow sender
-loses its place when another one needs it.
+Senders are not authenticated, so a receiver limits the resources of each sender. A connection gets a place (a receiving
+thread) only after it has sent the size of its burst. A single address cannot occupy all places. A slow sender loses its
+place when another connection needs it.
 """
 
 import socket
@@ -14,16 +14,18 @@ from typing import Any
 from gradtide.announced.wire import SIZE
 
 SILENCE_S = 60.0
-"""Timeout after which a receiver closes a connection without data, or without the size of its burst. The size follows
-the sender's `setup`, a few seconds at most."""
+"""Timeout after which a receiver closes a connection that sends no data, or has not sent the size of its burst.
+
+A sender sends the size after its `setup`, which takes a few seconds at most.
+"""
 MOST_CONNECTIONS = 256
-"""Number of places: connections from which a receiver receives bursts concurrently."""
+"""Number of places, which is the number of connections that a receiver serves concurrently."""
 MOST_OF_ADDRESS = MOST_CONNECTIONS * 3 // 4
 """Largest number of places of one address."""
 MOST_WAITING = 256
 """Largest number of connections that wait for a place."""
 PATIENCE_S, SLOW_BYTES_PER_S = 5.0, 1 << 16
-"""After `PATIENCE_S`, a sender with a lower mean rate loses its place if another connection needs it."""
+"""After `PATIENCE_S` seconds, a sender with a lower mean rate loses its place if another connection needs it."""
 
 
 @dataclass(eq=False)
@@ -31,13 +33,13 @@ class Sender:
     """A connection to a receiver.
 
     Attributes:
-        connection: its socket.
-        address: its socket address: host, port, and flow info and scope of IPv6.
-        since_s: time of accept; later, time at which it got a place.
+        connection: the socket.
+        address: the socket address: host, port, and for IPv6 flow info and scope.
+        since_s: time at which the connection was accepted; from admission on, time of admission.
         received_s: time of the last received bytes.
-        begun_s: time at which the size of its burst was complete.
-        head: bytes received before it got a place: at most those of the size.
-        received_bytes: bytes received since.
+        begun_s: time at which the size of the burst was complete.
+        head: bytes received before admission: the size of the burst, or its beginning.
+        received_bytes: number of bytes received since admission.
     """
 
     connection: socket.socket
@@ -50,12 +52,12 @@ class Sender:
 
     @property
     def host(self) -> str:
-        """Its address without the port."""
+        """The sender's address without the port."""
         return str(self.address[0])
 
     @property
     def size_bytes(self) -> int | None:
-        """The size of its burst; None until it is received."""
+        """The size of the burst; `None` until it is received."""
         return int(SIZE.unpack(self.head)[0]) if len(self.head) == SIZE.size else None
 
 
@@ -64,8 +66,8 @@ class Places:
 
     Pure logic: times are arguments, sockets are not used. A connection waits until it has sent the size of its burst
     and a place is free. Connections of the address with the fewest places go first, so that an address with many
-    connections cannot starve others. If too many wait, the oldest connection of the address with most is closed, but
-    connections without a size are closed first.
+    connections cannot starve others. If too many connections wait, the oldest one of the address with the most waiting
+    connections is closed; connections that have not sent a size are closed first.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,7 @@ class Places:
         self.active: list[Sender] = []
 
     def arrive(self, sender: Sender) -> list[Sender]:
-        """Enqueue a new connection; return the connections to close in exchange."""
+        """Enqueue a new connection; return the waiting connections to close because there are too many."""
         self.waiting.append(sender)
         own = [one for one in self.waiting if one.host == sender.host]
         if len(own) > MOST_OF_ADDRESS:
@@ -81,7 +83,7 @@ class Places:
         return self._oldest(self.waiting) if len(self.waiting) > MOST_WAITING else []
 
     def spare(self) -> list[Sender]:
-        """Return a waiting connection to close when the system is out of file descriptors, if there is one."""
+        """Return a waiting connection to close, if there is one, because no file descriptors are left."""
         return self._oldest(self.waiting)
 
     def _oldest(self, those: Sequence[Sender]) -> list[Sender]:
@@ -94,7 +96,7 @@ class Places:
         return [closed]
 
     def admit(self, now_s: float) -> tuple[list[Sender], list[Sender]]:
-        """Return the connections that get a place now, and the evicted ones, to be closed."""
+        """Return the connections that get a place now, and the evicted connections, which the caller closes."""
         admitted: list[Sender] = []
         closed: list[Sender] = []
         while (one := self._next(now_s, closed)) is not None:
@@ -105,7 +107,7 @@ class Places:
         return admitted, closed
 
     def _next(self, now_s: float, closed: list[Sender]) -> Sender | None:
-        """Return the next connection to get a place; if it evicts another connection, append that to `closed`."""
+        """Return the next connection to admit; append the connection that it evicts, if any, to `closed`."""
         held = Counter(one.host for one in self.active)
         for one in sorted((one for one in self.waiting if one.size_bytes is not None), key=lambda one: held[one.host]):
             is_many = held[one.host] >= MOST_OF_ADDRESS
@@ -122,7 +124,7 @@ class Places:
         return None
 
     def expired(self, now_s: float) -> list[Sender]:
-        """Return the connections to close because a deadline has passed."""
+        """Remove and return the connections whose deadline has passed."""
         late = [one for one in self.waiting if one.size_bytes is None and now_s - one.since_s > SILENCE_S]
         late += [one for one in self.active if now_s - one.received_s > SILENCE_S]
         for one in late:

@@ -30,20 +30,20 @@ from gradtide.announced.wire import (
 from gradtide.system import enable_service_type, receive_marked
 
 LARGEST_BYTES = 1 << 50
-"""Largest valid size: the first bytes of other protocols, read as a size, are larger."""
+"""Largest valid burst size: the first bytes of other protocols, read as a size, are larger."""
 POLL_S = 0.05
 """Interval at which a receiver checks its deadlines."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A burst that a receiver has.
+    """A burst that has arrived at a receiver.
 
     Attributes:
-        sender: its address.
-        size_bytes: its size.
-        burst_ms: from the first received byte to the last.
-        announced_packets: its announced threshold; None if it was not announced.
+        sender: address of the sender.
+        size_bytes: size of the burst.
+        burst_ms: time from the complete size field to the last byte.
+        announced_packets: announced threshold in packets; `None` if the burst was not announced.
     """
 
     sender: str
@@ -56,13 +56,13 @@ def receive(*, listen: str = "", port: int = PORT, together: int = 1, count: int
     """Answer announcements, and yield bursts as they arrive.
 
     Args:
-        listen: address to listen at; all of this host's if it is empty.
-        port: port of UDP and TCP.
-        together: number of bursts that are confirmed together, as `bursts.together` of a scenario.
+        listen: address to listen at. Default: all addresses of this host.
+        port: UDP and TCP port.
+        together: number of bursts that are confirmed together, like `bursts.together` of a scenario.
         count: number of bursts to receive. Default: no limit.
 
     Raises:
-        ValueError: if the port is none.
+        ValueError: if the port is invalid.
         BurstError: if the port is taken, or the address is not one of this host.
     """
     with Receiver(listen, port, together) as receiver:
@@ -73,17 +73,17 @@ class Receiver:
     """Answers announcements and receives bursts from any sender; their content is discarded.
 
     Args:
-        listen: address to listen at; all of this host's if it is empty.
-        port: port of UDP and TCP; 0 for one that is free.
-        together: number of bursts that are confirmed together, once all have arrived, as by a parameter server, which
+        listen: address to listen at. Default: all addresses of this host.
+        port: UDP and TCP port; 0 chooses a free port.
+        together: number of bursts that are confirmed together, once all have arrived, as a parameter server does that
             waits for the gradients of all workers.
         clock: returns the current time in seconds.
 
     Attributes:
-        port: the port.
+        port: the UDP and TCP port.
 
     Raises:
-        ValueError: if the port is none.
+        ValueError: if the port is invalid.
         BurstError: if the port is taken or the address is not one of this host.
     """
 
@@ -102,13 +102,13 @@ class Receiver:
         self.port = port
         found = addresses(listen, port, socket.AI_PASSIVE)
         failed: OSError | None = None
-        # IPv4 first: IPv6 uses the same port, which may have been chosen by the system.
+        # IPv4 comes first, because IPv6 must use the same port, which the system may have chosen.
         for family, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
             try:
                 self._open(family, address)
             except OSError as error:
                 failed = error
-        # Failure of one address family is accepted: hosts may have only IPv4 or only IPv6.
+        # One address family may fail, because a host may have only IPv4 or only IPv6.
         if failed is not None and (not self._udp or failed.errno == errno.EADDRINUSE):
             self.close()
             where = f"{listen or 'this host'} port {self.port}"
@@ -268,7 +268,7 @@ class Receiver:
             arrivals.put(Arrival(f"{sender.host} port {sender.address[1]}", size_bytes, burst_ms, announced))
 
     def _confirm(self, connection: socket.socket) -> None:
-        """Confirm the arrival to all waiting senders once the last of the group has arrived."""
+        """Confirm the arrival to all waiting senders, once the last burst of the group has arrived."""
         with self._lock:
             self._arrived.append(connection)
             left = [one for one in self._arrived if _has_left(one)]
@@ -301,7 +301,7 @@ def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
 
 
 def _has_left(connection: socket.socket) -> bool:
-    """Whether the peer has closed a connection; anything readable means that, since an open peer sends no more data."""
+    """Whether the peer has closed a connection: an open peer sends no more data, so readable means closed."""
     try:
         connection.setblocking(False)
         connection.recv(1, socket.MSG_PEEK)

@@ -1,4 +1,4 @@
-"""The sender of announced bursts: each is announced, sent, confirmed, and followed by a pause."""
+"""The sender of announced bursts: it announces each burst, sends it, waits for its confirmation, and pauses."""
 
 import errno
 import select
@@ -30,7 +30,7 @@ _RETRANSMITS_AT = 100
 """Offset of `tcpi_total_retrans` in Linux's `struct tcp_info`."""
 
 TIMEOUT = "200ms"
-"""Default timeout of the answer to an announcement: Linux's minimum retransmission timeout."""
+"""Default time to wait for the answer to an announcement: Linux's minimum retransmission timeout."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Burst:
     """A burst that has arrived.
 
     Attributes:
-        burst: its number, from 0 on.
-        start_s: time of its announcement, or of its begin without one, since the first burst.
-        answer_ms: from the announcement to its answer; None without announcement, or after the timeout.
-        burst_ms: from its first byte to the receiver's confirmation.
-        completion_ms: from `start_s` to the confirmation, including the answer, the handshake and the setup.
+        burst: number of the burst, from 0.
+        start_s: time since the first burst at which this burst was announced, or began if it was not announced.
+        answer_ms: time from the announcement to its answer; `None` without an announcement or after the timeout.
+        burst_ms: time from the first byte to the receiver's confirmation.
+        completion_ms: time from `start_s` to the confirmation, including the answer, the handshake and the setup.
         retransmits: number of retransmitted segments; None if the system does not report it.
     """
 
@@ -61,8 +61,8 @@ class BurstsResult:
     Attributes:
         receiver: address and port of the receiver.
         size_bytes: size of each burst.
-        announced_packets: the announced threshold; None without announcements.
-        rows: one per burst.
+        announced_packets: the announced threshold in packets; `None` without announcements.
+        rows: one entry per burst.
     """
 
     receiver: str
@@ -103,18 +103,18 @@ def bursts(  # noqa: PLR0913 - the options of the command
         bytes: payload of a burst, as in "400kB"; at least 8 bytes.
         count: number of bursts.
         idle: pause from the end of a burst to the start of the next, as in "7s".
-        setup: time from the start of a burst to its first byte, for the application. The TCP handshake runs meanwhile.
+        setup: time that the application takes before the first byte of a burst. The TCP handshake runs meanwhile.
         start: delay before the first burst.
-        announce: threshold to announce before each burst, as in "10pkt": a multiple of 5 up to 75.
+        announce: threshold to announce before each burst, as in "10pkt": a multiple of 5, at most 75. Default: none.
         timeout: time after which a burst begins even if its announcement is not answered.
-        transport: a TCP congestion control of the system. Default: the system's.
+        transport: TCP congestion control. Default: the system's.
         on_burst: called after each burst.
 
     Returns:
         One row per burst.
 
     Raises:
-        ValueError: if an argument is wrong.
+        ValueError: if an argument is invalid.
         BurstError: if the receiver cannot be reached, or closes a connection.
 
     Source:
@@ -174,11 +174,11 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
 
     Args:
         scenario: file or preset.
-        tenant: its name; None for the only tenant that has bursts.
+        tenant: name of the tenant. Default: the only tenant with bursts.
 
     Raises:
         ValueError: if there is no such tenant.
-        ScenarioError: if the scenario is wrong.
+        ScenarioError: if the scenario is invalid.
     """
     from gradtide.scenario import Scenario
 
@@ -197,7 +197,7 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
 
 
 def type_of_service(threshold_packets: int) -> int:
-    """Return the type of service of an announcement: the START flag, and a fifth of the threshold."""
+    """Return the type of service of an announcement: the START flag, and a fifth of the threshold in packets."""
     return START | threshold_packets // units.ANNOUNCED_STEP << 2
 
 
@@ -215,7 +215,7 @@ def _as_burst_errors(where: str) -> Iterator[None]:
 
 
 def _pair(family: int, address: tuple[Any, ...]) -> tuple[socket.socket, socket.socket]:
-    """Return a UDP and a TCP socket with the same local port, so that switches can match announcement and burst."""
+    """Return a UDP and a TCP socket with the same local port, by which switches match announcement and burst."""
     for _ in range(100):
         udp, tcp = socket.socket(family, socket.SOCK_DGRAM), socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -240,7 +240,7 @@ def _choose(tcp: socket.socket, transport: str) -> None:
 
 
 def _announce(udp: socket.socket, packets: int, number: int, timeout_s: float) -> float | None:
-    """Announce a burst; return the time until its answer, None after the timeout."""
+    """Announce a burst; return the time until the answer in seconds, `None` after the timeout."""
     payload = NUMBER.pack(MARK, number % 2**32)
     set_service(udp, type_of_service(packets))
     start_s = time.monotonic()

@@ -1,10 +1,11 @@
-"""What sender and receiver of announced bursts agree on: packets, ports and addresses.
+"""The protocol of announced bursts: packets, ports and addresses that sender and receiver share.
 
 Packets on the wire:
 
-    START, ACK          UDP between the two ports of the burst's TCP connection, 64 bytes on Ethernet; type in the type
-                        of service (fig. 7), number of the burst in the payload
-    burst               TCP; its first eight bytes are its size
+    START, ACK          UDP between the two ports of the burst's TCP connection, 64 bytes on Ethernet; the kind is in
+    the
+                        type of service (fig. 7), the number of the burst is in the payload
+    burst               TCP; the first eight bytes contain its size
     confirmation        one byte of TCP in the other direction
 """
 
@@ -17,10 +18,10 @@ from gradtide.errors import SimulationError
 PORT, MAX_PORT = 7474, 65_535
 
 START, ACK = 1 << 7, 1 << 6
-"""Flags in a control packet's type of service: announcement of a burst, and its answer (fig. 7)."""
+"""Flags in the type of service of a control packet: announcement of a burst, and its answer (fig. 7)."""
 MARK = b"PCN1"
 NUMBER = struct.Struct("!4sI10x")
-"""Payload of a control packet: eighteen bytes, for the minimum Ethernet frame of 64 bytes."""
+"""Payload of a control packet: eighteen bytes, which fill the minimum Ethernet frame of 64 bytes."""
 SIZE = struct.Struct("!Q")
 ARRIVED = b"\x06"
 CHUNK_BYTES = 1 << 20
@@ -31,7 +32,7 @@ class BurstError(SimulationError):
 
 
 def addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return family and address of each resolved address of a host; an empty name is this host."""
+    """Return family and address of each resolved address of a host; an empty name means this host."""
     if not 0 <= port <= MAX_PORT:  # otherwise the system would silently use another port
         raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
     try:

@@ -1,9 +1,10 @@
-"""`gradtide reproduce`: a paper's tables and figures, with the published value beside ours.
+"""`gradtide reproduce`: tables and figures of papers, with each published value beside ours.
 
-What a paper published, and what it says of each figure, lies in a TOML file beside its module. Ours is computed when
-the command runs. Three modules fit one value each: `caramel2020` the share of the link that programs get, `pcn` the
-size of a burst, and `tictac2019` how far orders stray that nobody enforces. Rows that it was fitted on do not count.
-Where a paper leaves something else open, the module says what was taken and why.
+A TOML file beside each paper's module contains the published values, and the paper's statements about each figure. Our
+values are computed when the command runs. Three modules fit one value each: `caramel2020` the share of the link rate
+that programs reach, `pcn` the size of a burst, and `tictac2019` the disorder of unenforced orders. Rows to which a
+value was fitted are not counted. Where a paper leaves another parameter open, the module states our choice and the
+reason.
 """
 
 from typing import Any
@@ -24,12 +25,12 @@ PARTS = {
 
 
 def verdicts() -> dict[str, dict[str, int]]:
-    """Return how many statements each part had when it was last made, as `harness.tally` counts them."""
+    """Return the counts of statements by verdict (`harness.tally`) of each part, as of its last reproduction."""
     return published(f"{__name__}.verdicts")
 
 
 def find(what: str) -> tuple[Part, str | None] | None:
-    """Return the part of a paper and the figure that `PAPER/PART[/FIGURE]` means; None if there is none."""
+    """Return the part of a paper, and the figure, for `PAPER/PART[/FIGURE]`; `None` if there is none."""
     if what in PARTS:
         return PARTS[what], None
     name, _, figure = what.rpartition("/")
@@ -39,7 +40,7 @@ def find(what: str) -> tuple[Part, str | None] | None:
 
 
 def named(what: str) -> tuple[Part, str | None]:
-    """Return the part and figure that `find` finds, or raise a ValueError that lists what there is."""
+    """Return the result of `find`; raise a ValueError with the available names if there is none."""
     found = find(what)
     if found is None:
         name = what.rpartition("/")[0]
@@ -49,7 +50,7 @@ def named(what: str) -> tuple[Part, str | None]:
 
 
 def everything(**how: Any) -> site.Site:
-    """Reproduce all parts; `how` is what `site.make` takes: quick, jobs, progress, keep and limits."""
+    """Reproduce all parts; `how` are the arguments of `site.make`: quick, jobs, progress, keep and limits."""
     return site.make(PARTS, verdicts(), **how)
 
 
@@ -59,8 +60,8 @@ def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Repr
 
     Args:
         what: `PAPER/PART[/FIGURE]`, as in `gao2020/ch5/5.12` or `caramel/11`.
-        jobs: runs under way at once; the result does not depend on it.
-        limits: memory and time that the reproduction may take.
+        jobs: number of concurrent runs; the result does not depend on it.
+        limits: memory and time limits.
 
     Raises:
         ValueError: if there is no such reproduction.

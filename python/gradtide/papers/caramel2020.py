@@ -1,14 +1,14 @@
 """Caramel (Hashemi et al., 2020): figs 2, 4 and 8 to 14, on simulated K80s.
 
-The figures have no numbers in print, so what is compared is what the text says of them. `paper/caramel2020` has the
-choices that the paper leaves open, with their reasons: links, hosts, and what a transfer costs beside its bytes, alike
-for all systems. Two values of the host are fitted, each to one sentence, which is not compared then.
-`validation/causes.py` tests why the others differ.
+The figures have no printed numbers, so our values are compared with the statements in the text. The paper leaves
+several parameters open: links, hosts, and the fixed cost of a transfer. The preset `paper/caramel2020` contains our
+choices, with reasons; they are equal for all systems. Two values of the host are fitted, each to one sentence of the
+paper, and these sentences are not compared. `validation/causes.py` tests the causes of the remaining differences.
 
-Models are op graphs. Caramel computes them in its order; what it is compared with, and what its other parts do without
-it, in random orders, another one on each worker (section 3.3.2 A). Parameter servers are TensorFlow's: workers pull
-whole tensors as an iteration begins, and push gradients as they are computed. Pulls are in arbitrary orders, as TicTac
-(section 2.2), by the same first author, counted them in TensorFlow.
+Models are op graphs. Caramel computes their ops in its own order. All other systems, and the parts of Caramel in its
+ablation, compute them in random orders, which differ between workers (section 3.3.2 A). Parameter servers are those of
+TensorFlow: workers pull whole tensors at the start of an iteration, and push gradients as they are computed. Pulls are
+in arbitrary orders, as TicTac (section 2.2), by the same first author, observed in TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +42,8 @@ from gradtide.studies.schedules import parse_schedule
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
 
-# Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
+# The models of section 6, with the mini-batches in TicTac's table 1. ResNet-152 v2 is not in that table, and gets the
+# mini-batch of ResNet-101 v2.
 MODELS = {
     "AlexNet-v2": ("tictac_alexnet_v2", 512),
     "Inception-v3": ("tictac_inception_v3", 32),
@@ -54,8 +55,10 @@ INCEPTION, VGG = "Inception-v3", "VGG-16"
 WORKERS = (8, 16)
 
 IN_FLIGHT = 6
-"""Transfers of the first steps of Caramel's ablation at one time: TensorFlow runs as many ops as there are cores, and a
-Standard NC6 has 6 (section 6)."""
+"""Concurrent transfers in the first steps of Caramel's ablation.
+
+TensorFlow runs as many ops as there are cores, and a Standard NC6 has 6 cores (section 6).
+"""
 
 CARAMEL, HOROVOD, SERVERS, HALF = "Caramel", "Horovod", "PS, as many", "PS, half as many"
 ADAPTIVE, BATCHED = "adaptive all-reduce", "and batching"
@@ -69,9 +72,9 @@ KINDS = {"shuffle": "shuffle", "halving_doubling": "halving-doubling", "ring": "
 CROWDS = (4, 8, 16, 32)
 
 SEEDS = 3
-"""Draws of random orders, over which times are averaged."""
+"""Number of draws of random orders, over which times are averaged."""
 
-# A run: what, of how many workers, with which seed. What is a system and a model, or a collective, a depth and a size.
+# A run: (subject, number of workers, seed). The subject is a system and a model, or a collective, a depth and a size.
 Case = tuple[tuple[Any, ...], int, int]
 
 
@@ -96,7 +99,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     rate = job["collective"]["reduction_rate"]
     if what[0] in KINDS:
         kind, depth, size = what
-        # In step, first in, first out: an iteration is its compute and one transfer.
+        # With FIFO and the barrier, an iteration is its compute followed by one transfer.
         layer = {"name": "all", "forward": "1ms", "backward": "1ms", "parameters": f"{SIZES[size]}B"}
         changes |= {"model": {"layers": [layer]}, "collective": {"kind": kind, "reduction_rate": rate}}
         return base.replace(
@@ -118,14 +121,14 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Study:
-    """The figures of the jobs that have been run, by case."""
+    """The jobs' figures of the finished runs, by case."""
 
     def __init__(self, base: Scenario, jobs: dict[Case, dict[str, Any]]) -> None:
         self.base = base
         self.jobs = jobs
 
     def figures(self, system: str, model: str, workers: int) -> dict[str, float]:
-        """Return the figures of a training job, on average over its draws."""
+        """Return the figures of a training job, averaged over its draws."""
         jobs = [self.jobs[(system, model), workers, seed] for seed in _seeds(system)]
         time_ms = fmean(job["iteration_time_ms"]["mean"] for job in jobs)
         comm_ms, compute_ms = (fmean(job[key] for job in jobs) for key in ("comm_ms", "compute_ms"))
@@ -139,11 +142,11 @@ class Study:
         }
 
     def time_ms(self, system: str, model: str, workers: int) -> float:
-        """Return an iteration's time."""
+        """Return the time of an iteration."""
         return self.figures(system, model, workers)["time_ms"]
 
     def transfer_ms(self, kind: str, depth: Any, size: str, workers: int) -> float:
-        """Return how long a transfer takes, what it waits before its first byte included."""
+        """Return the time of a transfer, including the wait before its first byte."""
         job = self.jobs[(kind, depth, size), workers, 0]
         return float(job["iteration_time_ms"]["mean"]) - float(job["compute_ms"])
 
@@ -180,7 +183,7 @@ def _model_claims(study: Study) -> Iterable[Claim]:
 
 def _time_claims(study: Study) -> Iterable[Claim]:
     cells = list(product(MODELS, WORKERS))
-    # "Compared with Horovod", section 6.3.
+    # The claims of section 6.3, "Compared with Horovod".
     gains = {cell: study.time_ms(HOROVOD, *cell) / study.time_ms(CARAMEL, *cell) for cell in cells}
     said = value(3.62, "3.62x")
     yield judged("VGG-16, 16 workers, against Horovod", said, gains[VGG, 16], "{:.2f}x", NOTES["vgg"])
@@ -210,7 +213,7 @@ def _cost_claims(study: Study) -> Iterable[Claim]:
             saved[model, n, system] = 1 - own["comm_ms"] / other["comm_ms"]
         more += own["alpha"] > others[HOROVOD]["alpha"] + words.SAME
         less += own["alpha"] < max(others[system]["alpha"] for system in (SERVERS, HALF)) - words.SAME
-    # The introduction and section 6.3 have it beside the 3.62, which is of Horovod.
+    # The introduction and section 6.3 state this reduction beside the speed-up of 3.62x, which is over Horovod.
     best = max((cell for cell in saved if cell[2] == HOROVOD), key=saved.__getitem__)
     said, text = value(73, "73 %"), f"{{:.0f}} % ({best[0]}, {best[1]} workers)"
     yield judged("largest reduction of communication, of Horovod's", said, 100 * saved[best], text, NOTES["cost"])
@@ -274,7 +277,7 @@ def _collective_claims(study: Study) -> Iterable[Claim]:
 def _by_system(
     title: str, of: Callable[[dict[str, float]], str], systems: Sequence[str], workers: Sequence[int] = WORKERS
 ) -> Callable[[Study], list[Drawn]]:
-    """Make a table with a row for each model and number of workers, and a column for each system."""
+    """Return a function that makes a table with a row per model and number of workers, and a column per system."""
 
     def made(study: Study) -> list[Drawn]:
         rows = (

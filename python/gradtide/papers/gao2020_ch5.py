@@ -1,7 +1,7 @@
 """Gao (2020), chapter 5: a training job beside web-search flows, packet by packet.
 
-The thesis ran on ns-3.30.1, whose fast recovery repeats segments that are under way already; so do these runs
-(`cluster.transport.recovery`). Why, and what the default gives: docs/validation/thesis-ch5.md.
+The thesis ran on ns-3.30.1, whose fast recovery retransmits segments that are already in flight. These runs do the same
+(`cluster.transport.recovery`). docs/validation/thesis-ch5.md has the reason, and the results with the default.
 
 The module is longer than 600 lines because 5 tables and 19 figures share one grid of runs.
 """
@@ -41,7 +41,7 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import BANDS, variant
 from gradtide.studies.tenants.comparison import colour
 
-# Table 5.3: compute-to-network ratio, compute time per iteration in ms.
+# Table 5.3: compute time per iteration in ms, by compute-to-network ratio.
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}
 # Table 5.4: flows per second and host.
 FLOW_RATES = (23, 46, 92, 184)
@@ -53,16 +53,17 @@ QUANTITIES = ("small", "large", "iteration")
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
 
-# cluster.transport.recovery: the thesis's, which the preset has, and the default, with which packets are ns-3.37's.
+# Values of cluster.transport.recovery: the thesis's, which the preset has, and the default, which agrees with ns-3.37.
 THESIS_RECOVERY = Scenario.load(PAPER["preset"]).to_dict()["cluster"]["transport"]["recovery"]
 DEFAULT_RECOVERY = "sack"
 
+# (Compute-to-network ratio, flow rate).
 Cell = tuple[int, int]
-# Ratio, flow rate, band, seed.
+# (Compute-to-network ratio, flow rate, band, seed).
 Key = tuple[int, int, str, int]
-# With the recovery.
+# (Key, recovery).
 Case = tuple[Key, str]
-# For each quantity: same band, low band, change in % as the thesis counts it.
+# By quantity: mean in the same band, mean in the low band, and change in % as in the thesis.
 Means = dict[str, tuple[float, float, float]]
 
 PUBLISHED: dict[Cell, Means] = {
@@ -73,7 +74,7 @@ NS3_37: dict[tuple[int, int, str], tuple[float, ...]] = {
     (row["ratio"], row["rate"], row["band"]): tuple(row["means"]) for row in PAPER["ns3_37"]
 }
 
-# Points of a curve of completion times.
+# Number of points in a distribution of completion times.
 CDF_POINTS = 40
 
 ALL = tuple(PUBLISHED)
@@ -89,16 +90,17 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """What is kept of a run.
+    """Figures of a run that are kept.
 
     Attributes:
-        web: figures of the flows, by class of size.
-        iteration_time: mean iteration time of the job, seconds.
-        iterations: how many there were.
-        link_use_percent: use of all links.
-        small_us: starts and completion times of the small flows that count, NaN for one that did not end; both of shape
+        web: figures of the flows, by size class.
+        iteration_time: mean iteration time of the job, in seconds.
+        iterations: number of iterations.
+        link_use_percent: mean utilisation of all links.
+        small_us: start and completion times of the counted small flows, NaN for unfinished flows; each of shape
             (flows,).
-        exchanges_us: starts and ends of the all-reduces.
+        exchanges_us: start and end times of the all-reduces.
+        drawn: the whole result, if its timeline is drawn.
         drawn: all of it, if its timeline is drawn.
     """
 
@@ -120,7 +122,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs by ratio, rate, band and seed, with the thesis's recovery; `others` are run 0 with the default one."""
+    """Runs by ratio, rate, band and seed with the thesis's recovery; `others` are runs of seed 0 with the default."""
 
     base: Scenario
     results: Mapping[Key, Seen]
@@ -128,7 +130,7 @@ class Study:
 
     @cached_property
     def means(self) -> dict[Cell, Means]:
-        """Averages over the seeds, by cell; changes as the thesis counts them (its fig. 5.19)."""
+        """Averages over the seeds, by cell; changes are defined as in the thesis (its fig. 5.19)."""
         return {cell: self._means(cell) for cell in dict.fromkeys(key[:2] for key in self.results)}
 
     def _means(self, cell: Cell) -> Means:
@@ -139,32 +141,32 @@ class Study:
         }
 
     def runs(self, cell: Cell, band: str) -> list[Seen]:
-        """Return the runs of a cell and band, by seed."""
+        """Return the runs of a cell and a band, by seed."""
         return [self.results[(*cell, band, seed)] for seed in SEEDS]
 
     def p99_ms(self, cell: Cell, band: str) -> float:
-        """Return the 99th percentile of small flows, mean over the seeds."""
+        """Return the 99th percentile of completion times of small flows in ms, averaged over the seeds."""
         return float(np.mean([result.web["small"]["p99_fct_ms"] for result in self.runs(cell, band)]))
 
     def link_use_percent(self, cell: Cell, band: str) -> float:
-        """Return the use of all links, mean over the seeds."""
+        """Return the utilisation of all links in per cent, averaged over the seeds."""
         return float(np.mean([result.link_use_percent for result in self.runs(cell, band)]))
 
     def small_ms(self, cell: Cell, band: str, seed: int) -> NDArray[np.float64]:
-        """Return the completion times of the small flows that count, NaN for one that did not end; shape (flows,)."""
+        """Return the completion times of the counted small flows in ms, NaN for unfinished flows; shape (flows,)."""
         return self.small_us(cell, band, seed)[1] / 1e3
 
     def small_us(self, cell: Cell, band: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return starts and completion times of the small flows that count; both of shape (flows,)."""
+        """Return start and completion times of the counted small flows in us; each of shape (flows,)."""
         return self.results[(*cell, band, seed)].small_us
 
     def gains_percent(self, cell: Cell) -> list[float]:
-        """Return how much longer small flows take on average in the same band, by seed."""
+        """Return the relative increase in per cent of small flows' mean time in the same over the low band, by seed."""
         means = [[np.nanmean(self.small_ms(cell, band, seed)) for band in BANDS] for seed in SEEDS]
         return [float(100 * (same - low) / low) for same, low in means]
 
     def ring_share(self, cell: Cell, starts_us: NDArray[np.float64], seed: int) -> NDArray[np.bool_]:
-        """Return which of these instants fall into an all-reduce of the run in the same band; shape of `starts_us`."""
+        """Return which instants are within an all-reduce of the run in the same band; shape of `starts_us`."""
         within = np.zeros(len(starts_us), dtype=bool)
         for start, end in zip(*self.results[(*cell, "same", seed)].exchanges_us, strict=True):
             within |= (starts_us >= start) & (starts_us < end)
@@ -172,7 +174,7 @@ class Study:
 
 
 def quantities(result: Seen) -> tuple[float, float, float]:
-    """Return mean FCT of small and large flows in ms and the iteration time in s."""
+    """Return the mean FCT of small and of large flows in ms, and the iteration time in s."""
     return result.web["small"]["mean_fct_ms"], result.web["large"]["mean_fct_ms"], result.iteration_time
 
 
@@ -197,7 +199,7 @@ def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str
 
 
 def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
-    """Check how many averages of cells agree with those of the thesis; its plots were read as well as text."""
+    """Check the averages of cells against the thesis's; values read from plots have the tolerance of text."""
 
     def claims(study: Study) -> Iterable[Claim]:
         for quantity in QUANTITIES:
@@ -215,7 +217,7 @@ def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
 
 
 def _right(total: int, wrong: Sequence[str]) -> tuple[str, bool, str]:
-    """Return how many of a total are right, whether all are, and our values of the others."""
+    """Return the number of agreeing values, whether all agree, and our values where they differ."""
     return f"{total - len(wrong)} of {total}", not wrong, f"Ours differs: {'; '.join(wrong)}."
 
 
@@ -349,9 +351,9 @@ def _where(cell: Sequence[int]) -> str:
 
 
 def _use(base: Scenario, cell: Cell) -> tuple[float, float, float, float]:
-    """Equations 5.2 to 5.5: use by the job, by the flows, by both, in %, and flows : job.
+    """Return the utilisation by the job, by the flows and by both in per cent, and flows : job (eqs 5.2 to 5.5).
 
-    The thesis takes 100 MB as the size of the model and 1.7 MB as the mean size of a flow.
+    As in the thesis, the size of the model is 100 MB, and the mean size of a flow is 1.7 MB.
     """
     job_bits = 100e6 * 2 * (1 - 1 / base.jobs[0].workers) * 8
     job = job_bits / (COMPUTE_MS[cell[0]] / 1e3) / base.link_rate_bps
@@ -441,7 +443,7 @@ def _count_table(study: Study) -> list[Drawn]:
 
 
 def _maps(study: Study) -> Iterable[Drawn]:
-    """The three maps of fig. 5.19, published and ours; the job's highest link use on top, as there."""
+    """Yield the three maps of fig. 5.19, published and ours; the highest load by the job is on top, as there."""
     titles = {"iteration": "What the job pays", "small": "What small flows gain", "large": "What large flows gain"}
     for (quantity, title), (who, means) in product(titles.items(), _sources(study)):
         rows = []
@@ -469,7 +471,7 @@ def _changes(study: Study, cells: Sequence[Cell]) -> list[Drawn]:
 
 
 def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
-    """Draw everything over the flow rate, a line per band, published and ours."""
+    """Return a function that draws all quantities over the flow rate, with a line per band, published and ours."""
     x = ("flows/s per host", [rate for _, rate in cells])
 
     def series(study: Study) -> Iterable[Drawn]:
@@ -496,7 +498,7 @@ def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
 
 
 def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], Iterable[Drawn]]:
-    """Draw the changes over the use of links: entry `use` of `_use`, which `label` names."""
+    """Return a function that draws the changes over the utilisation: entry `use` of `_use`, with axis label `label`."""
 
     def series(study: Study) -> Iterable[Drawn]:
         x = (label, [round(_use(study.base, cell)[use], 3) for cell in cells])
@@ -511,7 +513,7 @@ def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], 
 
 
 def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
-    """Draw the distribution of completion times of small flows, a chart for each run."""
+    """Return a function that draws the distribution of small flows' completion times, with a chart for each run."""
 
     def series(study: Study) -> Iterable[Drawn]:
         for seed in SEEDS:
@@ -532,7 +534,7 @@ def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
 
 
 def _gains_over_time(study: Study) -> Iterable[Drawn]:
-    """What small flows save in each fifth of a second, and when the ring was active."""
+    """Draw the time that small flows save in each fifth of a second, and the activity of the ring."""
     cell = (16, 23)
     for seed in SEEDS:
         (starts, same), (_, low) = (study.small_us(cell, band, seed) for band in BANDS)
@@ -596,7 +598,7 @@ def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
 
 HALF: tuple[Cell, ...] = ((16, 23), (8, 46), (4, 92), (2, 184))
 QUARTER: tuple[Cell, ...] = ((8, 23), (4, 46), (2, 92))
-"""Where flows send half, and a quarter, of what the job does."""
+"""Cells in which flows send half, and a quarter, of the job's traffic."""
 
 FIGURES: dict[str, Figure[Study, Case]] = {
     "5.19": _figure(ALL, _map_claims, maps=_maps),

@@ -1,15 +1,14 @@
-"""The parts of every reproduction: figures with claims and drawings, and the folder with the results.
+"""The common parts of all reproductions: figures with claims and drawings, and the folder with the results.
 
-What a paper published lies in a TOML file beside its module: what it is called, what it says of each figure, and its
-values. The module computes ours: the runs that a figure needs, and from them its claims, tables and charts.
+A TOML file beside each paper's module contains what the paper published: titles, statements about each figure, and
+values. The module computes our values: it defines the runs of each figure, and derives claims, tables and charts from
+them. The same rule decides for all papers whether our value agrees:
 
-One rule for all papers decides what agrees:
-
-- a statement of a paper counts once, however many of our readings it has;
+- a statement of a paper is counted once, even if we read it in several ways;
 - a value agrees within `TOLERANCES`; signs, orders, counts and arithmetic agree exactly;
-- what is judged is the number that the row prints, and it is the statistic that the table beside it has (`judged`);
-- a variant of our own is shown and not counted, and neither is a value on which something was fitted;
-- what differs has a cause that is known, in a sentence.
+- the judged number is the number that the row prints, and it is the same statistic as in the table beside it
+(`judged`); - a variant of our own, or a value to which a parameter was fitted, is shown and not counted;
+- a difference has a known cause, stated in a sentence.
 """
 
 import math
@@ -38,8 +37,11 @@ Check = dict[str, Any]
 Drawn = dict[str, Any]
 
 TOLERANCES = {"text": 0.1, "plot": 1 / 3}
-"""Share of a published value within which ours agrees: values that a text or a table prints, and those read off plots.
-A printed value is measured in one run on one machine; of a plot, a reader sees little more than the height."""
+"""Largest relative difference between our value and a published one that agrees, by the source of the published value.
+
+A value printed in a text or a table was measured in one run on one machine. From a plot, little more than the height
+can be read.
+"""
 
 RULE = (
     "The difference is that of ours from the published value. Ours agrees with a value that a text or a table prints "
@@ -48,57 +50,57 @@ RULE = (
     "count: those marked shown are variants of our own, and on those marked fitted something was fitted. The number "
     "that a row prints is the one that is judged."
 )
-"""The rule of the pages."""
+"""The rule as printed on the pages."""
 
 SHOWN: Literal["shown"] = "shown"
 FITTED: Literal["fitted"] = "fitted"
-"""Verdicts of what does not count: a variant of our own, and a value on which something was fitted."""
+"""Verdicts of rows that are not counted: a variant of our own, and a value to which a parameter was fitted."""
 
 Verdict = bool | Literal["shown", "fitted"]
 Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]
-"""Quantity, published, ours, whether they agree, and why not; or why it does not count."""
+"""Quantity, published text, our text, verdict, and a note: the cause of a difference, or why the row is not counted."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a paper says of a quantity: its words, and between which values ours agrees; stated before ours is known."""
+    """A paper's statement about a quantity, and the bounds within which our value agrees, which are set in advance."""
 
     words: str
     low: float = -math.inf
     high: float = math.inf
 
     def agrees(self, ours: float) -> bool:
-        """Whether a value agrees; the only place where one is judged."""
+        """Whether a value agrees; no other function judges a value."""
         return self.low <= ours <= self.high
 
 
 _ROUNDED = 1 + 1e-12
-"""Relative slack, so that a value exactly at a tolerance agrees despite rounding."""
+"""Relative slack for rounding, so that a value exactly at a tolerance agrees."""
 
 
 def value(theirs: float, words: str, source: Literal["text", "plot"] = "text") -> Said:
-    """Say that a quantity has a value, which ours agrees with within the tolerance of its source."""
+    """Return the statement that a quantity has a value; ours agrees within the tolerance of the source."""
     width = TOLERANCES[source] * abs(theirs) * _ROUNDED
     return Said(words, theirs - width, theirs + width)
 
 
 def least(theirs: float, words: str) -> Said:
-    """Say that a quantity is at least a value of the text, within the same tolerance."""
+    """Return the statement that a quantity is at least a value printed in the text; ours agrees with its tolerance."""
     return Said(words, low=theirs - TOLERANCES["text"] * abs(theirs) * _ROUNDED)
 
 
 def above(limit: float, words: str) -> Said:
-    """Say that a quantity is above a limit that the module states for a word of the paper, as 5 % for significant."""
+    """Return the statement that a quantity is above our limit for a word, such as 5 % for "significant"."""
     return Said(words, low=math.nextafter(limit, math.inf))
 
 
 def below(limit: float, words: str) -> Said:
-    """Say that a quantity is below such a limit."""
+    """Return the statement that a quantity is below our limit for a word of the paper."""
     return Said(words, high=math.nextafter(limit, -math.inf))
 
 
 def exactly(theirs: float, words: str) -> Said:
-    """State a count or a result of arithmetic: ours agrees if its printed value is equal."""
+    """Return the statement of a count or an arithmetic result; ours agrees if its printed value is equal."""
     return Said(words, theirs, theirs)
 
 
@@ -110,15 +112,15 @@ def judged(
     note: str = "",
     counts: "Verdict | None" = None,
 ) -> Claim:
-    """Return the claim that ours is as said, judged by the numbers as the claim prints them.
+    """Return the claim that our values agree with a statement, judged by the numbers as the claim prints them.
 
     Args:
-        quantity: of which the paper speaks.
-        said: what it says; with several, of each of ours in order.
-        ours: what was computed: as many numbers as the form has places.
-        form: how they are printed, as in `"{:.1f} % on average"`.
-        note: why they differ, or do not count.
-        counts: SHOWN or FITTED for what does not count.
+        quantity: the quantity of the statement.
+        said: the statement, or one statement for each of our values.
+        ours: our values, one for each place of `form`.
+        form: format of our values, as in `"{:.1f} % on average"`.
+        note: cause of a difference, or the reason why the claim is not counted.
+        counts: SHOWN or FITTED for a claim that is not counted.
     """
     values = [ours] if isinstance(ours, (int, float)) else list(ours)
     shown = [format(one, spec) for one, spec in zip(values, _PLACE.findall(form), strict=True)]
@@ -131,9 +133,9 @@ def judged(
 def changed(
     quantity: str, words: str, ours: tuple[float, float], form: str, note: str = "", *, grows: bool, by: float = 0.0
 ) -> Claim:
-    """Return the claim that a quantity grows, or shrinks, from one value to the next, as both are printed.
+    """Return the claim that a quantity grows (or shrinks) from one value to the next, judged by the printed values.
 
-    `by` is the smallest change that counts, as a share of the first: our reading of the paper's word.
+    `by` is the smallest change that counts, relative to the first value; it is our reading of the paper's word.
     """
     shown = [format(one, spec) for one, spec in zip(ours, _PLACE.findall(form), strict=True)]
     before, after = map(float, shown)
@@ -145,7 +147,7 @@ _PLACE = re.compile(r"\{:([^{}]*)\}")
 
 
 def near(ours: float, theirs: float, source: Literal["text", "plot"] = "text") -> bool:
-    """Whether a value agrees with a published one."""
+    """Whether our value agrees with a published one."""
     return value(theirs, "", source).agrees(ours)
 
 
@@ -153,8 +155,8 @@ class Reproduction:
     """Checks, tables, series and timelines of one part of a paper.
 
     Attributes:
-        summary: what `--json` prints.
-        runs: the runs whose timelines are drawn, by name.
+        summary: the document of `--json`.
+        runs: the runs of drawn timelines, by name.
     """
 
     def __init__(self, summary: dict[str, Any], runs: Mapping[str, RunResult]) -> None:
@@ -162,7 +164,7 @@ class Reproduction:
         self.runs = runs
 
     def only(self, figure: str) -> "Reproduction":
-        """Return what belongs to one figure or table."""
+        """Return the part of the result that belongs to one figure or table."""
         kept = {
             key: [item for item in self.summary[key] if figure in item["figure"].split(", ")]
             for key in ("checks", "tables", "series", "timelines", "commands")
@@ -173,14 +175,14 @@ class Reproduction:
         return Reproduction({**self.summary, "part": part, **kept}, runs)
 
     def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete."""
+        """Write the study folder `path` atomically, by rename."""
         path = Path(path)
         with whole_folder(path) as folder:
             self.write(folder)
         return path
 
     def write(self, folder: Path, **more: Any) -> None:
-        """Write everything into the existing `folder`; `more` is added to the summary."""
+        """Write the result into the existing `folder`; `more` is added to the summary."""
         write_runs(self.runs, folder)
         write_summary({**self.summary, **more}, folder)
         write_versions(folder)
@@ -189,15 +191,16 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a paper that can be reproduced; `figures` are what can be reproduced alone.
+    """A part of a paper that can be reproduced; each of its `figures` can also be reproduced alone.
 
-    `make` runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
-    figure, what that figure needs alone. If there are `slow` figures, `quick=True` leaves them out.
+    `make` runs the part. Its arguments are the number of jobs, progress, and optionally a figure, the store of finished
+    runs and the limits. With a figure, only the runs of this figure are made. If there are `slow` figures, `quick=True`
+    omits them.
 
     Attributes:
-        seconds: about the time that all figures take, with two jobs on two cores.
+        seconds: approximate time for all figures, with two jobs on two cores.
         slow: figures whose runs need more than half a minute of processor time.
-        quick_seconds: about the time that the others take.
+        quick_seconds: approximate time for the other figures.
     """
 
     title: str
@@ -208,7 +211,7 @@ class Part:
     quick_seconds: float = 1.0
 
     def figure(self, name: str) -> str | None:
-        """Return the figure of that name; "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
+        """Return the figure with a name; "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
 
         def plain(text: str) -> str:
             return text.lower().replace("-", " ")
@@ -217,12 +220,12 @@ class Part:
 
 
 def command_name(figure: str) -> str:
-    """Return the name of a figure as a command line has it: "5.20, 5.21" is 5.20, and "Table 5.1" is table-5.1."""
+    """Return the name of a figure on a command line, such as 5.20 for "5.20, 5.21" and table-5.1 for "Table 5.1"."""
     return figure.partition(", ")[0].lower().replace(" ", "-")
 
 
 def commands(part: str, figures: Iterable[str]) -> list[dict[str, str]]:
-    """Return the command that makes each figure of a part alone."""
+    """Return the command for each figure of a part."""
     return [{"figure": one, "command": f"gradtide reproduce {part}/{command_name(one)}"} for one in figures]
 
 
@@ -232,10 +235,10 @@ def _nothing(_study: Any) -> tuple[()]:
 
 @dataclass(frozen=True)
 class Figure(Generic[S, C]):
-    """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
+    """A reproduced figure or table: the cases that must be run, and functions that derive results from a study of them.
 
-    `claims` are what the paper says, beside ours. `runs` are those that `progress` draws, by name. The runs of a slow
-    one need more than half a minute of processor time.
+    `claims` compares the paper's statements with our values. `runs` returns the runs that `progress` draws, by name. A
+    slow figure's runs need more than half a minute of processor time.
     """
 
     cases: Iterable[C] = ()
@@ -256,7 +259,7 @@ def published(module: str) -> dict[str, Any]:
 
 
 def tally(checks: Sequence[Check]) -> dict[str, int]:
-    """Return how many statements there are, how many agree, and how many differ by whether the cause is known."""
+    """Return the numbers of statements, of those that agree, and of those that differ with known and unknown cause."""
     differ = [one for one in checks if one["verdict"] == "differs"]
     known = sum(bool(one["note"]) for one in differ)
     agree = sum(one["verdict"] == "agrees" for one in checks)
@@ -264,29 +267,29 @@ def tally(checks: Sequence[Check]) -> dict[str, int]:
 
 
 def statements_hold(checks: Sequence[Check], _study: object = None, _figure: str | None = None) -> str:
-    """Return the result of checks in a sentence."""
+    """Return a sentence with the result of checks."""
     return counted(tally(checks))
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Return what `tally` counted in a sentence."""
+    """Return a sentence with the counts of `tally`."""
     parts = [f"; {counts[key]} differ, cause {key}" for key in ("known", "unknown") if counts[key]]
     return f"{counts['agree']} of {counts['statements']} statements agree{''.join(parts)}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statements(Generic[S, C]):
-    """A part that compares the statements of a paper about its figures with runs.
+    """A part that compares a paper's statements about its figures with runs.
 
     Attributes:
-        paper: what it published; `title` is listed, `preset` names a scenario.
-        figures: what is shown.
-        scenario: from the paper's preset to the scenario of a case.
-        study: what figures are made from, of the preset and what `seen` returned for each case.
-        headline: the result in a sentence, of the checks that claims become.
-        seen: what is kept of a run.
-        seeds: of the runs, where a figure is of several.
-        base: the scenario that all runs start from. Default: the preset.
+        paper: content of the paper's TOML file; `title` is for lists, `preset` names a scenario.
+        figures: the figures, by name.
+        scenario: function from the paper's preset and a case to the scenario of the case.
+        study: function from the preset and the return values of `seen` by case to the study of the figures.
+        headline: function from the checks to a sentence with the result.
+        seen: function from a case and its run to the data that are kept.
+        seeds: seeds of the runs, if a figure has several.
+        base: scenario from which all runs are derived. Default: the preset.
     """
 
     paper: Mapping[str, Any]
@@ -299,11 +302,11 @@ class Statements(Generic[S, C]):
     base: Scenario | None = None
 
     def part(self, *, seconds: float = 1.0, quick_seconds: float = 1.0) -> Part:
-        """Return the part, which takes about so long, with and without its slow figures."""
+        """Return the part; the arguments are its approximate times with and without the slow figures."""
         return Part(self.paper["title"], self.make, self.figures, seconds, self._slow, quick_seconds)
 
     def changed(self, change: Callable[[C, Scenario], Scenario]) -> "Statements[S, C]":
-        """Return the same statements with a change to the scenario of each case, which tests the cause of a result."""
+        """Return the same statements with a change to the scenario of each case, to test the cause of a difference."""
         return replace(self, scenario=lambda base, case: change(case, self.scenario(base, case)))
 
     @property
@@ -320,7 +323,7 @@ class Statements(Generic[S, C]):
         *,
         quick: bool = False,
     ) -> Reproduction:
-        """Run what the figures need, or one of them; the arguments are those of `Part.make`."""
+        """Make all figures, or one of them; the arguments are those of `Part.make`."""
         left_out = self._slow if quick and figure is None else []
         wanted = self.figures if figure is None else {figure: self.figures[figure]}
         shown = {name: one for name, one in wanted.items() if name not in left_out}
@@ -370,7 +373,7 @@ class Statements(Generic[S, C]):
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict, note: str = "") -> Check:
-    """Return a published value beside ours; `note` says why they differ, or why they do not count."""
+    """Return a published value beside ours; `note` is the cause of a difference, or why the row is not counted."""
     verdict = agrees if isinstance(agrees, str) else "agrees" if agrees else "differs"
     return {
         "figure": figure,
@@ -385,15 +388,15 @@ def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict
 
 
 _VALUE = re.compile(r"(?<![\w.,:/-])([-+−]?\d+(?:\.\d+)?) ?(%|[A-Za-z]+(?:/s)?)?(?![\d.:/-]*\d)")
-"""A number with its unit, and no part of a name, a ratio or a list."""
+"""A number with its unit that is not part of a name, a ratio or a list."""
 
 
 _BOUND = re.compile(r"\b(less|more|at least|at most|up to|within)\b(?! *$)")
-"""Words that make a bound of ours, from which nothing differs by a percentage; "60 % less" is a value."""
+"""Words that make our value a bound, which has no difference in per cent; but "60 % less" is a value."""
 
 
 def difference_percent(published: str, ours: str) -> float | None:
-    """Return by how many percent ours is above a published value; None unless each text has one number of one unit."""
+    """Return the relative difference of ours in per cent; `None` unless both texts have one number of the same unit."""
     if _BOUND.search(ours):
         return None
     (theirs, unit), (own, own_unit) = _value(published), _value(ours)
@@ -403,7 +406,7 @@ def difference_percent(published: str, ours: str) -> float | None:
 
 
 def _value(text: str) -> tuple[float | None, str]:
-    """Return the only number of a text and its unit; what stands in brackets says where it was found."""
+    """Return the only number of a text, and its unit; text in brackets (the place of a value) is ignored."""
     plain = re.sub(r"\(.*?\)", "", text)
     found = _VALUE.findall(plain)
     if len(found) != 1 or len(re.findall(r"\d+(?:\.\d+)?", plain)) != 1:
@@ -418,13 +421,13 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], not
 
 
 def line(name: str, values: Iterable[float | None], **style: str) -> Drawn:
-    """Return a line of a chart; `band` and `who` (ours or published) say how it is drawn."""
+    """Return a line of a chart; `band` and `who` (ours or published) determine its style."""
     return {"name": name, **style, "values": list(values)}
 
 
 def chart(
     title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
 ) -> Drawn:
-    """Return a chart of lines over one axis, of which `x` has label and values; a note stands below the chart."""
+    """Return a chart of lines over one axis; `x` are its label and values, and the note is printed below the chart."""
     axes = {"x": {"label": x[0], "values": list(x[1])}, "y": {"label": ylabel}}
     return {"title": title, **axes, "lines": list(lines), **({} if note is None else {"note": note})}

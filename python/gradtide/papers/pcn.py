@@ -1,12 +1,17 @@
-"""Kang et al. (2021), «Proactive Congestion Avoidance for Distributed Deep Learning»: what announced bursts gain.
+"""Kang et al. (2021), «Proactive Congestion Avoidance for Distributed Deep Learning»: the gain of announced bursts.
 
-The paper ran a traffic generator on BMv2, a software switch. It says neither how fast that forwards, nor which TCP the
-hosts run, nor how many workers there are, nor how large a burst is. Here links between switches carry 100 Mbit/s, and
-hosts run CUBIC with ECN, byte counting and HyStart: Linux's default, and BMv2 runs on Linux. Two workers send at the
-same time, as many as the paper measured (section 2.1). A round trip without queues holds 12 packets: the queue of the
-long flows falls to 25 (section 3.2), and CUBIC leaves 0.7 of what was under way when 40 and one of the flow were in the
-queue, 0.7 (D + 41) = D + 25. Bursts come from iperf3, which first needs five round trips. A burst is 400 kB: of the
-sizes in «Hosts» 300 and 400 kB come nearest to the published completion time and throughput. Nothing else is fitted.
+The paper ran a traffic generator on BMv2, a software switch. It does not state the rate of the switch, the TCP of the
+hosts, the number of workers, or the size of a burst. Our choices are:
+
+- Links between switches have 100 Mbit/s.
+- Hosts run CUBIC with ECN, byte counting and HyStart, the default of Linux, on which BMv2 runs.
+- Two workers send at the same time, as in the paper's measurement (section 2.1).
+- The path holds D = 12 packets without queues. D follows from section 3.2: the queue of the long flows falls to 25
+  packets when CUBIC reduces the packets in flight to 0.7 of their number. Before, D packets are on the path, and 41 in
+  the queue (the threshold of 40, and one more), so 0.7 (D + 41) = D + 25.
+- Bursts come from iperf3, whose set-up takes five round trips.
+- A burst has 400 kB. Of the sizes in figure «Hosts», 300 and 400 kB are nearest to the published completion time and
+  throughput. No other parameter is fitted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,12 +52,12 @@ PACKET_S = PACKET_BYTES * 8 / LINK_BPS
 CAPACITY, ANNOUNCED = 60, 10
 EVERY = "500us"
 DELAY_US = 100.0
-"""Of hosts' links."""
+"""One-way delay of a host's link."""
 SETUP_ROUNDS = 5
-"""Of iperf3: handshake, cookie, parameters, handshake of the data's connection, cookie again."""
+"""Round trips of iperf3's set-up: handshake, cookie, parameters, handshake of the data connection, second cookie."""
 REPETITIONS = 8
 APART_S = 0.037
-"""The bursts of a repetition begin so much later than those of the one before: elsewhere on the saw-tooth."""
+"""Delay of the bursts from one repetition to the next, so that they meet other phases of the sawtooth, in seconds."""
 
 BURSTS = 6
 SETTLED_S = (10.0, 20.0)
@@ -65,17 +70,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Case:
-    """A run: the set-up of `paper/pcn` but for this.
+    """A run, by its differences from the set-up of `paper/pcn`.
 
     Attributes:
-        announced: packets; `None` announces nothing.
-        slow_start: of CUBIC: by acknowledgements or bytes, and whether HyStart ends it.
-        workers: hosts that send bursts at the same time through the leaf.
-        setup_rounds: round trips at the announced threshold before the first byte of a burst.
-        round_packets: packets that a round trip without queues holds: RTT · C / MTU.
-        across: whether flows end behind the other leaf, where they meet acknowledgements of the others.
-        mark_at: when the queue is compared with it.
-        has_bursts: whether the run lasts until there are any.
+        announced: announced threshold in packets; `None` for no announcements.
+        slow_start: slow start of CUBIC: by acknowledgements or by bytes, and whether HyStart ends it.
+        workers: number of hosts that send bursts at the same time through the leaf.
+        setup_rounds: round trips, with a queue at the announced threshold, before the first byte of a burst.
+        round_packets: packets on the path without queues: RTT · C / MTU.
+        across: whether long flows end behind the other leaf, where they meet acknowledgements of other flows.
+        mark_at: when the queue is compared with the threshold.
+        has_bursts: whether the run continues into the time of the bursts.
     """
 
     announced: int | None
@@ -94,7 +99,7 @@ class Case:
 
 
 def _again(case: Case) -> list[Case]:
-    """Return a case with its repetitions."""
+    """Return the repetitions of a case."""
     return [replace(case, repetition=number) for number in range(AGAIN)]
 
 
@@ -106,12 +111,12 @@ def _pair(case: Case) -> tuple[Case, Case]:
 ON = Case(ANNOUNCED)
 REPEATED = tuple(replace(one, repetition=number) for number in range(REPETITIONS) for one in _pair(ON))
 AGAIN = 4
-"""Repetitions for settings that the paper does not state."""
+"""Number of repetitions for settings that the paper does not state."""
 
 SIZES = ("100kB", "200kB", "300kB", "400kB", "500kB", "1MB", "2MB")
 ROUNDS = {"cubic+ecn": (12, 20, 33, 50, 111), "newreno+ecn": (12, 33, 111), "dctcp": (12, 33, 111)}
 ALONE = replace(ON, workers=1, setup_rounds=0, burst="2MB", slow_start=HYSTART, round_packets=33)
-"""One worker that sends 2 MB as soon as its connection is open: long, and without much to say when it begins."""
+"""One worker with bursts of 2 MB, which begin as soon as the connection is open: long, and without set-up."""
 VARIANTS = tuple(
     dict.fromkeys(
         [replace(ON, transport=kind, round_packets=packets) for kind, rounds in ROUNDS.items() for packets in rounds]
@@ -136,7 +141,8 @@ FIXED = tuple(
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     topology = dict(base.to_dict()["cluster"]["topology"])
-    # Each way two host links, and one or two between switches: a packet and an acknowledgement on each.
+    # The path has two host links, and one or two links between switches, in each direction. A round trip has the
+    # serialisation times of a packet and an acknowledgement on each link.
     trunks = 2 if case.across else 1
     rates = (case.host_bps, case.host_bps, *(LINK_BPS for _ in range(trunks)))
     sent_us = sum(size * 8 / rate * 1e6 for size in (PACKET_BYTES, 54) for rate in rates)
@@ -175,7 +181,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 def _attached(link: dict[str, Any], case: Case) -> dict[str, Any]:
-    """Return the link of a receiver to the leaf across the root, or to the root."""
+    """Return a host's link; a receiver's link leads to the leaf across the root, or to the root."""
     number = int(link["a"][1:])
     leaf = ("b" if number < 12 else "a") if case.across else "root"
     return {**link, "b": leaf} if number >= 8 else link
@@ -183,16 +189,18 @@ def _attached(link: dict[str, Any], case: Case) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Burst:
-    """What became of a burst.
+    """Measurements of a burst.
 
     Attributes:
-        at_s: when it was announced, or begun.
-        waited_s: until its first segment was sent.
-        sent_s: from then to its last byte at the receiver.
-        start: queue before its first segment came.
-        longest, latency_s, drops: from then to its end, the longest queue, the mean wait of a packet, packets refused.
-        whole_latency_s: mean wait from `at_s` on.
-        later_bps, meanwhile_bps: what the long flows sent in the time that follows `at_s`, and until the burst's end.
+        at_s: time of its announcement, or of its begin without one.
+        waited_s: time from `at_s` to its first segment.
+        sent_s: time from its first segment to its last byte at the receiver.
+        start: queue before its first segment arrived, in packets.
+        longest, latency_s, drops: longest queue, mean waiting time of a packet, and number of dropped packets, from the
+            first segment to the end of the burst.
+        whole_latency_s: mean waiting time of a packet from `at_s` to the end of the burst.
+        later_bps, meanwhile_bps: rate of the long flows in the `LATER_S` seconds after `at_s`, and until the burst's
+            end.
     """
 
     at_s: float
@@ -208,17 +216,17 @@ class Burst:
 
     @property
     def whole_s(self) -> float:
-        """Time from its announcement to its last byte at the receiver."""
+        """Time from the announcement to the last byte at the receiver."""
         return self.waited_s + self.sent_s
 
     @property
     def rate(self) -> float:
-        """Bursts per second, at the speed of this one."""
+        """Bursts per second, if all bursts took as long as this one."""
         return 1 / self.sent_s
 
 
 class Seen:
-    """One run, seen on the link that its bottleneck is; all of its samples are some ten megabytes."""
+    """A run, as observed at the bottleneck link. Only results are kept, because its samples have some ten megabytes."""
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.case = case
@@ -251,12 +259,12 @@ class Seen:
         return float(self.at_s[1] - self.at_s[0])
 
     def _latency_s(self, from_s: float, until_s: float) -> float:
-        """Return how long a packet waits. Little's law: the mean queue over the packets that leave per second."""
+        """Return the mean waiting time of a packet, by Little's law: mean queue / packets that leave per second."""
         within = (self.at_s > from_s) & (self.at_s <= until_s)
         return float(self.queue[within].mean()) * PACKET_S / float(self.busy[within].mean())
 
     def _long_bps(self, from_s: float, until_s: float) -> float:
-        """Return what the long flows send: all but the bursts, which are sent as if evenly."""
+        """Return the rate of the long flows: the link's less the bursts', which is assumed to be constant."""
         within = (self.at_s > from_s) & (self.at_s <= until_s)
         shared_s = np.minimum(self.end_s, until_s) - np.maximum(self.start_s, from_s)
         shares = np.clip(shared_s / (self.end_s - self.start_s), 0, 1)
@@ -264,7 +272,7 @@ class Seen:
         return float(self.busy[within].mean()) * LINK_BPS - own_bps
 
     def _burst(self, at_s: float, end_s: float, sent_at_s: Floats) -> Burst:
-        # The last sample at which nothing of it was under way.
+        # `first_s` is the time of the last sample without packets of the burst in flight.
         first_s = float(sent_at_s[(sent_at_s > at_s) & (sent_at_s < end_s)].min()) - self.step_s
         before = int(np.searchsorted(self.at_s, first_s + self.step_s / 2)) - 1
         during = (self.at_s > first_s) & (self.at_s <= end_s)
@@ -283,13 +291,13 @@ class Seen:
 
     @property
     def settled(self) -> Floats:
-        """Queue of the long flows alone."""
+        """Queue of the long flows without bursts."""
         queue: Floats = self.queue[(self.at_s >= SETTLED_S[0]) & (self.at_s < SETTLED_S[1])]
         return queue
 
 
 class Study:
-    """The runs, by case."""
+    """The data of the runs, by case."""
 
     def __init__(self, seen: dict[Case, Seen]) -> None:
         self.seen = seen
@@ -299,7 +307,7 @@ class Study:
         return [case for case in REPEATED if (case.announced is not None) == is_announced]
 
     def of(self, cases: Iterable[Case]) -> list[Burst]:
-        """Return every burst of those cases that were run."""
+        """Return all bursts of the given cases that were run."""
         return [burst for case in cases if case in self.seen for burst in self.seen[case].bursts]
 
     def values(self, is_announced: bool, figure: str) -> Floats:
@@ -307,17 +315,17 @@ class Study:
         return values(self.of(self.repeated(is_announced)), figure)
 
     def change(self, figure: str) -> float:
-        """Return by how many percent PCN changes the mean of a figure."""
+        """Return the change of a figure's mean by PCN, in per cent."""
         return percent(self.values(False, figure).mean(), self.values(True, figure).mean())
 
 
 def values(bursts: Iterable[Burst], figure: str) -> Floats:
-    """Return a figure of bursts, by its name in `Burst`."""
+    """Return an attribute of `Burst` for each burst."""
     return np.array([getattr(burst, figure) for burst in bursts])
 
 
 def percent(without: float, with_pcn: float) -> float:
-    """Return the change, in percent."""
+    """Return the relative change in per cent."""
     return float(100 * (with_pcn / without - 1))
 
 
@@ -341,7 +349,7 @@ def _queue_claims(study: Study) -> Iterable[Claim]:
 def _changes(
     published: str, figures: Mapping[str, str], note: str, *, fitted: bool
 ) -> Callable[[Study], Iterable[Claim]]:
-    """Compare a published change with ours of several figures of a burst, of which the first counts."""
+    """Compare a published change with the changes of several figures of bursts; only the first is counted."""
 
     def claims(study: Study) -> Iterable[Claim]:
         theirs = PAPER[published]
@@ -403,7 +411,7 @@ _FIGURES = {
     "drops": ".1f",
     **dict.fromkeys(("sent_s", "whole_s", "rate", "latency_s", "whole_latency_s", "later_bps"), ""),
 }
-"""What `_COLUMNS` have of bursts: both means in a form, or by how many percent the mean changes."""
+"""Attributes of bursts in `_COLUMNS`: format of both means; empty for the change of the mean in per cent."""
 
 
 def _host_tables(study: Study) -> list[Drawn]:
@@ -437,7 +445,7 @@ def _host_tables(study: Study) -> list[Drawn]:
 
 
 def _name(case: Case) -> str:
-    """Return how a case differs from `paper/pcn` beside its numbers."""
+    """Return the differences of a case from `paper/pcn` that have no column of their own."""
     rate = "" if case.host_bps == ON.host_bps else f", links of {case.host_bps / 1e6:g} Mbit/s"
     place = ", behind the other leaf" if case.across else ""
     return case.transport + rate + place + ("" if case.mark_at == ON.mark_at else f", marked at {case.mark_at}")
@@ -487,7 +495,7 @@ def _over_k(study: Study) -> list[Drawn]:
 
 
 def figures() -> dict[str, Figure[Study, Case]]:
-    """Return what is shown."""
+    """Return the figures, by name."""
     return {
         "8": Figure(REPEATED, series=_through_one),
         "9a": Figure(REPEATED, _queue_claims),

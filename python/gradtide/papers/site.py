@@ -1,9 +1,9 @@
-"""Every reproduction as one site: an index, and a page for each part of a paper.
+"""All reproductions as one site: an index, and a page for each part of a paper.
 
-    DIR/index.html              how many statements agree, and a row for each part
-    DIR/gao2020-ch4/report.html published and ours, figure by figure, with the command of each figure
+    DIR/index.html              number of statements that agree, and a row for each part
+    DIR/gao2020-ch4/report.html published and our values, figure by figure, with the command of each figure
 
-A quick site leaves out the figures with long runs (`Figure.is_slow`), and names them with their commands.
+A quick site omits the figures with long runs (`Figure.is_slow`), and lists them with their commands.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Site:
     """The reproductions of all parts, and their summary.
 
     Attributes:
-        summary: what `--json` prints.
+        summary: the document of `--json`.
         made: the reproductions, by the name of their part.
     """
 
@@ -42,11 +42,11 @@ class Site:
         """Count the statements of the parts.
 
         Args:
-            parts: what was wanted, by name.
-            made: what was made of it.
-            known: what `tally` counted when a part was last made with all of its figures.
-            is_quick: whether slow figures are left out.
-            ended: why not all is made, in a sentence.
+            parts: the requested parts, by name.
+            made: the finished reproductions, by name.
+            known: counts of `tally` from the last time that a part was made with all of its figures.
+            is_quick: whether slow figures are omitted.
+            ended: reason why not all parts are made, in a sentence; empty if they are.
         """
         self.made = made
         rows = [_row(name, part, made.get(name), known.get(name), is_quick=is_quick) for name, part in parts.items()]
@@ -61,14 +61,14 @@ class Site:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write the folder `path`; it appears by rename when it is complete."""
+        """Write the folder `path` atomically, by rename."""
         path = Path(path)
         with whole_folder(path) as folder:
             self.write(folder)
         return path
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the site into the existing `folder`."""
         for row in self.summary["parts"]:
             if row["folder"] is not None:
                 (folder / row["folder"]).mkdir()
@@ -92,17 +92,17 @@ def make(
     """Make every part, one after the other.
 
     Args:
-        parts: what is made, by name.
-        known: what `tally` counted of each part when it was last made with all of its figures.
-        quick: leave out the slow figures.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done; parts count by their usual times.
-        keep: where finished runs are kept until the site is whole.
-        limits: memory and time that all of it may take.
+        parts: the parts to make, by name.
+        known: counts of `tally` from the last time that a part was made with all of its figures.
+        quick: omit the slow figures.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction; parts are weighted by their usual times.
+        keep: where finished runs are stored until the site is complete.
+        limits: memory and time limits of the whole site.
 
     Raises:
-        Interrupted: on Ctrl-C, with the site of the parts that are finished.
-        ScenarioError: if a part would take more than the limits.
+        Interrupted: on Ctrl-C, with the site of the finished parts.
+        ScenarioError: if a part would exceed the limits.
     """
     wanted = {name: part for name, part in parts.items() if _figures(part, is_quick=quick)}
     seconds = {name: part.quick_seconds if quick and part.slow else part.seconds for name, part in wanted.items()}
@@ -114,7 +114,7 @@ def make(
         try:
             made[name] = part.make(jobs, share_of, None, keep, limits, **how)
         except NothingRun:
-            continue  # its runs are counted, and those of the others follow
+            continue  # an estimate: the runs of this part are counted, and the next part's follow
         except Unfinished as stop:
             if made:
                 ended = f"{stop.how} at {name}; {len(made)} of {len(wanted)} parts are made."
@@ -128,7 +128,7 @@ def make(
 
 
 def _figures(part: Part, *, is_quick: bool) -> list[str]:
-    """Return the figures of a part that are made."""
+    """Return the names of the figures that are made."""
     return [name for name in part.figures if not (is_quick and name in part.slow)]
 
 

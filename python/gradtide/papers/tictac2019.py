@@ -1,13 +1,15 @@
 """TicTac (Hashemi et al., 2019): table 1, random orders, figs 4 and 9 to 15, on simulated K80s and CPUs.
 
-Most figures have no numbers in print, so what is compared is what the text says of them. `paper/tictac2019` has the
-choices that the paper leaves open, with their reasons; they hold for all figures. As in section 6, an iteration's time
-is the mean of 10 after 2, and of stragglers and overlap the largest of them counts. Ten iterations of arbitrary orders
-scatter, so figs 9, 12 and 14 have ten such tests of each setting, and say how far one is from another.
+Most figures have no printed numbers, so our values are compared with the statements in the text. The paper leaves
+several parameters open; the preset `paper/tictac2019` contains our choices, with reasons, for all figures. As in
+section 6, the time of an iteration is the mean of 10 iterations after 2 discarded ones; of stragglers and overlap, the
+largest of the 10 values is taken. Ten iterations with arbitrary orders scatter, so figs 9, 12 and 14 have ten such
+tests of each setting, and state the spread of the tests.
 
-Without TicTac, orders are arbitrary: the share of transfers that swap places is calibrated on one count of section 2.2,
-and nothing else is fitted. With it, the paper's own share of transfers leaves the order. This reading counts. The other
-one, random orders against orders that are kept, is shown beside it: it contradicts section 2.2.
+Without TicTac, orders are arbitrary: the share of transfers that swap places is calibrated on one count of section 2.2;
+no other parameter is fitted. With TicTac, the share of transfers out of order is that of the paper. Only this reading
+is counted. A second reading, random orders against orders without deviations, is shown beside it; it contradicts
+section 2.2.
 
 The module is longer than 600 lines because 10 figures and a table share one set of runs.
 """
@@ -51,13 +53,13 @@ NOTES = PAPER["notes"]
 TABLE_1: dict[str, dict[str, Any]] = PAPER["models"]
 
 NONE = ""
-"""Key of runs without an enforced order, in either reading."""
+"""Key of runs without an enforced order, in both readings."""
 
 MODELS = (
     "Inception v1", "VGG-19", "Inception v2", "AlexNet v2", "VGG-16", "ResNet-50 v1", "ResNet-50 v2", "Inception v3",
     "ResNet-101 v1",
 )  # fmt: skip
-"""Of figs 9 to 12 and 14, as fig 9 lists them: all but ResNet-101 v2."""
+"""Models of figs 9 to 12 and 14, in the order of fig. 9; these are all models but ResNet-101 v2."""
 
 INFERENCE, TRAIN = TASKS = ("inference", "train")
 TRAIN_OR_NOT = {INFERENCE: "inference", TRAIN: "training"}
@@ -68,11 +70,13 @@ WORKERS = (1, 2, 4, 8, 16)
 SERVERS = (1, 2, 4)
 FACTORS = (0.5, 1, 2)
 READINGS: dict[str, dict[str, float | None]] = {ARBITRARY: {TIC: None, TAC: 0.004, REVERSED: None}, RANDOM: {}}
-"""What orders are without TicTac, and what share of transfers leaves an order that is enforced: section 5.1 has it of
-TIC, which is what the preset has (None), and of TAC. The first reading counts."""
+"""Order of transfers without TicTac in each reading, and the share of transfers that leave each enforced order.
+
+Section 5.1 has the share for TIC, which is the preset's (`None`), and for TAC. Only the first reading is counted.
+"""
 
 SIGNIFICANT = 5
-"""Per cent of throughput from which a gain is taken for significant, a word of the paper without a number."""
+"""Smallest gain of throughput in per cent that we read as "significant", a word of the paper without a number."""
 
 DISCARDED = 2
 MEASURED = 10
@@ -83,15 +87,15 @@ REPEATS = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """A run: Table 1's model, as the paper writes it, in one of the paper's environments.
+    """A run: a model of table 1, by its name in the paper, in one of the paper's environments.
 
     Attributes:
-        order: of pulls; "file" is the model's own order, backwards.
-        is_cpu: whether it is envC.
-        factor: of the mini-batch.
-        disorder: share of pulls that leave their order; None for the preset's.
-        noise: of compute, as a multiple of what it is everywhere.
-        iterations: simulated, with those that are discarded.
+        order: order of pulls; "file" is the reverse of the model's own order.
+        is_cpu: whether the environment is envC.
+        factor: factor on the mini-batch.
+        disorder: share of pulls that leave their order; `None` for the preset's.
+        noise: noise of compute, as a multiple of the preset's.
+        iterations: number of simulated iterations, including discarded ones.
     """
 
     model: str
@@ -107,12 +111,12 @@ class Case:
 
 
 def _enforced(case: Case, none: str) -> Case:
-    """Return a case with the disorder that a reading has."""
+    """Return a case with the disorder of a reading, which is given by its order without TicTac."""
     return replace(case, disorder=READINGS[none].get(case.order, 0.0))
 
 
 def _pairs(cases: Iterable[Case], enforced: Sequence[str] = (TIC,)) -> list[Case]:
-    """Return every case without an order, and with each that is enforced, in both readings."""
+    """Return every case without an enforced order and with each of `enforced`, in both readings."""
     return [
         _enforced(replace(case, order=which), none)
         for case in cases
@@ -122,7 +126,7 @@ def _pairs(cases: Iterable[Case], enforced: Sequence[str] = (TIC,)) -> list[Case
 
 
 def servers_of(workers: int) -> int:
-    """Return a quarter of the workers, at least one (section 6.1)."""
+    """Return the number of servers: a quarter of the workers, at least one (section 6.1)."""
     return max(1, workers // 4)
 
 
@@ -131,19 +135,20 @@ def _scaled(model: str, task: str, workers: int) -> Case:
 
 
 SCALED = [_scaled(model, task, n) for n, model, task in product(WORKERS, MODELS, TASKS)]
-"""Fig 9's. Figs 12 and 14 do not say how many workers they are of: they are of these."""
+"""Cases of fig. 9. Figs 12 and 14 use them as well, because the paper does not state their number of workers."""
 
 SHARED = [case for case in SCALED if case.workers > 1]
 EXAMPLE = [Case("Inception v3", task, TIC, 2, 1) for task in TASKS]
 SPREAD = [Case(model, task, TIC, 8, count) for count, model, task in product(SERVERS, MODELS, TASKS)]
 LOADED = [Case(model, INFERENCE, TIC, 4, 1, factor=factor) for factor, model in product(FACTORS, MODELS)]
-# Neither figs 13 and 15 nor the text on orders say how many workers: 4, and 1 server; one of each sees an order.
+# The paper states no number of workers for figs 13 and 15, or for the text on orders. We use 4 workers and 1 server for
+# the figures, and one worker, which observes the orders, for the text.
 REPEATED = {task: Case("Inception v2", task, TAC, is_cpu=True, iterations=REPEATS) for task in TASKS}
 NOISES = (1, 0, 3)
 SMALL = ("Inception v2", "VGG-16", "AlexNet v2")
 HEURISTICS = [Case(model, task, TAC, is_cpu=True) for model, task in product(SMALL, TASKS)]
 SEEN = {"ResNet-50 v2": 1000, "Inception v3": 1000, "VGG-16": 493}
-"""Unique orders among 1000, section 2.2."""
+"""Number of unique orders among 1000 iterations (section 2.2)."""
 
 ORDERS = [Case(model, INFERENCE, ARBITRARY, 1, 1, iterations=REPEATS) for model in SEEN]
 
@@ -171,9 +176,9 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """What is kept of a run: its figures, and of every iteration the time, overlap, waits and orders of pulls.
+    """Data of a run that are kept: its figures, and time, overlap, waits and pull orders of every iteration.
 
-    A run has a row for each pull of each worker and iteration: some ten megabytes.
+    The whole run is dropped: it has a row for each pull of each worker and iteration, which is some ten megabytes.
     """
 
     def __init__(self, case: Case, result: RunResult) -> None:
@@ -187,30 +192,30 @@ class Seen:
 
 
 class Study:
-    """The runs by case, in one of the readings; of every run, the iterations that count."""
+    """The runs by case, in one of the readings, and their measured iterations, which are those after `DISCARDED`."""
 
     def __init__(self, results: Mapping[Case, Seen], none: str = ARBITRARY) -> None:
         self.results = results
         self.none = none
 
     def without(self, case: Case) -> Case:
-        """Return a case without an order."""
+        """Return a case without an enforced order."""
         return replace(case, order=self.none, disorder=0.0)
 
     def kept(self, case: Case) -> Case:
-        """Return a case as well in order as its order is enforced."""
+        """Return a case with the disorder that its order has in this reading."""
         return _enforced(case, self.none)
 
     def column(self, case: Case, name: str) -> np.ndarray:
-        """Return a column of the iterations that count, shape (iterations,)."""
+        """Return a column of the measured iterations, shape (iterations,)."""
         return self.results[case].iterations[name][DISCARDED:]
 
     def time_ms(self, case: Case) -> float:
-        """Return the mean time of an iteration."""
+        """Return the mean time of an iteration, in milliseconds."""
         return float(self.column(case, "time_us").mean()) / 1e3
 
     def gain(self, case: Case) -> float:
-        """Return by how much more throughput a case has than without an order, a share."""
+        """Return the relative increase of a case's throughput over no enforced order."""
         return self.time_ms(self.without(case)) / self.time_ms(self.kept(case)) - 1
 
     def gains(self, cases: Iterable[Case]) -> dict[Case, float]:
@@ -224,9 +229,9 @@ class Study:
         return np.asarray(none / kept - 1)
 
     def straggler(self, case: Case) -> float:
-        """Return the longest that any worker waits for another, as a share of its iteration (section 6.3).
+        """Return the longest wait of any worker for another, as a share of the iteration (section 6.3).
 
-        It is the largest of a test, on average over tests.
+        It is the largest of the iterations of a test, averaged over tests.
         """
         waits = self.results[case].straggler_us[DISCARDED:]
         return float(self._tests(waits / self.column(case, "time_us")).max(axis=1).mean())
@@ -244,11 +249,11 @@ class Study:
         return float(self.column(case, "alpha").max())
 
     def orders(self, case: Case) -> int:
-        """Return how many orders of pulls a worker has seen, each counted once."""
+        """Return the number of unique pull orders that a worker has observed."""
         return self.results[case].order_count
 
     def normalised(self, task: str, noise: int = 1) -> dict[str, np.ndarray]:
-        """Return the time of the fastest of all steps over that of each, by order."""
+        """Return the time of the fastest of all steps divided by the time of each step, by order."""
         times = {which: self.column(case, "time_us") for which, case in self._repeated(task, noise).items()}
         fastest = min(float(column.min()) for column in times.values())
         return {which: fastest / column for which, column in times.items()}
@@ -262,14 +267,14 @@ class Study:
         return {NONE: self.without(case), TAC: self.kept(case)}
 
     def determination(self, task: str, noise: int = 1, orders: Sequence[str] = (NONE, TAC)) -> float:
-        """Return R² of normalised step time over overlap, steps of all orders together, as fig 13 (a) draws them."""
+        """Return R² of normalised step time over overlap; the steps of all orders are pooled, as in fig. 13 (a)."""
         alpha, step = self.overlap(task, noise), self.normalised(task, noise)
         x, y = (np.concatenate([by_order[which] for which in orders]) for by_order in (alpha, step))
         return float(np.corrcoef(x, y)[0, 1] ** 2)
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return Spearman's coefficient, ties at the mean of their ranks; not a number if all of one are equal."""
+    """Return Spearman's coefficient, with ties at the mean of their ranks; NaN if all values of x or y are equal."""
 
     def ranks(values: Sequence[float]) -> np.ndarray:
         column = np.asarray(values)
@@ -286,7 +291,7 @@ def _percent(share: float, digits: int = 1) -> str:
 
 
 def _both(claims: Callable[[Study], Iterable[Claim]]) -> Callable[[Study], Iterable[Claim]]:
-    """Return the claims of both readings, of which the first counts."""
+    """Return the claims of both readings, of which the first is counted."""
 
     def of_both(study: Study) -> Iterable[Claim]:
         yield from claims(study)
@@ -338,7 +343,7 @@ def _order_claims(study: Study) -> Iterable[Claim]:
 
 
 def _example_claims(study: Study) -> Iterable[Claim]:
-    # The means that the table has.
+    # The claims use the means that the table prints.
     for case in EXAMPLE:
         none, kept = (study.results[one].job for one in (study.without(case), study.kept(case)))
         for what, key, scale, form in (
@@ -371,7 +376,7 @@ def _worker_claims(study: Study) -> Iterable[Claim]:
 
 
 def _over_tests(shares: np.ndarray) -> str:
-    """Return how the mean of tests is printed, with their range."""
+    """Return the format of the mean of tests, with their range."""
     return f"{{:.1f}} % ({_percent(float(shares.min()))} to {_percent(float(shares.max()))})"
 
 
@@ -406,12 +411,12 @@ def _batch_claims(study: Study) -> Iterable[Claim]:
 
 
 def _sizes(task: str, models: Iterable[str]) -> list[int]:
-    """Return the ops of models, as of table 1."""
+    """Return the number of ops of each model in table 1."""
     return [TABLE_1[model][task] for model in models]
 
 
 def _mean_gains(study: Study, task: str) -> dict[str, float]:
-    """Return the mean gain of each model over fig 9's numbers of workers."""
+    """Return the mean gain of each model over the numbers of workers in fig. 9."""
     return {
         model: float(np.mean([study.gain(case) for case in SCALED if (case.model, case.task) == (model, task)]))
         for model in MODELS
@@ -455,7 +460,7 @@ def _straggler_claims(study: Study) -> Iterable[Claim]:
     both = (100 * before, 100 * mean)
     form = "{:.1f} % to {:.1f} %"
     yield changed("mean, TIC", "reduced", both, form, NOTES["stray"], grows=False, by=words.SAME)
-    # "Up to" is of a setting; what it is on average stands beside it.
+    # "Up to" refers to a single setting; the text also has the factor of the means.
     factors = {case: plain[case] / kept[case] for case in SHARED if kept[case]}
     top = max(factors, key=factors.__getitem__)
     text = f"{{:.1f}} ({_where(top)}, {TRAIN_OR_NOT[top.task]}; of the means {before / mean:.1f})"
@@ -517,7 +522,7 @@ _GAIN = "speed-up (%)"
 
 
 def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Iterable[float]]) -> Drawn:
-    """Return bars: for each row one of each group, values as shares in percent."""
+    """Return bars: for each row one bar per group; values are shares, drawn in per cent."""
     made = [{"name": name, "values": [100 * value for value in values]} for name, values in groups.items()]
     return {"title": title, "unit": unit, "rows": list(rows), "groups": made}
 
@@ -525,7 +530,7 @@ def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Itera
 def _gain_bars(
     cases: Iterable[Case], title: Callable[[Case], str], group: Callable[[Case], str]
 ) -> Callable[[Study], list[Drawn]]:
-    """Draw the gains of cases: bars by title, in each a row for each model, in each row a bar for each group."""
+    """Return a function that draws gains: a chart per title, with a row per model, and a bar per group and reading."""
 
     def drawn(study: Study) -> list[Drawn]:
         found: dict[str, dict[str, dict[str, float]]] = {}
@@ -576,7 +581,7 @@ def _straggler_bars(study: Study) -> Iterable[Drawn]:
 
 def _size_series(study: Study) -> Iterable[Drawn]:
     for task in TASKS:
-        # ResNet-50 v1 and Inception v1 have as many ops in inference: one place, and the mean of both.
+        # ResNet-50 v1 and Inception v1 have the same number of ops in inference, so they share a point with their mean.
         by_size: dict[int, list[float]] = {}
         for model, gain in _mean_gains(study, task).items():
             by_size.setdefault(TABLE_1[model][task], []).append(100 * gain)
@@ -619,7 +624,7 @@ def _overlap_charts(study: Study) -> list[Drawn]:
 
 
 def figures() -> dict[str, Figure[Study, Case]]:
-    """Return what is shown."""
+    """Return the figures, by name."""
     heuristics = [replace(case, order=which) for which in (TIC, TAC) for case in HEURISTICS]
     return {
         "Table 1": Figure(claims=_model_claims, tables=_model_table),

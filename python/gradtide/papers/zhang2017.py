@@ -1,8 +1,8 @@
 """Zhang et al. (2017): how much should we invest in the network? One gradient exchange on Clos networks.
 
-The paper's figures have no numbers in print, so what is published here are its statements. It says neither how large
-the gradient is nor how routes are chosen: 100 MB, and SimGrid's d-mod-k, since it ran on SimGrid; ECMP and spread are
-shown beside it. A switch's latency is a link's delay here.
+The paper's figures have no printed numbers, so our values are compared with its statements. The paper states neither
+the size of the gradient nor the routing. We use 100 MB, and SimGrid's d-mod-k, because the paper ran on SimGrid; ECMP
+and spread are shown in addition. The latency of a switch is modelled as the delay of a link.
 """
 
 import re
@@ -37,28 +37,28 @@ from gradtide.studies.result import RunResult
 PAPER = published(__name__)
 GRADIENT_BYTES = Scenario.load(PAPER["preset"]).jobs[0].parameter_bytes
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
-# Section 3.1: 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latency of a switch.
+# Section 3.1: the rates of 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latencies of a switch.
 RATES_BPS = {"4 GB/s": 32 * 10**9, "1 GB/s": 8 * 10**9}
 DELAYS = ("0.2us", "1us")
 ROUTINGS = ("dmodk", "ecmp", "spread")
 PACKED, DISTRIBUTED, FLAT, LAYERED = METHODS = ("ps+packed", "ps+distributed", "butterfly", "butterfly_layered")
-# As the paper calls them.
+# The names of the methods in the paper.
 NAMES = {PACKED: "PS, packed", DISTRIBUTED: "PS, distributed", FLAT: "BF, flat", LAYERED: "BF, layered"}
 
 SPREAD = "The paper ran on SimGrid, whose routes are d-mod-k."
-"""Why a row with other routes does not count."""
+"""Reason why a row with other routes is not counted."""
 
 FACTOR, AGAINST = "{:.2f}x", "{:.1f} ms against {:.1f} ms"
 AFFECTED = 1.05
-"""A factor from which a method is taken for affected, a word of the paper without a number."""
+"""Smallest slowdown that we read as "affected", a word of the paper without a number."""
 
 SAME = 1.001
-"""Two times nearer than this are the same: latencies of a few microseconds stand beside hundreds of milliseconds."""
+"""Ratio below which two times are equal: latencies of a few microseconds are added to hundreds of milliseconds."""
 
 
 @dataclass(frozen=True)
 class Net:
-    """A network of the paper: clos2 or clos3, the ports of a switch (its k), and the hosts that take part."""
+    """A network of the paper: clos2 or clos3, ports per switch (k in the paper), and number of hosts in use."""
 
     kind: str
     ports: int
@@ -66,12 +66,12 @@ class Net:
 
     @property
     def words(self) -> str:
-        """As the paper says it."""
+        """The name of the network in the paper."""
         star = "*" if self == STARRED else ""
         return f"{self.kind[-1]}-layer, {self.nodes}{star} nodes"
 
 
-# No k³/4 is 256. 16-port switches are the smallest that have all four ratios; 256 nodes fill 4 of their 16 pods.
+# No k³/4 is 256. Switches with 16 ports are the smallest that allow all four ratios; 256 nodes fill 4 of their 16 pods.
 STARRED = Net("clos3", 16, 256)
 TWO_LAYERS = (Net("clos2", 16, 128), Net("clos2", 32, 512), Net("clos2", 64, 2048))
 THREE_LAYERS = (STARRED, Net("clos3", 16, 1024))
@@ -81,11 +81,11 @@ CLOS2_2048, CLOS3_1024 = TWO_LAYERS[-1], THREE_LAYERS[-1]
 SIMGRID = {
     (Net(row["kind"], row["ports"], row["nodes"]), row["method"]): tuple(row["time_s"]) for row in PAPER["simgrid"]
 }
-"""Times at 4 GB/s and 0.2 us with d-mod-k, by (network, method): at ratios 1 to 1/8."""
+"""SimGrid's times at 4 GB/s and 0.2 us with d-mod-k at ratios 1 to 1/8, by (network, method)."""
 
 Case = tuple[Net, Fraction, str, str, str, str]
 COUNTED = (LAYERED, "4 GB/s", "0.2us", "dmodk")
-"""Method, rate, delay and routing of the exchanges on whose links switches and cables are counted."""
+"""Method, rate, delay and routing of the exchanges whose links are used to count switches and cables."""
 
 
 def _cases(
@@ -111,7 +111,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """What is kept of an exchange: how long it took, and of those that are `COUNTED` the switches and cables."""
+    """Data of an exchange that are kept: its time, and for `COUNTED` exchanges the numbers of switches and cables."""
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.time_s = exchange_s(result)
@@ -121,7 +121,7 @@ class Seen:
 
 
 class Study:
-    """The exchanges that have been run, by case."""
+    """The data of the exchanges, by case."""
 
     def __init__(self, results: dict[Case, Seen]) -> None:
         self.results = results
@@ -129,16 +129,16 @@ class Study:
     def time_s(
         self, net: Net, ratio: Fraction, method: str, rate: str = "4 GB/s", delay: str = "0.2us", routing: str = "dmodk"
     ) -> float:
-        """Return how long an exchange took."""
+        """Return the time of an exchange, in seconds."""
         return self.results[net, ratio, method, rate, delay, routing].time_s
 
     def slowdown(self, net: Net, method: str, routing: str = "dmodk") -> float:
-        """Return by what factor an exchange takes longer at a ratio of 1/8 than at 1."""
+        """Return the time of an exchange at a ratio of 1/8 divided by that at 1."""
         least_s, full_s = (self.time_s(net, ratio, method, routing=routing) for ratio in (RATIOS[-1], RATIOS[0]))
         return least_s / full_s
 
     def nodes_and_cables(self, net: Net, ratio: Fraction) -> tuple[int, int]:
-        """Return the switches and cables of a network that has been built, counted on its links."""
+        """Return the numbers of switches and cables of a built network, counted on its links."""
         return self.results[(net, ratio, *COUNTED)].nodes_and_cables
 
 
@@ -154,7 +154,7 @@ def _factor(value: float) -> str:
 
 
 def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
-    """Check what is said of figs 7 and 8."""
+    """Return a function that checks the statements about figs 7 and 8."""
 
     def claims(study: Study) -> Iterable[Claim]:
         slower = {method: study.slowdown(net, method) for method in METHODS}
@@ -184,12 +184,12 @@ def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
 
 
 def _fourfold(quantity: str, factors: Sequence[float]) -> Claim:
-    """Return the claim that all of some factors are 4."""
+    """Return the claim that all given factors are 4."""
     return judged(quantity, Said("4x", 3.99, 4.01), [min(factors), max(factors)], "{:.4f} to {:.4f}x")
 
 
 def _conclusion_claims(study: Study) -> Iterable[Claim]:
-    # What the paper says of all networks counts on all of them, with its routes; routes that spread are shown.
+    # The paper's statements about all networks are counted with its routes only; other routes are shown.
     routings = ((NETS, "dmodk", ""), (THREE_LAYERS, "spread", ", 3 layers, routes that spread"))
     for nets, routing, which in routings:
         slower = [study.slowdown(net, LAYERED, routing) for net in nets]
@@ -242,7 +242,7 @@ def _faster_in(cells: Sequence[Any], missing: Sequence[Any]) -> str:
 
 
 def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
-    """Name cells, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
+    """Return the names of cells, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
     ratios: dict[Net, list[str]] = {}
     for net, ratio in cells:
         ratios.setdefault(net, []).append(str(ratio))
@@ -250,7 +250,7 @@ def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
 
 
 def table_1(net: Net, ratio: Fraction) -> tuple[Fraction, Fraction]:
-    """Return the numbers of switches and links that the formulas of table 1 give."""
+    """Return the numbers of switches and links by the formulas of table 1."""
     k = Fraction(net.ports)
     if net.kind == "clos2":
         return k / 2 * (2 + ratio), k**2 / 2 * (1 + ratio)
@@ -289,7 +289,7 @@ def _step_claims(study: Study) -> Iterable[Claim]:
     flat_s, layered_s = (study.time_s(CLOS3_1024, RATIOS[0], method) for method in (FLAT, LAYERED))
     both = (1e3 * flat_s, 1e3 * layered_s)
     yield changed("flat against layered at full bisection", "slightly faster", both, AGAINST, grows=True)
-    # Section 2.1: log2 N against log2 n + log2 m + log2 n steps; n is 8 here.
+    # Section 2.1: flat has log2 N steps, layered has log2 n + log2 m + log2 n; n is 8 here.
     levels = CLOS3_1024.nodes.bit_length() - 1
     expected = [levels, levels + 3]
     step_s = GRADIENT_BYTES * 8 / RATES_BPS["4 GB/s"]
@@ -314,7 +314,7 @@ def _simgrid_claims(study: Study) -> Iterable[Claim]:
         for (net, method), times in SIMGRID.items()
         for ratio, theirs in zip(RATIOS, times, strict=True)
     ]
-    # SimGrid's times have seven decimals.
+    # SimGrid prints times with seven decimals.
     equal = sum(abs(ours - theirs) < 1e-7 for theirs, ours in pairs)
     note = "The paper's own times are in no table; SimGrid was run for this."
     yield "SimGrid's times, to its seven decimals", "equal", f"{equal} of {len(pairs)}", SHOWN, note
@@ -338,7 +338,7 @@ def _count_table(study: Study) -> list[Drawn]:
 
 
 def _time_tables(study: Study) -> list[Drawn]:
-    """Return every exchange by network, rate and latency; SimGrid's times beside ours where it ran."""
+    """Return all exchanges by network, rate and latency, and SimGrid's times beside ours where SimGrid was run."""
     ratios = [f"r = {ratio}" for ratio in RATIOS]
     rows = []
     for net, rate, delay, method in product(NETS, RATES_BPS, DELAYS, METHODS):
@@ -356,7 +356,7 @@ def _time_tables(study: Study) -> list[Drawn]:
 def _over_ratio(
     title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
 ) -> Callable[[Study], Drawn]:
-    """Draw the time of an exchange over the bisection ratio."""
+    """Return a function that draws the time of an exchange over the bisection ratio."""
     ratios = sorted(RATIOS)
 
     def drawn(study: Study) -> Drawn:
@@ -382,7 +382,7 @@ def _resource_series(_study: Study) -> Iterable[Drawn]:
 
 
 def figures() -> dict[str, Figure[Study, Case]]:
-    """Return what is shown."""
+    """Return the figures, by name."""
     return {
         "Conclusions": Figure(
             [*_cases(NETS, RATES_BPS, DELAYS), *_cases(THREE_LAYERS, routings=["spread"])], _conclusion_claims

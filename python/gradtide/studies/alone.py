@@ -1,17 +1,17 @@
 """Lower bound of each flow's completion time: the flow simulated alone on the idle network, by the scenario's engine.
 
 ```text
-sender   ▕1▕2▕3▕4▏            every segment is sent as early as the sender's link can, with its headers,
-switch     ▕1▕2▕3▕4▏          from the first instant on; no queue drops, marks or announces; the last
-receiver         … ▕4▏ ack    acknowledgement returns over an idle way
+sender   ▕1▕2▕3▕4▏            sends all segments, with their headers, back to back at link rate from the start on
+switch     ▕1▕2▕3▕4▏          no queue drops, marks or announces
+receiver         … ▕4▏ ack    the last acknowledgement returns on an idle path
 ```
 
-No transport is faster: a congestion window can only delay segments, and so can packets of other flows. Running the flow
-alone with the scenario's own transport is not a bound: it may overflow its own queue and lose segments that it would
-not lose beside other flows.
+No transport is faster: a congestion window can only delay segments, and so can packets of other flows. A run of the
+flow alone with the scenario's own transport would not be a bound, because the flow may overflow its own queue and lose
+segments that it would not lose beside other flows.
 
-Every distinct flow (tenant, sender, receiver, bytes) is sent once, all in one run, with a long pause between flows. If
-a flow ends after the next one has started, the run is repeated with longer pauses.
+One run sends every distinct flow (tenant, sender, receiver, bytes) once, with a long pause between flows. If a flow
+ends after the next one has started, the run is repeated with longer pauses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,15 +25,17 @@ from gradtide.studies.result import Flow, RunResult
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
 PAUSES = (1, 16, 256)
-"""Multiples of the pause between flows, tried in this order."""
+"""Multiples of the pause between flows, in the order in which they are tried."""
 
 PAUSE_PS = 20 * 10**9
 SPARE_PACKETS = 100
-"""Room in a queue in addition to a whole flow, in packets."""
+"""Queue capacity beyond the packets of the largest flow, in packets."""
 
 TIMES_LINE_RATE = 4
-"""The shortest pause after a flow is 20 ms plus four times its serialization time on a link. A guess that is checked:
-it determines how often the run is repeated, but no result."""
+"""The shortest pause after a flow is `PAUSE_PS` (20 ms) plus this multiple of its serialization time on a link.
+
+This is a guess. It affects only how often the run is repeated, because overlapping flows are detected.
+"""
 
 
 def flows_of(results: Sequence[RunResult]) -> set[Flow]:
@@ -42,7 +44,7 @@ def flows_of(results: Sequence[RunResult]) -> set[Flow]:
 
 
 def alone_ps(runs_and_flows: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
-    """Return for each scenario the lower bounds of its flows' completion times, in picoseconds.
+    """Return the lower bounds of the flows' completion times for each scenario, in picoseconds.
 
     A flow that does not complete in any of the runs is left out.
     """
@@ -58,7 +60,7 @@ def alone_ps(runs_and_flows: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) 
 
 
 def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario, list[int]]:
-    """Return a scenario that sends flows sequentially, and the start time of each in picoseconds."""
+    """Return a scenario that sends flows one after the other, and the start time of each in picoseconds."""
     keys = base.to_dict()
     tables: dict[str, dict[str, Any]] = {}
     starts, at_ps = [], 0
@@ -67,7 +69,8 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
         starts.append(at_ps)
         start = units.format_time(at_ps)
         if "bursts" in own:
-            # A burst's pause before its first byte is part of its completion time, and a list of flows cannot have one.
+            # A list of flows has no `setup`, the pause of a burst before its first byte, which is part of its
+            # completion time.
             burst = {**own["bursts"], "src": [f"h{src}"], "count": 1, "start": start}
             tables[f"burst{index}"] = {"bursts": burst}
         else:
@@ -95,7 +98,7 @@ def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: i
 
 
 def _ended(flows: Sequence[Flow], starts: Sequence[int], result: RunResult) -> Mapping[Flow, int]:
-    """Return the times of the flows that overlapped neither the flow before nor the flow after."""
+    """Return the times of the flows that overlapped neither the previous nor the next flow."""
     rows = sorted(result.flows.to_dicts(), key=lambda row: row["start_us"])
     found, free_ps = {}, 0
     for flow, start_ps, next_ps, row in zip(flows, starts, [*starts[1:], None], rows, strict=True):

@@ -22,13 +22,13 @@ def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
 
 
 def with_lists(study: Callable[P, R]) -> Callable[P, R]:
-    """Let each argument of `study` that is a sequence be one value, too, where that can mean only one thing.
+    """Make `study` accept a single value for each argument that is a sequence, unless the value is ambiguous.
 
-    `schedules="priority"` is one schedule, though a text is a sequence of letters. A number in place of a list of
-    numbers is refused: `seeds=3` may be three seeds, or the seed 3.
+    `schedules="priority"` is one schedule, although a string is a sequence of letters. A number instead of a list of
+    numbers is ambiguous and raises: `seeds=3` may mean three seeds or the seed 3.
 
     Raises:
-        ValueError: of the function that is returned, for a number or a text in place of a list of numbers.
+        ValueError: when the returned function is called with a number or a string instead of a list of numbers.
     """
     signature = inspect.signature(study)
     lists = {
@@ -54,14 +54,14 @@ def with_lists(study: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would have no effect, if they are not None; `why` they have none."""
+    """Raise if any option is given (not `None`); `why` is the reason why it would have no effect."""
     given = [option for option, value in options.items() if value is not None]
     if given:
         raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")
 
 
 def refuse_parallel(base: Scenario, what: str) -> None:
-    """Refuse a job whose model is divided over ranks, for a study that is of gradients alone."""
+    """Raise for a parallel job; for studies that support data parallelism only."""
     job = next((job for job in base.jobs if job.is_divided), None)
     if job is not None:
         has, able = "repeats a recorded step", "gradtide run"

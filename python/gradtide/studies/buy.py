@@ -1,4 +1,4 @@
-"""`gradtide buy`: fabrics x bisection x collective x link rate: what each costs, how fast it trains, and the knee."""
+"""`gradtide buy`: cost and speed of each fabric, bisection ratio, collective and link rate, and the knee."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,20 +39,20 @@ FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 BISECTIONS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 
 KNEE = 0.05
-"""The knee is the cheapest candidate whose iteration takes at most this much longer than the fastest one's."""
+"""The knee is the cheapest candidate whose iteration takes at most this share longer than the fastest candidate's."""
 
 ITERATIONS = 2
-"""Sufficient, because iterations repeat without random draws."""
+"""Iterations of a run. Two suffice, because iterations repeat without random draws."""
 
 HOTTEST = 8
-"""Number of busiest links that are kept per candidate."""
+"""Number of busiest links that are reported per candidate."""
 
 OTHER_DELAY_PS = (1_000_000, 10_000_000)
 """Typical one-way delays per cable: RDMA, and kernel TCP. Candidates are also run with the first of these that differs
 from the scenario's, because the answer can depend on it."""
 
 EXCHANGES = 2
-"""Exchanges in a run that times one exchange: one warm-up and one measured."""
+"""Number of exchanges in a run that times one exchange: one warm-up and one measured exchange."""
 
 NODES = tuple(range(64, 2049, 64))
 """Numbers of nodes in the curves of switch counts."""
@@ -60,10 +60,10 @@ NODES = tuple(range(64, 2049, 64))
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network and a collective that exchanges the gradients over it.
+    """A network with the collective that exchanges the gradients over it.
 
-    `run` is the user's job on it, `exchange` one exchange of the whole gradient, and `delayed` the job with another
-    delay of the cables. `price` is of all switches, cables and network cards; None without prices.
+    `run` is the user's job on the network, `exchange` a single exchange of the whole gradient, and `delayed` the job
+    with another cable delay. `price` is the price of all switches, cables and network cards; `None` without prices.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Requested candidates that cannot be built or bought, with the reason."""
+    """Requested candidates that cannot be built or bought, and the reason."""
 
     fabric: str
     bisection: str
@@ -90,9 +90,9 @@ class BuyResult(StudyRows):
     """Candidates with their costs and times.
 
     Attributes:
-        rows: one dict per candidate; the columns of `candidates.csv`.
-        runs: the user's job on every candidate, by its name.
-        hottest: the links of every candidate that are busiest in an exchange.
+        rows: one dict per candidate, with the columns of `candidates.csv`.
+        runs: the run of the user's job on each candidate, by its name.
+        hottest: for each candidate the links that are busiest in an exchange.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class BuyResult(StudyRows):
         return [row for row in self.rows if row["is_knee"]]
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         for name, result in self.runs.items():
             (folder / "candidates" / name).mkdir(parents=True)
             write_core(result, folder / "candidates" / name)
@@ -179,31 +179,31 @@ def buy(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> BuyResult:
-    """Ask how much network a training job is worth: every fabric, bisection ratio, collective and link rate.
+    """Return cost and speed of networks for a training job: every fabric, bisection ratio, collective and link rate.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, a dict with the keys of a scenario file, or a model, which
-            `cluster` or all defaults then train. It has one job and no background flows.
-        cluster: as of `run`: the links, hosts or machines that the network is bought for.
-        nodes: hosts that take part, or machines with several GPUs; None for as many as the job's workers need.
-        fabrics: clos2, clos3, leaf_spine, star. Each has the smallest switches that have room for the nodes.
-        bisection: bisection ratios above 0 and at most 1, as numbers or as in "1/4". A star has 1.
-        collectives: each `KIND[+KEY=VALUE]`, as in `hierarchical+group=8` or `ps+distributed`.
-        rates: link rates with their units, as in `25Gbps`; None keeps the scenario's.
-        prices: file of prices; without it, cost is the number of 2x2 crossbars that the switches amount to.
+            then trains on `cluster` or the defaults. The scenario must have one job and no background flows.
+        cluster: as in `run`: the links, hosts or machines for which a network is bought.
+        nodes: number of hosts, or of machines with several GPUs. Default: as many as the job's workers need.
+        fabrics: clos2, clos3, leaf_spine, star. Each is built from the smallest switches that have enough ports for the
+            nodes.
+        bisection: bisection ratios above 0 and at most 1, as numbers or as in "1/4". A star always has ratio 1.
+        collectives: collectives as `KIND[+KEY=VALUE]`, such as `hierarchical+group=8` or `ps+distributed`.
+        rates: link rates with their units, as in `25Gbps`. Default: the scenario's.
+        prices: file of prices. Default: cost is the number of 2x2 crossbars in the switches.
         engine: network engine.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the study is whole.
-        limits: memory and time that the study may take.
-        keys: keys that replace the scenario's, by short name, as of `run`.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the study is complete.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `run`.
 
     Raises:
-        Interrupted: on Ctrl-C, with the candidates that are finished.
-        ScenarioError: if a scenario or the file of prices is wrong, or it would take more than the limits; nothing has
-            run then.
-        ValueError: if a list is empty or has something twice, a fabric or collective cannot be read, or nothing that
-            is asked for can be built.
+        Interrupted: on Ctrl-C, with the finished candidates.
+        ScenarioError: before any run, if a scenario or the file of prices is invalid, or the limits would be exceeded.
+        ValueError: if a list is empty or has duplicates, a fabric or collective cannot be parsed, or no requested
+            candidate can be built.
     """
     base = trained(scenario, cluster, **keys)
     check_one_job(base, "buy", trains=True)
@@ -246,7 +246,7 @@ def _other_delay_ps(scenario: Scenario) -> int:
 
 
 def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Sequence[Fraction]) -> None:
-    """Refuse a scenario whose own network, if it is more than one switch, would be left out of the answer."""
+    """Raise if the scenario's own network is more than one switch and is not among the candidates."""
     own = base.to_dict()["cluster"]["topology"]
     kind = str(own["kind"])
     if kind == "star":
@@ -260,7 +260,7 @@ def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Seq
 
 
 def _topologies(kind: str, nodes: int, kinds: Sequence[str], ratios: Sequence[Fraction]) -> Iterator[dict[str, Any]]:
-    """Yield the networks of a kind that are offered."""
+    """Yield the candidates' networks of a kind."""
     for ratio in ratios if kind in kinds else ():
         try:
             yield fit(kind, nodes, ratio).topology
@@ -273,7 +273,7 @@ def _has(own: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
 
 
 def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, Any] | None:
-    """Return the scenario's own network beyond one switch, and which candidates have it; None if it is one switch."""
+    """Return the scenario's own network, and the candidates with this network; `None` if it is a single switch."""
     topology = base.to_dict()["cluster"]["topology"]
     if topology["kind"] == "star":
         return None
@@ -284,7 +284,7 @@ def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, An
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
-    """Return what `--fail-if` can name of a knee: `iteration_ms`, `exchange_ms`, `cost` and so on."""
+    """Return the figures of a knee for `--fail-if`: `iteration_ms`, `exchange_ms`, `cost` and others."""
     return numbers(row)
 
 
@@ -298,7 +298,7 @@ def offers(
     prices: Prices | None,
     engine: str = "fluid",
 ) -> tuple[list[Candidate], list[Skipped]]:
-    """Return every candidate that can be built, and what cannot; arguments and errors are those of `buy`."""
+    """Return the candidates, and those that cannot be built or bought; arguments and errors are those of `buy`."""
     kinds, ratios = _fabrics(fabrics, bisection)
     given_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
     if 0 in given_bps:
@@ -314,7 +314,7 @@ def offers(
                 raise ValueError(f"{prices.name} has no price of a {what} at {units.format_rate(rate_bps)}")
     gpus, nics = cards_per_node(base)
     ends = nodes * nics
-    # All GPUs of the machines, but no more than the job has where it decides how many machines there are.
+    # All GPUs of the machines take part, unless the number of machines follows from the job's workers.
     own = base.jobs[0].workers
     workers = own if nodes == -(-own // gpus) else nodes * gpus
     candidates: list[Candidate] = []
@@ -414,7 +414,7 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult
 
 
 def _judge(rows: list[dict[str, Any]]) -> None:
-    """Add to every row how much slower it is than the fastest, if all cheaper ones are slower, and if it is a knee."""
+    """Add to each row: how much slower than the fastest, whether all cheaper rows are slower, and whether a knee."""
     for group in _comparable(rows):
         fastest_ms, knee = _knee(group)
         best_ms = float("inf")
@@ -426,14 +426,14 @@ def _judge(rows: list[dict[str, Any]]) -> None:
 
 
 def _knee(rows: Sequence[dict[str, Any]], time: str = "iteration_ms") -> tuple[float, dict[str, Any]]:
-    """Return the shortest time of some rows, and the cheapest row with about this time."""
+    """Return the shortest time of the rows, and the cheapest row whose time is within `KNEE` of it."""
     fastest_ms = min(row[time] for row in rows)
     near = [row for row in rows if row[time] <= fastest_ms * (1 + KNEE)]
     return fastest_ms, min(near, key=lambda row: (row["cost"], row[time]))
 
 
 def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the rows of each link rate: a faster link is another purchase, and not a better network."""
+    """Group the rows by link rate: a faster link is a different purchase, so rows of different rates do not compete."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["rate_bps"], []).append(row)
@@ -441,7 +441,7 @@ def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for every collective its cheapest candidate of those within 5 % of its fastest."""
+    """Return for every collective the cheapest candidate within `KNEE` of the collective's fastest candidate."""
     found = []
     for group in _comparable(rows):
         for collective in dict.fromkeys(row["collective"] for row in group):
@@ -459,7 +459,7 @@ def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
-    """Return the links between switches with the highest utilisation, and the link of a host with the highest."""
+    """Return the busiest links between switches, and the busiest link of a host, by time."""
     rows = sorted(exchange.links.to_dicts(), key=lambda row: -row["busy_us"])
     hosts = [row for row in rows if re.search(r"(^|-)h\d+$", row["link"])]
     own = {row["link"] for row in hosts}
@@ -479,7 +479,7 @@ def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
 
 
 def _headline(rows: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str) -> str:
-    """Say in one line per link rate what to buy, and in a last line how the answer depends on the delay of a cable."""
+    """Return one line per link rate with the recommendation, and a last line on the influence of the cable delay."""
     groups = _comparable(rows)
     return "\n".join([*(_answer(group, base, nodes, unit, len(groups) > 1) for group in groups), _delays(groups, base)])
 
@@ -503,7 +503,7 @@ def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: s
 
 
 def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
-    """Say which delay of a cable the answer holds for, and what the answer is at another."""
+    """Return a sentence with the cable delay of the answer, and the answer at the other delay."""
     own, other = (words.spaced(units.format_time(ps)) for ps in (_delay_ps(base), _other_delay_ps(base)))
     moved = []
     for group in groups:
@@ -526,7 +526,7 @@ def _network(row: dict[str, Any]) -> str:
 
 
 def _exchange_series(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return exchange time over the bisection ratio, as figs 7 to 10 of Zhang et al. (2017) show it."""
+    """Return exchange time over bisection ratio, as in figs 7 to 10 of Zhang et al. (2017)."""
     made = []
     keys = dict.fromkeys((row["fabric"], row["rate_bps"]) for row in rows if row["fabric"] != "star")
     for fabric, rate_bps in keys:
@@ -552,7 +552,7 @@ def _exchange_series(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _switch_series() -> dict[str, Any]:
-    """Return what fig. 6 of Zhang et al. (2017) shows."""
+    """Return the number of crossbars over the number of nodes, as in fig. 6 of Zhang et al. (2017)."""
     return {
         "figure": "switches",
         "title": "switches over nodes",

@@ -1,12 +1,13 @@
 """`gradtide calibrate`: fits the host model's overheads to measured transfer times.
 
-A message of s bytes, pipelined in d parts through stages in series, one of which may be the wire, takes
+A message of s bytes, pipelined in d parts through several stages, one of which may be the wire, takes the time
 (docs/models/hosts.md)
 
     a + x s/d + (d - 1) max(m, y s/d)
 
 where a is the time of an empty message, x the time per byte summed over all stages, m the host's time per message, and
-y the time per byte in the slowest stage. Undivided messages determine a and x; only divided ones determine m and y.
+y the time per byte in the slowest stage. Messages of one part (d = 1) determine a and x; m and y can be determined only
+from messages of several parts.
 """
 
 import csv
@@ -26,19 +27,19 @@ from gradtide.studies.channels import line
 SCHEMA = "gradtide.calibration/1"
 COLLECTIVES = ("send", "all_reduce", "all_gather", "reduce_scatter")
 LEAST_SIZES = 3
-"""Smallest number of sizes: with two the fit is exact, and has no residual."""
+"""Smallest number of sizes: a fit to two sizes is exact and has no residual."""
 LEAST_RANGE = 16
 """Smallest ratio of the largest to the smallest size."""
 STAGES = ("copy", "serialise", "receive")
 NEGLIGIBLE = 0.02
-"""Stages with less than this share of the time per byte are left out."""
+"""Share of the time per byte below which a stage is left out."""
 MAX_ROWS = 10_000
 POOR_PERCENT = 20
-"""Errors of a row beyond this are reported."""
+"""Error of a row, in percent, beyond which a note is added."""
 
 
 class Timing(NamedTuple):
-    """A measured transfer: bytes of one message of it, parts of that message, and the time of one round."""
+    """A measured message: its bytes, the number of its parts, and its time, which is one round of the collective."""
 
     size: float
     depth: int
@@ -50,8 +51,7 @@ class Timings:
     """A table of measured times of one collective among `ranks` ranks.
 
     Attributes:
-        rounds: messages in sequence.
-        rows: bytes of the transfer as the table has them, parts, and seconds.
+        rows: bytes of the transfer as in the table, number of parts, and seconds.
     """
 
     collective: str
@@ -60,27 +60,27 @@ class Timings:
 
     @property
     def rounds(self) -> int:
-        """Messages in sequence: those of a ring, but for a transfer from one rank to another."""
+        """Number of sequential messages: one for a send, otherwise the steps of the ring algorithm."""
         return {"send": 1, "all_reduce": 2 * (self.ranks - 1)}.get(self.collective, self.ranks - 1)
 
     def each(self) -> list[Timing]:
-        """Return the rows by message."""
+        """Return the time of one message for each row."""
         share = 1 if self.collective == "send" else self.ranks
         return [Timing(size / share, depth, time_s / self.rounds) for size, depth, time_s in self.rows]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit and its prediction of each row.
+    """A fit, with the symbols of the module's header, and its prediction of each row.
 
     Attributes:
-        timings: what was measured.
-        fixed_s: a, and the half width of its interval of 95 %.
-        per_byte_s: x, the same.
-        message_s: m; `None` if the table cannot separate it from the delay of the network.
-        slowest_s: y; `None` if it cannot separate one stage from several.
-        cluster: keys of a scenario.
-        notes: what the table cannot determine.
+        timings: the measured times.
+        fixed_s: a, and the half width of its 95 % confidence interval.
+        per_byte_s: x, and the half width of its 95 % confidence interval.
+        message_s: m; `None` if the table cannot separate m from the delay of the network.
+        slowest_s: y; `None` if the table cannot separate one stage from several stages.
+        cluster: fitted keys of a scenario.
+        notes: sentences about values that the table cannot determine.
     """
 
     timings: Timings
@@ -92,7 +92,7 @@ class Calibration:
     notes: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return each row of the table with the prediction of the written keys."""
+        """Return each row of the table with the time that the fitted keys predict."""
         message_s, delay_s, bytes_s = _written(self.cluster)
 
         def fitted(one: Timing) -> float:
@@ -113,7 +113,7 @@ class Calibration:
 
     @property
     def worst_percent(self) -> float:
-        """The largest error of a row."""
+        """The largest absolute error of a row, in percent."""
         return max(abs(float(row["error_percent"])) for row in self.rows())
 
     @property
@@ -131,7 +131,7 @@ class Calibration:
         return f"{', '.join(said)}. The largest error of a row is {self.worst_percent:.2g} %. Intervals are of 95 %."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that `gradtide calibrate --json` prints."""
+        """Return the document of `gradtide calibrate --json`."""
         return {
             "schema": SCHEMA,
             "collective": self.timings.collective,
@@ -167,7 +167,7 @@ class Calibration:
         """Write the keys as a file for `--cluster`.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         write_whole(Path(path), self.to_toml(source).encode())
 
@@ -175,19 +175,19 @@ class Calibration:
 def calibrate(
     source: str | Path, *, link: str | None = None, collective: str | None = None, ranks: int | None = None
 ) -> Calibration:
-    """Fit what hosts add to transfers to a table of measured times.
+    """Fit the overheads of hosts to a table of measured transfer times.
 
     Args:
-        source: output of nccl-tests as it is, or a CSV file with the columns bytes and time_us, and perhaps depth,
+        source: unchanged output of nccl-tests, or a CSV file with the columns bytes and time_us, and optionally depth,
             collective and ranks.
         link: rate of the hosts' links, as in `10Gbps`. Default: the links are the slowest stage.
-        collective: what was measured: send, all_reduce, all_gather or reduce_scatter. Default: what the file says, or
-            send.
-        ranks: number of ranks that were measured. Default: what the file says, or 2.
+        collective: measured operation: send, all_reduce, all_gather or reduce_scatter. Default: the operation named in
+            the file, or send.
+        ranks: number of measured ranks. Default: the number in the file, or 2.
 
     Raises:
-        ScenarioError: if the file is wrong, or has too few sizes (GT066).
-        ValueError: if an argument means nothing.
+        ScenarioError: if the file is invalid, or has too few sizes (GT066).
+        ValueError: if an argument is invalid.
 
     Example:
         >>> import pathlib, tempfile
@@ -203,7 +203,7 @@ def calibrate(
 
 
 def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
-    """Fit the four values; `wire_s` is what a byte takes on the link, if that is known."""
+    """Fit the four values; `wire_s` is the known time of a byte on the link in seconds, or `None`."""
     each = timings.each()
     whole = [one for one in each if one.depth == 1]
     sizes, times = [one.size for one in whole], [one.time_s for one in whole]
@@ -255,7 +255,7 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
 
 
 def _errors(sizes: Sequence[float], times: Sequence[float], fixed: float, slope: float) -> tuple[float, float]:
-    """Return the half widths of the intervals of 95 % of a line that was fitted by relative errors."""
+    """Return half widths of the 95 % confidence intervals of the two parameters of a line fitted by relative errors."""
     weights = [1 / time**2 for time in times]
     mean = math.fsum(w * d for w, d in zip(weights, sizes, strict=True)) / math.fsum(weights)
     square = math.fsum(w * (d - mean) ** 2 for w, d in zip(weights, sizes, strict=True))
@@ -265,9 +265,9 @@ def _errors(sizes: Sequence[float], times: Sequence[float], fixed: float, slope:
 
 
 def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[float | None, float | None]:
-    """Return m and y of max(m, y u) with the least squares of relative errors, where u is the bytes of a part.
+    """Return m and y of max(m, y u), fitted by least squares of relative errors, where u is the bytes of a part.
 
-    Below some size all rows show m, and above it y. Every place for that corner is tried.
+    Rows with u below some corner size determine m, and the other rows determine y. Every corner is tried.
     """
     known = sorted(
         (one.size / one.depth, (one.time_s - fixed_s - byte_s * one.size / one.depth) / (one.depth - 1), one)
@@ -294,7 +294,7 @@ def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[flo
 
 
 def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float]:
-    """Return times of a byte in the stages beside the wire: they sum to `rest_s`, and none exceeds the slowest."""
+    """Return the times of a byte in the stages beside the wire, which sum to `rest_s` and do not exceed the slowest."""
     whole_s = rest_s + wire_s
     if rest_s <= NEGLIGIBLE * whole_s:
         return []
@@ -311,7 +311,7 @@ def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float
 
 
 def _written(cluster: dict[str, Any]) -> tuple[float, float, list[float]]:
-    """Return the time of a message, the delay between hosts, and the times of a byte on the wire and in each stage."""
+    """Return the time of a message, the delay between hosts, and the times of a byte on the wire and per stage."""
     link, host = cluster["link"], cluster.get("host", {})
     message_s = units.parse_time(host.get("message", "0us")) / 1e12
     rates = [link["rate"], *host.get("stages", {}).values()]
@@ -326,14 +326,14 @@ def _inline(table: dict[str, Any]) -> str:
 
 
 def _rate(byte_s: float) -> str:
-    """Write a rate with four digits."""
+    """Format a rate with four significant digits."""
     bps = 8 / byte_s
     digits = 3 - math.floor(math.log10(bps))
     return units.format_rate(round(round(bps, digits)))
 
 
 def _time(seconds: float) -> str:
-    """Write a time with four digits, to a nanosecond."""
+    """Format a time with four significant digits, at a resolution of a nanosecond."""
     if seconds <= 0:
         return "0us"
     digits = min(9, 3 - math.floor(math.log10(seconds)))
@@ -387,12 +387,12 @@ def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -
 
 Rows = list[tuple[int, int, float]]
 BANDWIDTHS = ("algbw", "busbw")
-"""Columns of nccl-tests: bytes of the transfer by its time, and of the busiest link."""
+"""Bandwidth columns of nccl-tests: bytes of the transfer over its time, and rate of the busiest link."""
 BANDWIDTH = re.compile(r"\d{1,15}(?:\.\d*)?", re.ASCII)
 
 
 def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
-    """Read columns by their names."""
+    """Read the columns of a CSV file by their names."""
     numbered = [(number, text) for number, text in enumerate(lines, 1) if text.strip() and not text.startswith("#")]
     header_number, header = numbered[0]
     names = [name.strip() for name in header.split(",")]
@@ -428,16 +428,16 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
 
 
 def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int | None) -> tuple[dict[str, str], Rows]:
-    """Read the output of nccl-tests: the first time of each row, and what the ratio of its two bandwidths says.
+    """Read the output of nccl-tests: the first time of each row, and the collective from the ratio of the bandwidths.
 
-    Columns are found by the header, which all versions print: there may be no `redop` or `root`, statistics of single
-    iterations, time stamps, and blanks for what was not measured out of place.
+    Columns are found by their header, which all versions print, because versions differ: `redop` or `root` may be
+    missing, there may be statistics of single iterations or time stamps, and out-of-place columns may be blank.
     """
     said: dict[str, str] = {}
     rows: Rows = []
     columns: list[str] = []
     reduces, fastest, ratio = False, 0.0, 0.0
-    # Long lists of devices are cut off, so the last number counts.
+    # nccl-tests truncates long lists of devices, so the number of ranks follows from the last listed rank.
     listed = [int(found[1]) for text in lines if (found := re.match(r"#\s+Rank\s+(\d{1,6})\b", text, re.ASCII))]
     if ranks is None and listed:
         ranks = 1 + max(listed)
@@ -450,7 +450,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
             columns = words[1:]
         if not words or words[0].startswith("#") or not words[0].isdigit() or not columns:
             continue
-        # Of columns with the same name the first counts.
+        # Among columns of the same name, the first is read.
         cells = dict(reversed([*zip(columns, words, strict=False)]))
         is_whole = all(name in cells for name in BANDWIDTHS)
         row = _row(words[0], "1", cells.get("time") or cells.get("cputime", "")) if is_whole else None
@@ -471,7 +471,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
     elif collective is None and "collective" not in said and ranks > 1:
         factors = {"all_reduce": 2 * (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks}
         if not (ratio and reduces):
-            # An all_gather and an all_to_all have the same bandwidths, a send and a broadcast too.
+            # Their bandwidth ratios do not distinguish all_gather from all_to_all, or send from broadcast.
             hint = "say which it is: --collective all_gather"
             wrong.add(None, None, "collective", "the file does not say which test it is of", hint)
         else:
@@ -482,7 +482,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
 
 
 def _row(size: str, depth: str, time_us: str) -> tuple[int, int, float] | None:
-    """Return the cells of a row; `None` for other lines."""
+    """Return the cells of a row; `None` if they are not a row of the table."""
     from gradtide.formats.text import count, decimal
 
     found, parts, time = count(size, 10**15), count(depth, 1024), decimal(time_us)

@@ -1,4 +1,4 @@
-"""Fits the time of a collective on a scenario's network, a + b·d for d bytes, to simulated single exchanges."""
+"""Fits the time a + b·d of a collective for d bytes to simulated single exchanges on a scenario's network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from gradtide.studies.exchange import alone, exchange_s, suits, summing_collecti
 from gradtide.studies.run import run_all
 
 DEPTHS = (1, 2, 4, 8)
-"""Pipelining depths (parts of a message) that are searched, as in Caramel (2020), section 4.4."""
+"""Pipelining depths (numbers of parts of a message) that are searched, as in Caramel (2020), section 4.4."""
 
 MAX_MESSAGES = 1_000_000
-"""Another depth is tried only if an exchange then has at most this many messages."""
+"""Most messages of an exchange; depths that would need more are not searched."""
 
 FIT_STEP = 4
 """Ratio of consecutive message sizes in the fit of a channel."""
 
 SAME_CHANNEL = 0.005
-"""A collective is searched only if at some size it is faster than each other one by more than this share."""
+"""A channel is dominated, and not searched, if another is nowhere slower by more than this share at the same size."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Channel:
 
 
 def own_collective(base: Scenario) -> dict[str, Any]:
-    """Return the keys of the collective of a scenario's one job."""
+    """Return the keys of the collective of the scenario's only job."""
     table: dict[str, Any] = base.to_dict()["job"][base.jobs[0].name]["collective"]
     return table
 
@@ -55,11 +55,11 @@ def fit(
     *,
     is_deep: bool,
 ) -> list[Channel]:
-    """Return the channels (collective, depth) to search, the scenario's own first; dominated channels are left out.
+    """Return the channels (collective, depth) to search, the scenario's own first, without dominated channels.
 
-    Each is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative errors.
-    Without `names`, candidates are the collectives of the runtime that suit the workers and the network. Depths other
-    than the scenario's are included if `is_deep`.
+    Each channel is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative
+    errors. Without `names`, candidates are the collectives of the runtime that suit the workers and the network. With
+    `is_deep`, other depths than the scenario's are searched as well.
     """
     pairs, sizes, exchanges = tried(base, names, smallest_bytes, runtime, is_deep=is_deep)
     times = [1e12 * exchange_s(result) for result in run_all(exchanges, jobs, progress, None, limits)]
@@ -100,7 +100,7 @@ def tried(
     sizes = list(dict.fromkeys([*sizes, whole]))
     pairs = [(table, depth) for table in tables for depth in depths]
     exchanges = [
-        # A single message without overhead: chunking and per-message overhead are part of the score.
+        # A message without per-message overhead, because the search adds chunking and that overhead to the score.
         alone(base.set({f"job.{job.name}.collective": table}), size).replace(
             depth=depth, chunk=None, overhead="0s", sync=None
         )
@@ -111,7 +111,7 @@ def tried(
 
 
 def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return the collectives that the user named; the scenario's own is allowed even if the runtime lacks it."""
+    """Return the collectives that the user named; the scenario's own is valid even if the runtime lacks it."""
     tables = summing_collectives(names, "--collectives")
     for name, table in tables.items():
         if "depth" in table:
@@ -125,7 +125,7 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
 
 
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return the all-reduces that suit runtime and job: with two workers all are alike; halving-doubling needs 2^k."""
+    """Return the all-reduces that suit runtime and job: two workers need only one, halving-doubling needs 2^k."""
     job = base.jobs[0]
     own = job.collective.kind
     if job.workers == 2 or own == "ps":

@@ -1,9 +1,9 @@
-"""`gradtide collectives`: which collective is the fastest from which size on, and why.
+"""`gradtide collectives`: the fastest collective for each range of sizes, and the reason.
 
-The time of an exchange has three terms. *Latency*: the time of an exchange of one byte, less the part of it that
-overlaps with the transfer of bytes. *Bandwidth*: the further time that the same messages take on one switch, where only
-the ranks' own links limit them; this is the textbook's term (docs/models/collectives.md). *Contention*: the remaining
-time, which the network adds.
+The time of an exchange has three terms. *Latency* is the time of an exchange of one byte, less the part of this time
+that overlaps with the transfer of bytes. *Bandwidth* is the further time that the same messages take on one switch,
+where only the ranks' own links limit them; textbooks give this term (docs/models/collectives.md). *Contention* is the
+remaining time, which the network adds.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,16 +44,16 @@ SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
 
 LATENCY = 0
-"""Pseudo-size 0, measured by an exchange of one byte: its time is the latency."""
+"""Pseudo-size of the latency, which is measured by an exchange of one byte."""
 NOISE = 1e-9
-"""Share of a time below which a difference is rounding: times are written to a picosecond."""
+"""Relative difference below which two times are equal: times are rounded to a picosecond."""
 
 
 class CollectivesResult(StudyRows):
     """Exchange times over sizes, and their terms.
 
     Attributes:
-        rows: one dict per collective and size; the columns of `collectives.csv`.
+        rows: one dict per collective and size, with the columns of `collectives.csv`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class CollectivesResult(StudyRows):
         }
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         write_text(folder / RESOLVED, self.base.to_toml())
         write_study(self, folder, "collectives.csv")
 
@@ -106,27 +106,26 @@ def collectives(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> CollectivesResult:
-    """Compare ways to exchange gradients on a scenario's cluster, over sizes.
+    """Compare collectives for the exchange of gradients on a scenario's cluster, over sizes.
 
     Args:
-        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; it has one job
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file, with one job
             and no background flows. Only the hosts of the job matter.
-        cluster: as of `run`.
-        collectives: each `KIND[+KEY=VALUE]`, as in `ring`, `hierarchical+group=8` or `ps+distributed`.
-        sizes: bytes of a gradient, or with a unit as in `10MB`; increasing.
+        cluster: as in `run`.
+        collectives: collectives as `KIND[+KEY=VALUE]`, such as `ring`, `hierarchical+group=8` or `ps+distributed`.
+        sizes: increasing sizes of a gradient, in bytes or with a unit as in `10MB`.
         engine: network engine.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the study is whole.
-        limits: memory and time that the study may take.
-        keys: keys that replace the scenario's, by short name, as of `run`.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the study is complete.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
-        ScenarioError: if the scenario or a collective is wrong, or it would take more than the limits; nothing has run
-            then.
-        ValueError: if a list is empty or has something twice, a collective cannot be read, sizes do not increase, or
-            the scenario has more than one job, or background flows.
+        ScenarioError: before any run, if the scenario or a collective is invalid, or the limits would be exceeded.
+        ValueError: if a list is empty or has duplicates, a collective cannot be parsed, sizes do not increase, or the
+            scenario has more than one job, or background flows.
     """
     base = trained(scenario, cluster, **keys)
     check_one_job(base, "collectives")
@@ -139,7 +138,7 @@ def collectives(  # noqa: PLR0913 - the options of the command
     cases: dict[tuple[str, int, bool], Scenario] = {}
     for name in collectives:
         own = _with(base, name, engine)
-        # Groups that are the hosts of an edge switch stay what they are.
+        # The group is fixed, because groups that are the hosts of an edge switch would change on one switch.
         star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
         for size in (LATENCY, *counts):
             cases[name, size, False] = alone(own, size or 1)
@@ -166,7 +165,7 @@ def _with(base: Scenario, name: str, engine: str) -> Scenario:
 def _times(
     results: dict[tuple[str, int, bool], RunResult], names: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return for every collective and size, `LATENCY` included, the time here and on one switch, in seconds."""
+    """Return for every collective and size, with `LATENCY`, the times in seconds on the network and on one switch."""
     return {
         name: {
             size: (exchange_s(results[name, size, False]), exchange_s(results[name, size, True]))
@@ -187,7 +186,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
             contention_s = here_s - latency_s - bandwidth_s
             if abs(contention_s) < NOISE * here_s:
                 contention_s = 0.0
-            # If ranks are not in lock step, transfers of some ranks overlap with latencies of others.
+            # If ranks are not in lock step, transfers of some ranks overlap with the latency of others.
             hidden_s = min(max(-contention_s, 0.0), latency_s)
             rows.append(
                 {
@@ -207,7 +206,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
 
 
 def candidates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of collectives that sum gradients, among which the best is chosen; all rows if none sums."""
+    """Return the rows of collectives that sum gradients, which compete with each other; all rows if none sums."""
     return [row for row in rows if _sums(row["collective"])] or list(rows)
 
 
@@ -216,7 +215,7 @@ def _sums(name: str) -> bool:
 
 
 def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the fastest collective of each range of sizes, and the term that makes it the fastest.
+    """Return the fastest collective of each range of sizes, and the term by which it is faster than the runner-up.
 
     Times are interpolated linearly between sizes, which is exact for a term of the form bytes / rate.
     """
@@ -247,7 +246,7 @@ def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float]]) -> float | None:
-    """Return the size within an interval from which `other` is faster than `own`; None if it never is."""
+    """Return the size in an interval from which `other` is faster than `own`; `None` if there is no such size."""
     (low, before), (high, after) = own
     lead, lag = other[0][1] - before, after - other[1][1]
     if lag <= NOISE * after:
@@ -256,7 +255,7 @@ def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float
 
 
 def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str, str]:
-    """Return the term by which the winner of a span beats the runner-up at its middle, and the runner-up."""
+    """Return the term by which the winner is faster than the runner-up at the middle of a span, and the runner-up."""
     middle = (span["from_bytes"] * span["to_bytes"]) ** 0.5
     size = min({row["bytes"] for row in rows}, key=lambda at: abs(at - middle) / (at + middle))
     own = next(row for row in rows if row["bytes"] == size and row["collective"] == span["collective"])
@@ -268,7 +267,7 @@ def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str,
 
 
 def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
-    """Return every collective at every size; what sums nothing is no candidate for gradients."""
+    """Return every collective at every size as a candidate, except collectives that do not sum gradients."""
     job = base.jobs[0]
     found = []
     for row in candidates(rows):
@@ -280,7 +279,7 @@ def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
 
 
 def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
-    """Name the winner of every span, and why the last one wins."""
+    """Return a sentence with the winner of every span, and the term by which the last one wins."""
     others = [name for name in dict.fromkeys(row["collective"] for row in rows) if not _sums(name)]
     rows = candidates(rows)
     *before, last = spans

@@ -1,4 +1,4 @@
-"""`gradtide compare`: schedules side by side, over models, workers, servers, mini-batches, tasks and link rates."""
+"""`gradtide compare`: compares schedules over models, workers, servers, mini-batches, tasks and link rates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,19 +26,21 @@ from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained, without_scale
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
-"""Schedules compared by default where gradients are exchanged: those of frameworks, and those of papers."""
+"""Default schedules if gradients are exchanged: those of frameworks, and those of papers."""
 
 PULL_SCHEDULES = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optimal")
-"""Schedules compared by default where every iteration begins with a pull from parameter servers."""
+"""Default schedules if every iteration begins with a pull from parameter servers."""
 
 TASKS = ("train", "inference")
 
 RANDOM_ITERATIONS = 100
-"""Iterations for random orders without a barrier: the backlog at the start and the end of a run differs by up to one
-iteration's transfers, which is then one per cent. The slow packet engine keeps the scenario's number."""
+"""Number of iterations for random orders without a barrier; the slow packet engine keeps the scenario's number.
+
+The backlogs at the start and the end of a run differ by up to the transfers of one iteration, which is 1 % of 100.
+"""
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Columns that identify the runs among which schedules are compared."""
+"""Columns that identify the group of runs in which schedules compete."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Variant:
     """One run of a comparison.
 
     Attributes:
-        group: what the schedules compete on: number of the point of the grid.
-        schedule: as in `priority without barrier`.
+        group: number of the point of the grid; schedules compete within a point.
+        schedule: name of the schedule, such as `priority without barrier`.
     """
 
     name: str
@@ -57,10 +59,10 @@ class Variant:
 
 
 class CompareResult(StudyRows):
-    """Runs side by side.
+    """Runs of several schedules.
 
     Attributes:
-        rows: one dict per run and job; the columns of `rows.csv`.
+        rows: one dict per run and job, with the columns of `rows.csv`.
         results: the runs by name.
     """
 
@@ -83,7 +85,7 @@ class CompareResult(StudyRows):
         }
 
     def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> list[str]:
-        """Say so if nothing carries out the best schedule on this device, and which of the others is the best then."""
+        """Return a sentence that names the best supported schedule, if no runtime supports the best one."""
         by, why_not = self._carrier(best)
         if by is not None or not why_not:
             return []
@@ -99,7 +101,7 @@ class CompareResult(StudyRows):
         return [f"Nothing is known to carry that out: {why_not}; {rest}."]
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         write_runs(self.results, folder)
         write_text(folder / "rows.csv", self.table.to_csv())
         write_summary(self.summary, folder)
@@ -110,11 +112,11 @@ class CompareResult(StudyRows):
 
     @property
     def most_telling(self) -> str:
-        """Name of the run that saves most."""
+        """Name of the run that saves most time."""
         return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
 
     def _candidates(self) -> list[Candidate]:
-        """Return every schedule as a candidate in its group, with its runtime; `optimal` counts as a bound."""
+        """Return every schedule as a candidate in its group, with its runtime; `optimal` is a bound."""
         found = []
         for row in self.rows:
             by, why_not = self._carrier(row)
@@ -134,7 +136,7 @@ class CompareResult(StudyRows):
         return found
 
     def _carrier(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
-        """Return the runtime that supports the schedule of a row, or None and the reason why none does."""
+        """Return the runtime that supports the schedule of a row, or `None` and the reason why no runtime does."""
         job = next(job for job in self.results[row["run"]].scenario.jobs if job.name == row["job"])
         if job.is_pulled:
             return None, ""
@@ -184,38 +186,38 @@ def compare(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> CompareResult:
-    """Run a scenario under several schedules, and over whatever else is listed.
+    """Run a scenario under several schedules, over a grid of models, workers, servers, batches, tasks and rates.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
-            which `cluster` or all defaults then train: a preset's name, a profile, a list of layers, or a graph of ops
-            (an `OpDag`, the dict that `op_dag` returns, a trace that is one), which has parameter servers.
-        cluster: what a model is trained on: the name of a cluster, as in `ethernet-25g/16`; a file or dict with a
-            cluster alone; or a scenario in which the model takes the place of the job's.
-        schedules: each as `parse_schedule` reads it: `fifo+barrier`, `priority+chunk=1MB`, the name of a system
-            (`ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`) or an order file, `file:order.csv`;
-            or a scheduler of your own: an object with a method `ranks(dag)` that returns {op id: rank} for every
-            transfer in `dag.recvs`, as of `order`; its attribute `name`, or its class, names it. The first is what the
-            others are compared with. None takes fifo with the barrier, and random, fifo, priority, tic, tac, caramel
-            and optimal without; with parameter servers and pull = "start" random, arbitrary, priority, tic, tac,
-            tac_folded and optimal.
-        models: presets or files; None keeps the scenario's.
-        workers: numbers of workers; None keeps the scenario's.
-        servers: numbers of parameter servers; None keeps the scenario's.
-        batches: samples in a worker's mini-batch, of a model that has counts; None keeps the scenario's.
-        tasks: train, inference, with parameter servers and pull = "start"; None keeps the scenario's.
-        rates: link rates with their units, as in `10Gbps`; None keeps the scenario's.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the comparison is whole.
-        limits: memory and time that the comparison may take.
-        keys: keys that replace the scenario's, by short name, as in `device="A100"` or `seq=2048`.
+            which trains on `cluster` or the defaults. A model is a preset's name, a profile, a list of layers, or a
+            graph of ops (an `OpDag`, the dict of `op_dag`, a trace that is an op DAG), which uses parameter servers.
+        cluster: where a model is trained: the name of a cluster, as in `ethernet-25g/16`, a file or dict with a cluster
+            only, or a scenario in which the model replaces the job's.
+        schedules: schedules in the syntax of `parse_schedule`: `fifo+barrier`, `priority+chunk=1MB`, the name of a
+            system (`ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`) or an order file,
+            `file:order.csv`; or a scheduler of your own, which is an object with a method `ranks(dag)` that returns {op
+            id: rank} for every transfer in `dag.recvs`, as in `order`; its name is its attribute `name` or its class.
+                The first schedule is the baseline. Default: fifo with the barrier, and random, fifo, priority, tic,
+                tac, caramel and optimal without the barrier; with parameter servers and pull = "start" random,
+                arbitrary, priority, tic, tac, tac_folded and optimal.
+        models: presets or files. Default: the scenario's.
+        workers: numbers of workers. Default: the scenario's.
+        servers: numbers of parameter servers. Default: the scenario's.
+        batches: samples in a worker's mini-batch, for a model with operation counts. Default: the scenario's.
+        tasks: train, inference; only with parameter servers and pull = "start". Default: the scenario's.
+        rates: link rates with their units, as in `10Gbps`. Default: the scenario's.
+        jobs: number of concurrent runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the comparison is complete.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `device="A100"` or `seq=2048`.
 
     Raises:
-        Interrupted: on Ctrl-C, with the comparison of the runs that are finished.
-        ScenarioError: if a scenario of the grid is wrong, or it would take more than the limits; nothing has run then.
-        ValueError: if a list is empty or means nothing for the scenario's jobs, a schedule is not written as above, or
-            a scheduler leaves transfers out.
+        Interrupted: on Ctrl-C, with the comparison of the finished runs.
+        ScenarioError: before any run, if a scenario of the grid is invalid, or the limits would be exceeded.
+        ValueError: if a list is empty or does not apply to the scenario's jobs, a schedule has another syntax, or a
+            scheduler omits transfers.
 
     Example:
         >>> class Largest:
@@ -244,7 +246,7 @@ def run_variants(
         results = run_all([variant.scenario for variant in variants], jobs, progress, keep, limits)
     except Unfinished as stop:
         finished = [pair for pair in zip(variants, stop.results, strict=True) if pair[1] is not None]
-        # Without the first schedule of its group a run has nothing to be compared with.
+        # A run is comparable only if the baseline, which is the first schedule, has finished in its group.
         first = variants[0].schedule
         groups = {variant.group for variant, _ in finished if variant.schedule == first}
         known = [(variant, result) for variant, result in finished if result is not None and variant.group in groups]
@@ -256,7 +258,7 @@ def run_variants(
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """What a comparison varies beside the schedule; None keeps the scenario's."""
+    """Values of a comparison besides the schedules; `None` keeps the scenario's."""
 
     models: Sequence[str] | None = None
     workers: Sequence[int] | None = None
@@ -273,7 +275,7 @@ class Axes:
         return [{k: v for k, v in zip(keys, point, strict=True) if v is not None} for point in points]
 
     def check(self, base: Scenario) -> None:
-        """Refuse lists that are empty, or mean nothing for the jobs."""
+        """Raise if a list is empty, has duplicates or does not apply to the jobs."""
         for name, values in vars(self).items():
             refuse_empty(name, values)
             twice = next((one for one in values or () if list(values).count(one) > 1), None)
@@ -298,13 +300,13 @@ class Axes:
 
 
 def refuse_empty(name: str, values: Sequence[Any] | None) -> None:
-    """Refuse a list without anything in it."""
+    """Raise if a list is empty."""
     if values is not None and not list(values):
         raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
 
 
 def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> list[Variant]:
-    """Return the runs of a comparison, all schedules of one point together."""
+    """Return the runs of a comparison; all schedules of a point of the grid are adjacent."""
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
     refuse_empty("schedules", schedules)

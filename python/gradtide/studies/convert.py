@@ -10,7 +10,7 @@ from gradtide.scenario.core.queries import step_graph
 from gradtide.studies.arguments import refuse
 
 VERSION = "0.0.4"
-"""Default version of the Chakra schema for written traces."""
+"""Default Chakra schema version of written traces."""
 
 
 def convert(  # noqa: PLR0913 - the options of the command
@@ -27,30 +27,31 @@ def convert(  # noqa: PLR0913 - the options of the command
     version: str | None = None,
     step: int | None = None,
 ) -> dict[str, Any]:
-    """Read a file of another tool, and write what it holds in another format.
+    """Read a file of another tool, and write its content in another format.
 
     Args:
-        source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern; or a
+        source: file of any format that `gradtide convert --formats` lists, for traces also a folder or a pattern; or a
             scenario with a parallel job, or the folder of its run.
-        target: file to write; without it nothing is written. `NAME.et` for a scenario: the Chakra traces of all ranks,
-            `NAME.0.et` and so on, and their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
+        target: file to write. Default: write nothing. For a scenario, `NAME.et`: the Chakra traces of all ranks are
+            written to `NAME.0.et` and so on, and their process groups to `NAME.groups.json`, as ASTRA-sim reads them.
         from_format: format of `source`. Default: detected from its content.
         to_format: format of `target`. Default: by its suffix.
         packet: unit of the values of a cdf-ns2 file, as in `1460B`.
         topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
-        start_unit: unit of the starts of an htsim-cm file, ps or us: of `source` if it is one, else of `target`.
+        start_unit: unit (ps or us) of the start times of an htsim-cm file, which is `source` or otherwise `target`.
             Default: detected in `source`, ps for `target`.
-        rank: of a trace: this rank only.
-        cut: trace to op DAG: remove the dependencies of received transfers.
-        version: trace to Chakra: schema to write, 0.0.4 or 1.0.0. Default: 0.0.4.
-        step: trace to Chakra: this step only, of all ranks, with dependencies on transfers; written like a scenario.
+        rank: for a trace, convert only this rank.
+        cut: from a trace to an op DAG, remove the dependencies of received transfers.
+        version: from a trace to Chakra, schema version 0.0.4 or 1.0.0. Default: 0.0.4.
+        step: from a trace to Chakra, convert only this step, of all ranks and with dependencies on transfers; the files
+            are those of a scenario.
 
     Returns:
-        The document that `gradtide convert --json` prints.
+        The document of `gradtide convert --json`.
 
     Raises:
-        ScenarioError: with every fault of the file, each at its line and field.
-        TraceError: if a trace is wrong, or `target` cannot be written.
+        ScenarioError: with all faults of the file, each with its line and field.
+        TraceError: if a trace is invalid, or `target` cannot be written.
         ValueError: if the conversion is not supported, or an argument is missing or has no effect.
     """
     from gradtide import formats, traces

@@ -33,6 +33,6 @@ def demo(*, jobs: int = 1) -> CompareResult:
     """Run the built-in study.
 
     Args:
-        jobs: number of parallel runs; the result does not depend on it.
+        jobs: number of concurrent runs; the result does not depend on it.
     """
     return run_variants(variants(), jobs=jobs)

@@ -1,4 +1,4 @@
-"""`gradtide doctor`: which dependencies are installed or missing, and what they are needed for."""
+"""`gradtide doctor`: installed and missing dependencies, and their purpose."""
 
 import importlib.metadata
 import importlib.util
@@ -39,7 +39,7 @@ def _package(name: str, purpose: str) -> tuple[str, ...]:
 
 
 def _self_test() -> tuple[str, ...]:
-    """One layer of 10 MB on 8 workers at 10 Gbit/s takes 14 ms (thesis eq. 4.1)."""
+    """Check that the exchange of one layer of 10 MB by 8 workers at 10 Gbit/s takes 14 ms (Gao 2020, eq. 4.1)."""
     from gradtide.studies.run import run
 
     layer = {"name": "layer", "forward": "1ms", "backward": "1ms", "parameters": "10MB"}

@@ -18,14 +18,14 @@ from gradtide.studies.result import RunResult
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
 OF_AN_EXCHANGE = ("depth", "chunk", "credit", "overhead", "sync")
-"""Keys of a schedule that affect a single exchange, as opposed to the order of exchanges."""
+"""Keys of a schedule that affect a single exchange; other keys affect the order of exchanges."""
 
 _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
 
 
 def suits(base: Scenario, kind: str) -> bool:
-    """Whether a collective can run on the ranks of the scenario's job: trees need equally many ranks per node."""
+    """Whether a collective can run on the ranks of the scenario's job; trees need the same number of ranks per node."""
     try:
         base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
     except ScenarioError:
@@ -34,26 +34,26 @@ def suits(base: Scenario, kind: str) -> bool:
 
 
 def offered(base: Scenario, names: Sequence[str]) -> Sequence[str]:
-    """Return the names of collectives; unsuitable trees are removed from the default list."""
+    """Return the names of collectives; from the default list, `tree` is removed if it does not suit the job."""
     return names if tuple(names) != COLLECTIVES or suits(base, "tree") else [name for name in names if name != "tree"]
 
 
 def collective_names(texts: Sequence[str]) -> list[str]:
-    """Normalise names of collectives to those of scenarios: hyphens become underscores."""
+    """Convert names of collectives to those in scenarios, with underscores instead of hyphens."""
     names = [text.strip().replace("-", "_") for text in texts]
     check_once("collectives", names)
     return names
 
 
 def parse_collective(text: str) -> dict[str, Any]:
-    """Return the keys of `job.NAME.collective` that a name on the command line stands for.
+    """Return the keys of `job.NAME.collective` for a collective in the syntax of the command line.
 
     Args:
-        text: `KIND[+KEY=VALUE]`, as in `hierarchical+group=8` and `ring+depth=8`, whose `depth` is that of the
-            schedule; of parameter servers the placement may stand alone, as in `ps+distributed`.
+        text: `KIND[+KEY=VALUE]`, such as `hierarchical+group=8`, or `ring+depth=8`, where `depth` is a key of the
+            schedule. For parameter servers, the placement may be given without its key, as in `ps+distributed`.
 
     Raises:
-        ValueError: if it is not written so.
+        ValueError: if the text has another syntax.
 
     Example:
         >>> parse_collective("ps+distributed+servers=8")
@@ -78,7 +78,7 @@ def parse_collective(text: str) -> dict[str, Any]:
 
 
 def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str, Any]]:
-    """Return the keys of each collective that `option` names for the sum of gradients, by its name."""
+    """Return the keys of each collective by its name; raise if one does not sum. `option` appears in the error."""
     found = {name: parse_collective(name) for name in collective_names(texts)}
     for name, keys in found.items():
         if keys["kind"] in NOT_SUMMED:
@@ -90,10 +90,10 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
 
 
 def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
-    """Return a single-job scenario with another collective, given by its name in a study, and further changes.
+    """Return a scenario of one job with another collective, given as for `parse_collective`, and further changes.
 
-    The scenario's keys about reduction are kept if the collective reduces, and keys of its own kind if the kind is the
-    same; keys in the name take precedence. The depth is the scenario's unless the name has one.
+    Of the scenario's own collective, the keys of the reduction are kept if the new collective reduces, and all keys if
+    the kind is the same; keys in the name take precedence. The depth is the scenario's unless the name contains one.
     """
     keys = parse_collective(name)
     depth = {"depth": keys.pop("depth")} if "depth" in keys else {}
@@ -117,13 +117,13 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
     """Return a scenario with a single exchange of `size_bytes` on the cluster, without other traffic or compute."""
     data = scenario.to_dict()
     ((name, job),) = data["job"].items()
-    # The shortest possible compute time, since a layer must compute.
+    # A layer must have a compute time; this is the shortest possible one.
     layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
     kept: dict[str, Any] = {"task": "exchange", "schedule": {"fusion": "0B"}}
     kept["schedule"] |= {key: job["schedule"][key] for key in OF_AN_EXCHANGE if key in job["schedule"]}
     kept |= {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
     if "ps" in kept["collective"]:
-        # The time of the pull has no meaning for a single exchange.
+        # `pull` has no meaning for a single exchange.
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
         kept["collective"] = {**kept["collective"], "ps": ps}
     data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1}}
@@ -132,12 +132,12 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
 
 
 def exchange_s(result: RunResult) -> float:
-    """Return the duration of the exchange of `alone`, including its launch overhead, in seconds."""
+    """Return the duration of the exchange in a run of `alone`, including its launch overhead, in seconds."""
     return float(result.transfers["end_us"][-1] - result.transfers["ready_us"][-1]) / 1e6
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
-    """Refuse a scenario without exactly one job that communicates; with `trains`, it must all-reduce gradients."""
+    """Raise unless a scenario has exactly one job that communicates; with `trains`, the job must sum gradients."""
     if len(base.jobs) != 1:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
@@ -157,7 +157,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
 
 
 def check_once(what: str, names: Sequence[str]) -> None:
-    """Refuse an empty list, and a list that names something twice."""
+    """Raise if a list is empty or has duplicates."""
     if not names:
         raise ValueError(f"{what} is empty; leave it out for the default")
     twice = next((name for name in names if list(names).count(name) > 1), None)
@@ -166,24 +166,25 @@ def check_once(what: str, names: Sequence[str]) -> None:
 
 
 def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str, *, job: str | None = None) -> Table:
-    """Return what a job's ranks send one another to exchange a gradient, message by message. Nothing is run.
+    """Return the messages by which the ranks of a job exchange a gradient. Nothing is simulated.
 
-    Every rank works through the same steps. It begins one when it has begun the step before and every message that was
-    sent to it in the step before has arrived; it takes these in, then sends its own. Rank 0 is the job's first host.
+    Every rank executes the same sequence of steps. A rank begins a step when it has begun the previous step and has
+    received all messages that were sent to it in the previous step. It first applies these messages, then sends its
+    own. Rank 0 is the job's first host.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
-        size: bytes of the gradient, or with a unit as in `10MB`.
-        job: name of the job; it may be left out where there is one.
+        size: size of the gradient, in bytes or with a unit as in `10MB`.
+        job: name of the job. Default: the only job.
 
     Returns:
-        Columns `chunk` (of `schedule.depth`; chunks go side by side), `step`, `from_rank`, `to_rank`, `offset_bytes`
-        and `bytes` in the buffers of both, and `action`: "reduce" adds to what the receiver has, "copy" replaces it.
-        An all-to-all has all ranks' buffers one behind the other.
+        Columns `chunk` (one of the `schedule.depth` chunks, which are exchanged concurrently), `step`, `from_rank`,
+        `to_rank`, `offset_bytes` and `bytes` in the buffers of both ranks, and `action`: "reduce" adds to the
+        receiver's data, "copy" replaces it. In an all-to-all, the buffers of all ranks are concatenated.
 
     Raises:
-        ScenarioError: if the scenario is wrong.
-        ValueError: if there is no such job, or the size cannot be read.
+        ScenarioError: if the scenario is invalid.
+        ValueError: if there is no such job, or the size cannot be parsed.
 
     Example:
         >>> job = {"model": "resnet50", "workers": 2, "iterations": 1}
@@ -201,5 +202,5 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
 
 
 def parse_size(size: int | str, name: str = "size") -> int:
-    """Return bytes; an error calls them `name`."""
+    """Return a size in bytes; `name` is the argument's name in an error."""
     return units.parse_option(name, units.parse_bytes, size) if isinstance(size, str) else int(size)

@@ -15,28 +15,28 @@ from gradtide.files import SUMMARY, VERSIONS
 from gradtide.system import most_name_bytes
 
 RESOLVED = "scenario.resolved.toml"
-"""The resolved scenario of a folder; running it gives the same figures."""
+"""File name of the resolved scenario, which gives the same figures when it is run again."""
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
-"""Costs of a run that differ from one run of a scenario to the next."""
+"""Measured costs of a run, which differ between runs of the same scenario."""
 
 SHOWN = 5
 """Largest number of files that an error lists."""
 
 
 class FolderError(GradtideError):
-    """A folder cannot be written, or is not a folder of results; the message names it and the fix."""
+    """A folder cannot be written, or contains no results; the message contains the folder and the remedy."""
 
 
 class ForeignError(FolderError):
-    """A folder contains files that gradtide did not write, or that were changed since."""
+    """A folder contains files that gradtide did not write, or that were modified since."""
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a hidden folder to write into, which is renamed to `path` if the block succeeds.
 
-    An older folder of results at `path` is replaced; anything else at `path` is kept, and an error.
+    An older folder of results at `path` is replaced. Anything else at `path` is kept, and raises an error.
 
     Raises:
         FolderError: if `path` contains foreign files, or cannot be written.
@@ -48,7 +48,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def as_folder_error(path: Path) -> Iterator[None]:
-    """Convert an OSError into a FolderError that names the path."""
+    """Convert an OSError into a FolderError with the path."""
     try:
         yield
     except OSError as error:
@@ -56,9 +56,9 @@ def as_folder_error(path: Path) -> Iterator[None]:
 
 
 def refuse_foreign(path: Path, *known: str) -> None:
-    """Refuse a path that contains foreign files; called before long work, so that it is not lost.
+    """Raise if a path contains foreign files; called before long work, whose result would otherwise be lost.
 
-    Repairs first what a killed process left at `path`. Entries in `known` are ignored.
+    Leftovers of a killed process at `path` are repaired first. Entries in `known` are ignored.
     """
     with as_folder_error(path):
         files.heal(path)
@@ -78,13 +78,13 @@ def refuse_foreign(path: Path, *known: str) -> None:
 
 
 def what_is_replaced(path: Path) -> str | None:
-    """Return the kind of the results that a new folder at `path` would replace, such as `run`; None without any."""
+    """Return the kind of the results that a new folder at `path` would replace, such as `run`; `None` without any."""
     schema = _peek(path / SUMMARY).get("schema")
     return None if schema is None else str(schema).removeprefix("gradtide.").partition("/")[0]
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Refuse a path that cannot be written; called before long work, so that it is not lost."""
+    """Raise if a path cannot be written; called before long work, whose result would otherwise be lost."""
     real = Path(os.path.realpath(path))
     with as_folder_error(path):
         parent = real if files.is_fixed(real) else real.parent
@@ -113,13 +113,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document`, which has a schema, as deterministic JSON; NaN is refused, since JSON has none."""
+    """Write `document`, which has a schema, as deterministic JSON; NaN raises, because JSON cannot represent it."""
     assert str(document["schema"]).startswith("gradtide."), path
     write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_versions(folder: Path) -> None:
-    """Write `versions.json`; its `made_at` is the only difference between the folders of two equal runs."""
+    """Write `versions.json`, the only file in which the folders of two equal runs differ, by its `made_at`."""
     write_json(
         folder / VERSIONS,
         {

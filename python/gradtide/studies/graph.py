@@ -1,4 +1,4 @@
-"""Op DAGs by name: built-in models with times on a device, or files."""
+"""Finds an op DAG by name: a built-in model with times on a device, or a file."""
 
 import os
 from pathlib import Path
@@ -9,26 +9,26 @@ from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
 
 DEVICE, TASK, RATE = "K80", "train", "10Gbps"
-"""The environment of TicTac's evaluation: a K80, and the cloud's 10 Gbit/s."""
+"""Environment of TicTac's evaluation: a K80, and 10 Gbit/s in the cloud."""
 
 
 def preset_graph(
     name: str, device: str = DEVICE, batch: int | None = None, task: str = TASK, rate: str = RATE
 ) -> OpDag:
-    """Return the op DAG of a built-in model, one worker's training step or inference.
+    """Return the op DAG of a training step or inference of a built-in model on one worker.
 
-    Times are whole nanoseconds: of ops by the roofline of the device (docs/models/compute.md), of transfers by their
-    bytes at `rate`.
+    Times are whole nanoseconds. Those of ops follow from the roofline of the device (docs/models/compute.md), those of
+    transfers from their bytes and `rate`.
 
     Args:
-        name: as `gradtide presets graph` lists them.
+        name: name in the list of `gradtide presets graph`.
         device: a device preset, case-insensitive.
-        batch: samples in the mini-batch; by default that of the paper.
-        task: train, or inference: the forward pass alone.
+        batch: number of samples in the mini-batch. Default: that of the paper.
+        task: train or inference; inference is the forward pass only.
         rate: rate at which parameters are received, as in 10Gbps.
 
     Raises:
-        ValueError: if graph, device or task is unknown, the batch is below 1, or the rate is invalid.
+        ValueError: if the graph, device or task does not exist, the batch is below 1, or the rate is invalid.
 
     Example:
         >>> dag = preset_graph("tictac_vgg16", device="v100", batch=64)

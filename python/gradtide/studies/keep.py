@@ -1,10 +1,10 @@
 """Checkpointing of studies: the folder of an unfinished study, and the store of its finished runs.
 
     DIR.incomplete/finished/CODE.store     finished runs, reused by the next attempt with the same code
-    DIR.incomplete/...                     after an interruption: partial results, in the format of DIR
+    DIR.incomplete/...                     partial results after an interruption, in the format of DIR
 
-`DIR` itself appears atomically. If it cannot be renamed, as with a mount point, the unfinished part is in
-`DIR/incomplete`. With a store shared by studies, finished runs are kept there permanently instead.
+`DIR` itself appears atomically. If `DIR` cannot be renamed, because it is a mount point, the unfinished part is in
+`DIR/incomplete`. With a store that studies share, finished runs are kept in that store permanently instead.
 """
 
 import os
@@ -22,28 +22,28 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.store import Store, StoreError, code_digest, key_of
 
 RUNS = "finished"
-"""Folder of the store. Files of other versions in it are ignored, and deleted together with the unfinished folder."""
+"""Folder of the store. Files of other versions in it are ignored; they are deleted with the unfinished folder."""
 
 MOST_PATH_BYTES = 504
-"""Longest path of a store: SQLite allows 512 bytes including the suffix `-journal`."""
+"""Longest path of a store, because SQLite allows 512 bytes including the suffix `-journal`."""
 
 
 class Kept:
     """Finished runs of a study, and its partial results if it is interrupted.
 
     Attributes:
-        folder: `DIR.incomplete` or `DIR/incomplete` for a study saved to `DIR`; None if it is not saved.
-        place: location of the finished runs: the folder or the shared store.
+        folder: `DIR.incomplete` or `DIR/incomplete` for a study that is saved to `DIR`; `None` if it is not saved.
+        place: location of the finished runs, which is the folder or the shared store.
 
     Raises:
-        FolderError: if `DIR.incomplete` holds something that is not ours, or its path is too long.
-        StoreError: if finished runs are there, and cannot be read.
+        FolderError: if `DIR.incomplete` contains foreign files, or its path is too long.
+        StoreError: if the store of finished runs exists and cannot be read.
     """
 
     def __init__(
         self, output: Path | None, say: Callable[[str], object] | None = None, store: Store | None = None
     ) -> None:
-        """Open the finished runs of `store`, or else those beside `output`; `say` receives warnings on damaged runs."""
+        """Open `store`, or otherwise the finished runs beside `output`; `say` receives warnings about damaged runs."""
         self._say, self._store, self._is_own = say, store, store is None
         self._used: set[bytes] = set()
         self._is_over = False
@@ -62,7 +62,7 @@ class Kept:
         self.place = place
 
     def find(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario with this code; None if it is missing or damaged."""
+        """Return the finished run of a scenario with this code; `None` if it is missing or damaged."""
         result = None if self._store is None else self._store.find_result(scenario)
         if result is not None:
             self._used.add(key_of(scenario))
@@ -90,7 +90,7 @@ class Kept:
             raise
 
     def show(self, write: Callable[[Path], object]) -> None:
-        """Write partial results beside the finished runs, replacing those of an earlier attempt."""
+        """Write partial results beside the finished runs; they replace those of an earlier attempt."""
         if self.folder is None:
             return
         with as_folder_error(self.folder):
@@ -118,9 +118,9 @@ class Kept:
         self.show(write)
 
     def forget(self) -> None:
-        """Delete the unfinished folder of a completed study; runs in a shared store stay.
+        """Delete the unfinished folder of a completed study.
 
-        Runs that another study stored in the same folder stay as well.
+        Runs in a shared store are kept, and so are runs that another study has stored in the same folder.
         """
         self._end(self._used)
         if self.folder is not None and not self._path.exists() and not files.foreign(self.folder, RUNS):
@@ -132,7 +132,7 @@ class Kept:
             self._end(set())
 
     def _end(self, done: set[bytes]) -> None:
-        """Close the store; delete these runs from it unless it is shared."""
+        """Close the store; unless it is shared, first delete the runs `done` from it."""
         with self._lock:
             self._is_over = True
             store, self._store = self._store, None
@@ -153,7 +153,7 @@ class Kept:
 
     @property
     def count(self) -> int:
-        """Number of stored runs: those of this study in a shared store, else all."""
+        """Number of stored runs; in a shared store, only those of this study."""
         if self._is_own:
             return 0 if self._store is None else len(self._store.keys())
         return len(self._used)

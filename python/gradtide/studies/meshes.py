@@ -22,12 +22,12 @@ from gradtide.studies.trained import Cluster, trained
 
 
 class MeshesResult(StudyRows):
-    """Meshes side by side.
+    """Runs of several meshes.
 
     Attributes:
-        rows: one dict per mesh; the columns of `meshes.csv`.
+        rows: one dict per mesh, with the columns of `meshes.csv`.
         results: the runs by name.
-        uncertainty: measured error of predictions of each row's kind, by mesh.
+        uncertainty: measured error of such predictions, by mesh.
     """
 
     def __init__(self, results: Mapping[str, RunResult]) -> None:
@@ -60,12 +60,12 @@ class MeshesResult(StudyRows):
         ]
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         write_study(self, folder, "meshes.csv", self.results)
 
     @property
     def headline(self) -> str:
-        """The fastest mesh that fits in memory, and the fastest of all if it does not fit."""
+        """A sentence with the fastest mesh that fits in memory, and the fastest mesh of all if that does not fit."""
         ranked = sorted(self.rows, key=lambda row: -row["tokens_per_s_per_gpu"])
         fitting = [row for row in ranked if row["fits"] is not False]
         who = f"{ranked[0]['model']} on {words.ranks(ranked[0]['ranks'])}"
@@ -88,8 +88,8 @@ class MeshesResult(StudyRows):
     def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:
         """Return a caveat if the difference between two meshes is below the mean error of their predictions.
 
-        Errors of two meshes of one model share causes and partly cancel, by an amount that was not measured. Hence a
-        larger difference gets no caveat, and is not called certain either.
+        Errors of two meshes of one model have common causes and partly cancel, but nobody has measured by how much.
+        Hence a larger difference gets no caveat, but is not called certain either.
         """
         if not all(one.is_compared for one in kinds):
             return "; whether the difference holds cannot be told"
@@ -113,20 +113,20 @@ def meshes(
     """Train a language model over several meshes.
 
     Args:
-        scenario: a model, or a scenario that trains one, as in `run`.
-        parallel: tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one, each once. They may also
+        scenario: a model, or a scenario that trains a model, as in `run`.
+        parallel: distinct tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one. They may also
             differ in other keys: sharding, prefetch, pipeline schedule.
         cluster: cluster for the model, as in `run`.
-        jobs: runs in parallel; the result does not depend on it.
+        jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
-        limits: memory and time limits of the study.
-        keys: keys that replace the scenario's, by short name, as in `seq=8192`.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `seq=8192`.
 
     Raises:
-        Interrupted: on Ctrl-C, with the meshes that are finished.
-        ScenarioError: if a mesh is wrong, or the study would exceed the limits; raised before any run.
-        ValueError: if there is no mesh, or one is given twice.
+        Interrupted: on Ctrl-C, with the finished meshes.
+        ScenarioError: before any run, if a mesh is invalid, or the limits would be exceeded.
+        ValueError: if there is no mesh, or a mesh is given twice.
     """
     scenarios = variants(lambda table: trained(scenario, cluster, parallel=table, **keys), parallel)
     return run_meshes(scenarios, jobs=jobs, progress=progress, keep=keep, limits=limits)
@@ -157,7 +157,7 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
 
 
 def _parts(mesh: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the axes that determine the shard of an op on a rank."""
+    """Return the sizes of the axes that determine the shard of an op on a rank."""
     return tuple(mesh[axis] for axis in ("tp", "cp", "ep"))
 
 
@@ -181,7 +181,7 @@ def run_meshes(
 
 
 def shown(table: Mapping[str, Any]) -> str:
-    """Write a table `parallel` in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
+    """Format a table `parallel` in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
 
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")

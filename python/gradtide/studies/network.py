@@ -1,10 +1,10 @@
-"""Changes of a scenario's workers or network, shared by all studies.
+"""Changes to a scenario's workers or network, for all studies.
 
     workers, servers, hosts of a star      the star is resized to the hosts that the jobs need, in whole nodes
     topology                               its hosts are the network cards of whole nodes
     rate, engine, collective               derived defaults are updated: links between switches, windows, depth
 
-Derived defaults are updated because changes apply to the keys as given, not as resolved.
+Derived defaults are updated because changes are applied to the keys that the user gave, not to the resolved keys.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ _SIZES = ("workers", "servers", "model", "parallel")
 def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **changes: Any) -> Scenario:
     """Return a scenario with other workers, servers, network or any other key of `Scenario.replace`.
 
-    A star with exactly as many hosts as the jobs need is resized with them; a larger one only grows if necessary. On
-    any other network the jobs have to fit. If the number of workers changes, their list of hosts is dropped.
+    A star with exactly as many hosts as the jobs need is resized with the jobs; a larger star grows only if necessary.
+    On any other network the jobs must fit. If the number of workers changes, their list of hosts is dropped.
 
     Args:
         base: the scenario to change.
-        topology: keys of `cluster.topology`; its hosts are network cards where the cluster has nodes. Default: the
-            scenario's own shape.
-        changes: by short name, as `Scenario.replace` takes them.
+        topology: keys of `cluster.topology`; its hosts are network cards if the cluster has nodes. Default: the
+            scenario's.
+        changes: further changes by short name, as in `Scenario.replace`.
 
     Raises:
-        ScenarioError: if a value is wrong, or the jobs do not fit on the network.
+        ScenarioError: if a value is invalid, or the jobs do not fit on the network.
     """
     if topology is None and "link_rate" in changes and base.fabric.kind == "leaf_spine":
         topology = _with_its_spines(base)
@@ -59,7 +59,7 @@ def _with_its_spines(base: Scenario) -> dict[str, Any]:
 
 
 def has_rate_of_links(scenario: Scenario) -> bool:
-    """Whether `link.rate` has an effect: a list of cables may state the rate of each link."""
+    """Whether `link.rate` has an effect; it has none if a list of cables gives the rate of each link."""
     if scenario.fabric.kind != "custom":
         return True
     return altered(scenario, link_rate=units.format_rate(2 * scenario.link_rate_bps)).fabric != scenario.fabric
@@ -78,5 +78,5 @@ def cards_per_node(scenario: Scenario) -> tuple[int, int]:
 
 
 def on_one_switch(base: Scenario) -> Scenario:
-    """Return the scenario on a single switch: the same hosts and nodes, without shared links."""
+    """Return the scenario with the same hosts and nodes on a single switch, where no links are shared."""
     return altered(base, topology={"kind": "star", "hosts": card_count(base)})

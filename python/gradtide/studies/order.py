@@ -18,29 +18,30 @@ from gradtide.studies.graph import find_dag
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
 WITH_TIES, WITH_SEED = ("tac", "tac_folded"), ("random", "arbitrary", "optimal")
-"""Schedulers whose result depends on the rule for ties, and on the seed."""
+"""Schedulers whose result depends on the rule for ties; schedulers whose result depends on the seed."""
 
 
 class OrderScheduler(Protocol):
     """Interface of user-defined schedulers."""
 
     def ranks(self, dag: OpDag) -> Mapping[int, Any]:
-        """Return a rank for the id of every transfer in `dag.recvs`; smaller ranks are sent first, ties by id."""
+        """Return a rank for the id of every transfer in `dag.recvs`; smaller ranks go first, equal ranks by id."""
         ...
 
 
 @dataclass(frozen=True)
 class OrderResult:
-    """An order of a DAG's transfers, and how good it is. Times are in the unit of the DAG's times.
+    """An order of the transfers of a DAG, with its makespan and bounds, in the unit of the DAG's times.
 
     Attributes:
         scheduler: name of the scheduler.
-        ties: rule by which TAC orders equal transfers.
-        seed: seed of random streams.
-        priority: op id -> rank (send priority), in send order. TIC may give equal ranks, sent by ascending id.
-        makespan: time to the end of the target.
-        lower_bound: maximum of critical path, total computation and total transfer time.
-        proven_bound: best proven lower bound; at least `lower_bound`.
+        ties: rule for transfers that TAC ranks equal.
+        seed: root seed of the random streams.
+        priority: rank (send priority) by op id, in send order. TIC may give equal ranks, which are sent by ascending
+            id.
+        makespan: time until the target op ends.
+        lower_bound: maximum of critical path, total compute time and total transfer time.
+        proven_bound: best proven lower bound, which is at least `lower_bound`.
     """
 
     scheduler: str
@@ -53,12 +54,12 @@ class OrderResult:
 
     @property
     def order(self) -> list[int]:
-        """Op ids of the transfers, first to last."""
+        """Op ids of the transfers in send order."""
         return list(self.priority)
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proven that no order has a smaller makespan."""
+        """Whether the makespan is proven to be minimal."""
         return self.makespan == self.proven_bound
 
     @property
@@ -68,11 +69,11 @@ class OrderResult:
 
     @property
     def proven_gap(self) -> float:
-        """Relative distance to the proven bound; 0 if optimal."""
+        """Relative distance to the proven bound; 0 for an optimal order."""
         return self._above(self.proven_bound)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that `gradtide order --json` prints."""
+        """Return the document of `gradtide order --json`."""
         return {
             "schema": "gradtide.order/1",
             **vars(self),
@@ -120,18 +121,18 @@ def order(
     """Order the transfers of an op DAG.
 
     Args:
-        dag: a file, the name of a built-in op graph, the content of a file as a dict, or an `OpDag`: `ops` (id, kind,
-            inputs, time) and `target`.
+        dag: a file, the name of a built-in op graph, the content of a file as a dict (`ops` with id, kind, inputs and
+            time, and `target`), or an `OpDag`.
         scheduler: layer, tic, tac, tac_folded, random, arbitrary or optimal; the path of an order file, which has a
             suffix or a slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
         ties: order of transfers that TAC ranks equal: "id", or "upstream" as in TicTac's released code.
-        seed: root of random streams, from 0.
+        seed: root seed of the random streams, at least 0.
 
     Returns:
-        The order with its makespan, exact, and bounds.
+        The order with its exact makespan, and bounds.
 
     Raises:
-        ScenarioError: if the DAG or the order file is wrong.
+        ScenarioError: if the DAG or the order file is invalid.
         ValueError: if the scheduler or rule for ties is unknown, or a user-defined scheduler omits transfers.
 
     Source:
@@ -188,7 +189,7 @@ def _order_file(scheduler: object) -> Path | None:
 
 
 def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
-    """Return the ranks from a user-defined scheduler, renumbered from 0, ties by id, or raise a SchedulerError."""
+    """Return the ranks of a user-defined scheduler, renumbered from 0 with ties by id; raise `SchedulerError`."""
     name, recvs = type(scheduler).__name__, dag.recvs
     try:
         given = scheduler.ranks(dag)
@@ -219,5 +220,5 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
 def _place(error: Exception) -> str:
     """Return the file and line of the user's code that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
-    # The first frame is the call in this file; a single frame means that the call itself failed.
+    # The first frame is the call in this file; if there is no other frame, the call itself failed.
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""

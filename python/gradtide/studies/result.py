@@ -1,4 +1,4 @@
-"""What a run gives back: its tables and figures, its answer, and its folder."""
+"""The result of a run: its tables and figures, its answer, and its folder."""
 
 import json
 import math
@@ -67,7 +67,8 @@ class RunResult:
         Args:
             classes: limits of small and large flows.
             alone_ps: completion time of each flow on an idle network, in picoseconds; adds slowdowns.
-            between_ps: only flows that start in this half-open interval count; an end of None is no limit.
+            between_ps: half-open interval of start times; only flows that start in it count. An end of `None` is no
+                limit.
         """
         if not self.scenario.traffic:
             return {}
@@ -95,7 +96,7 @@ class RunResult:
 
     @property
     def jobs_ran_ps(self) -> tuple[int, int | None]:
-        """When the last job started, and when all had completed their iterations; None if the run ended before."""
+        """Start of the last job, and end of all jobs' iterations (`None` if the run ended before), in picoseconds."""
         jobs = self.scenario.jobs
         since_ps = max((job.start_ps for job in jobs), default=0)
         if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):
@@ -103,7 +104,7 @@ class RunResult:
         return since_ps, round(1e6 * float((self.iterations["start_us"] + self.iterations["time_us"]).max()))
 
     def distinct_flows(self) -> set[Flow]:
-        """Return the completed flows without duplicates in tenant, sender, receiver and bytes."""
+        """Return the distinct completed flows by tenant, sender, receiver and bytes."""
         ended = ~np.isnan(self.flows["fct_us"])
         return {flow for flow, has_ended in zip(self._flow_keys(), ended.tolist(), strict=True) if has_ended}
 
@@ -118,22 +119,22 @@ class RunResult:
 
     @property
     def iteration_time(self) -> float:
-        """Mean iteration time of the first job, seconds."""
+        """Mean iteration time of the first job, in seconds."""
         return float(self.job["iteration_time_ms"]["mean"]) / 1e3
 
     @cached_property
     def bandwidth(self) -> Table:
-        """The same jobs at other link rates, each order with and without the barrier; run on first use."""
+        """Iteration times of the jobs at other link rates, in each order with and without barrier; run on first use."""
         return what_ifs.bandwidth(self.scenario)
 
     @property
     def slack(self) -> Series:
-        """Network slack of every bucket of every measured iteration, seconds: needed - ready (thesis section 3.1)."""
+        """Network slack (needed - ready) of every bucket of every measured iteration, in seconds (Gao 2020, 3.1)."""
         return Series("slack_s", self.transfers["slack_us"] / 1e6)
 
     @property
     def margin(self) -> Series:
-        """Slack that remains when the bucket has arrived, seconds; negative if compute waited."""
+        """Slack that remains when a bucket has arrived, in seconds; negative if compute waited for the bucket."""
         return Series("margin_s", self.transfers["margin_us"] / 1e6)
 
     def save(self, path: str | Path) -> Path:
@@ -145,24 +146,26 @@ class RunResult:
         return run_folder.save(self, Path(path))
 
     def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
-        """Return the marking threshold for each link, RTT · C / (N · MTU), from measurements.
+        """Return the marking threshold of each link, RTT · C / (N · MTU), estimated from measurements.
 
-        A link with a queue is full, so the packets in flight of its N long flows, less the queued ones, are the
-        bandwidth-delay product without queues, RTT · C. A flow is long if it has at least as much left to send as in
-        flight; all queued packets are taken to be of long flows, and to queue on one link of their route. Values are
-        medians over samples with a queue of at least half its mean length; links at which long flows queue in less than
+        RTT is the round-trip time without queues, C the rate of the link, and N its number of long flows. RTT · C / MTU
+        is estimated as the packets in flight of the long flows, less the queued packets, while the link is full, that
+        is, while it has a queue. A flow is long if it has at least as much left to send as it has in flight. All queued
+        packets are assumed to belong to long flows, and to queue on one link of their route. Values are medians over
+        samples with a queue of at least half its mean length. Links at which long flows queue in less than a tenth of
+        the samples are omitted.
         a tenth of the samples are omitted.
 
         Args:
             k: fraction of the threshold that a burst announces, above 0 and at most 1.
 
         Returns:
-            One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU, without queues),
-            `queue_packets`, `policy_packets` (RTT · C / (N · MTU)), `threshold_packets` (the next multiple of 5 above
-            it) and `announced_packets` (k of that: a multiple of 5, from 5 to 75).
+            One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU), `queue_packets`,
+            `policy_packets` (RTT · C / (N · MTU)), `threshold_packets` (`policy_packets` rounded to the next larger
+            multiple of 5) and `announced_packets` (k times the threshold, as a multiple of 5 from 5 to 75).
 
         Raises:
-            ValueError: if no queue was sampled (no `run.probe`, or no queues), or k is out of range.
+            ValueError: if no queue was sampled (no `run.probe`, or no queues), or `k` is out of range.
 
         Source:
             Kang et al. (2021), equations 1 and 2, after Wu et al. (2012), *Tuning ECN for Data Center Networks*.
@@ -197,7 +200,7 @@ class RunResult:
         return rows
 
     def report(self, path: str | Path) -> Path:
-        """Write the report, one HTML file that needs no network."""
+        """Write the report, a single HTML file that needs no network."""
         return run_folder.write_part(self, Path(path), "report.html")
 
     def timeline(self, path: str | Path) -> Path:
@@ -206,7 +209,7 @@ class RunResult:
 
     @cached_property
     def answer(self) -> Answer:
-        """The question answered, with what the answer rests on."""
+        """The answer to the study's question, with its premises."""
         more = _premises_of_losses(self.summary["links"]["timeouts"])
         return build("run", self.summary["headline"], self.scenario, _candidates(self), more=more)
 
@@ -218,7 +221,7 @@ class RunResult:
 
 
 def _candidates(result: RunResult) -> list[Candidate]:
-    """Return the jobs of a run as candidates: feasibility, and the runtime that supports each."""
+    """Return the jobs of a run as candidates, with their feasibility and the runtime that supports them."""
     found = []
     for job in result.scenario.jobs:
         facts = result.summary["jobs"][job.name]
@@ -231,7 +234,7 @@ def _candidates(result: RunResult) -> list[Candidate]:
 
 
 def _premises_of_losses(timeouts: int | None) -> list[Premise]:
-    """Return a premise for a run with retransmission timeouts, some of which RACK-TLP would avoid on most hosts."""
+    """Return a premise if a run has retransmission timeouts, because RACK-TLP would avoid some on most hosts."""
     if not timeouts:
         return []
     count = "1 timeout" if timeouts == 1 else f"{timeouts:,} timeouts"

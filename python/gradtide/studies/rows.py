@@ -1,4 +1,4 @@
-"""The rows of a study, as its result shows and writes them."""
+"""The rows of a study: their interface to table libraries, and to files."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from gradtide.studies.folder import whole_folder
 
 
 class StudyRows:
-    """What every study shows of itself: its rows, as polars, pyarrow, pandas and numpy read them.
+    """Base class of results of studies, whose rows polars, pyarrow, pandas and numpy can read.
 
     Attributes:
         rows: one dict per row, all with the same keys; at least one.
@@ -40,7 +40,7 @@ class StudyRows:
 
     @property
     def answer(self) -> Answer:
-        """The question answered, with what the answer rests on."""
+        """The answer to the study's question, with its premises."""
         return Answer.of(self.summary)
 
     def __repr__(self) -> str:
@@ -61,5 +61,5 @@ class StudyRows:
         return Path(path)
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         raise NotImplementedError

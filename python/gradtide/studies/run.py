@@ -1,4 +1,4 @@
-"""`gradtide run`: how long does one iteration take, and what does it wait for?"""
+"""`gradtide run`: the time of an iteration, and its waits."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
-# Polling interval of active runs, and how long an interruption waits for them.
+# Polling interval of active runs, and time for which an interruption waits for them, in seconds.
 POLL_S = 0.1
 GRACE_S = 0.3
 
@@ -37,20 +37,20 @@ def run(
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
-            which is then trained with all defaults.
-        cluster: what a model is trained on: `NAME/N`, as in `ethernet-100g/16`, a file or dict of a cluster, or a
-            scenario, in which the model takes the place of the job's.
-        progress: called now and then with the share that is done, 0 to 1.
-        limits: memory and time that it may take; the default is 80 % of what is free and an hour.
-        keys: keys that replace the scenario's, by short name (`Scenario.replace`), as in `seed=3`, `seq=8192` or
+            which then trains with all defaults.
+        cluster: where a model is trained: `NAME/N`, as in `ethernet-100g/16`, a file or dict of a cluster, or a
+            scenario in which the model replaces the job's.
+        progress: called periodically with the completed fraction, from 0 to 1.
+        limits: memory and time limits. Default: 80 % of free memory, and an hour.
+        keys: replacements of the scenario's keys, by short name (`Scenario.replace`), as in `seed=3`, `seq=8192` or
             `parallel={"fsdp": 16, "tp": 8}`.
 
     Returns:
         The result; nothing is written to disk.
 
     Raises:
-        ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
-        SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
+        ScenarioError: with all faults, if the scenario is invalid, or the limits would be exceeded.
+        SimulationError: if the run fails; `LimitReached` if it has exhausted the limits.
     """
     scenario = trained(scenario, cluster, **keys)
     scenario.check_built()
@@ -62,10 +62,11 @@ def run(
 
 
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
-    """Add slowdowns to a run without jobs: completion time of each flow over its lower bound on the idle network.
+    """Add the slowdowns of flows to a run without jobs: completion time over its lower bound on the idle network.
 
-    Every distinct completed flow is simulated again, alone (`studies.alone`). If bursts are announced to switches, the
-    run is also repeated without announcements. Runs with jobs are unchanged; `gradtide tenants` compares those.
+    The bounds are simulated, with every distinct completed flow alone (`studies.alone`). If bursts are announced to
+    switches, the run is also repeated without announcements. Runs with jobs are unchanged; `gradtide tenants` compares
+    those.
     """
     if result.scenario.jobs:
         return
@@ -81,9 +82,9 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
 
 
 def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str, float]]:
-    """Return the gain of announcing bursts to the switches, by tenant, compared with the same run without.
+    """Return the gain from announcing bursts to the switches, by tenant, over the same run without announcements.
 
-    Times are means over the flows that complete in both runs, from a burst's announcement to its last byte.
+    Times are means over the flows that complete in both runs, from the announcement of a burst to its last byte.
     """
     tenants = [name for name, table in result.scenario.to_dict().get("traffic", {}).items() if table.get("announce")]
     if not tenants:
@@ -92,7 +93,7 @@ def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str,
     (other,) = run_all([without], limits=limits or Limits())
     found = {}
     for name in tenants:
-        # Flows of a tenant have the same numbers in both.
+        # A flow has the same number in both runs.
         times = [
             {
                 row["flow"]: row["received_us"]
@@ -111,7 +112,7 @@ def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str,
 
 def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
     """Run a scenario that has passed every check."""
-    # The CPU time of this thread, because other runs may be concurrent.
+    # The CPU time is that of this thread, because other runs may be concurrent.
     wall, cpu = time.perf_counter(), time.thread_time()
     output = queries.run(scenario, progress)
     cost = {
@@ -123,7 +124,7 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> 
 
 
 def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
-    """Return a progress callback for the part of the work from the share `low` to `high`."""
+    """Return a progress callback for a part of the work, whose ends `low` and `high` are shares from 0 to 1."""
     return None if progress is None else lambda share: progress(low + (high - low) * share)
 
 
@@ -138,16 +139,16 @@ def run_all(
     limits: Limits | None = None,
     what_ifs: int = 0,
 ) -> list[RunResult]:
-    """Run every scenario, `jobs` at a time in threads, because the core releases the interpreter's lock.
+    """Run every scenario, `jobs` of them concurrently in threads; the core releases the interpreter's lock.
 
     The results do not depend on `jobs`. Progress weights runs by their estimated times. Runs found in `keep` are not
-    repeated. The limits also have to cover `what_ifs` runs at other rates after each run.
+    repeated. `what_ifs` is the number of runs at other rates after each run, which the limits must cover as well.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with the finished runs.
         LimitReached: when the limits are exhausted, with the finished runs.
-        ScenarioError: if the estimate exceeds the limits; nothing has run then.
-        SimulationError: if one of them fails; the others are not waited for.
+        ScenarioError: before any run, if the estimate exceeds the limits.
+        SimulationError: if a run fails; the others are not waited for.
     """
     return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs)
 
@@ -165,12 +166,12 @@ class Execution(NamedTuple):
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
     """Run every scenario as `run_all` does, and reduce each result by `seen` as soon as it ends.
 
-    So no more results are in memory than runs are active.
+    Memory therefore contains no more results than there are active runs.
 
     Args:
         scenarios: the scenarios to run.
         seen: maps index and result of a run to the value that is kept; called in several threads.
-        how: the fields of `Execution`; exceptions carry the values of `seen` as results.
+        how: the fields of `Execution`; the results in exceptions are values of `seen`.
     """
     ended = _run_each(scenarios, seen, Execution(*how), goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
@@ -180,7 +181,7 @@ Name = TypeVar("Name")
 
 
 def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name, RunResult], dict[Name, str]]:
-    """Run every scenario, continuing if one of them fails.
+    """Run every scenario, and continue if a run fails.
 
     Args:
         scenarios: the scenarios to run, by name.
@@ -190,8 +191,8 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
         The finished runs, and the reasons of the failed ones.
 
     Raises:
-        Interrupted: as `run_all`.
-        ScenarioError: as `run_all`.
+        Interrupted: as in `run_all`.
+        ScenarioError: as in `run_all`.
         SimulationError: if all runs fail.
     """
 
@@ -268,7 +269,7 @@ def _run_each(
         end.results, end.share = known, done()
         raise
     finally:
-        # Also after a failure: the other runs are stopped and not waited for.
+        # After a failure, too, the other runs are stopped and not waited for.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
@@ -280,7 +281,7 @@ def head(kind: str, engine: str) -> dict[str, Any]:
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the total cost of the runs or studies of summaries."""
+    """Return the total cost in the given summaries of runs or studies."""
     costs = [summary["cost"] for summary in summaries]
     return {
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
@@ -289,7 +290,7 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def sample() -> Scenario:
-    """Return a scenario of a few packets whose result has all figures that a result can have."""
+    """Return a scenario of a few packets whose result has all figures that a result can contain."""
     layer = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
     return Scenario.from_dict(
         {

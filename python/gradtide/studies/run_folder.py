@@ -1,4 +1,4 @@
-"""Folders of runs and studies: which files they have, and what their summaries say."""
+"""Folders of runs and studies: their files, and the content of their summaries."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradtide.studies.result import RunResult
 
 BESIDE = {"again": vars(Again(scenario=RESOLVED))}
-"""How to repeat a run from its folder: the resolved scenario gives the same bytes."""
+"""Keys of a summary on how to repeat the run from its folder; the resolved scenario gives the same bytes."""
 
 
 def save(result: "RunResult", path: Path) -> Path:
@@ -74,7 +74,7 @@ def run_name(parts: Iterable[str]) -> str:
 
 
 def write_runs(results: "Mapping[str, RunResult]", folder: Path) -> None:
-    """Write the results of each run of a study into `folder`/runs, under its name."""
+    """Write the results of each run of a study into `folder`/runs, in a folder with the run's name."""
     for name, result in results.items():
         (folder / "runs" / name).mkdir(parents=True)
         write_core(result, folder / "runs" / name)
@@ -83,7 +83,7 @@ def write_runs(results: "Mapping[str, RunResult]", folder: Path) -> None:
 def write_study(
     study: Any, folder: Path, name: str = "rows.csv", runs: "Mapping[str, RunResult] | None" = None
 ) -> None:
-    """Write into `folder` the rows of a study under `name`, its summary, its report, and runs by their names."""
+    """Write a study into `folder`: its rows to the file `name`, its summary, its report, and its runs by name."""
     write_runs(runs or {}, folder)
     write_text(folder / name, study.table.to_csv())
     write_summary(study.summary, folder)
@@ -98,7 +98,7 @@ def write_summary(summary: dict[str, Any], folder: Path) -> None:
 
 
 def summary(result: "RunResult") -> dict[str, Any]:
-    """Return the result's summary with its answer; the headline also says what other schedules would do."""
+    """Return the result's summary with its answer; the headline includes the gain of other schedules."""
     headline = " ".join([result.summary["headline"], *_what_if_sentences(result)])
     return {**result.summary, **replace(result.answer, headline=headline).to_dict()}
 
@@ -122,9 +122,9 @@ def _what_if_sentences(result: "RunResult") -> list[str]:
 
 
 def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, job: Job) -> str:
-    """Return the sentence about the best schedule at the job's own rate among those its device supports.
+    """Return the sentence about the best schedule, at the job's own rate, that its device supports.
 
-    Times are by order and barrier, then by link rate.
+    `times_us` contains iteration times by order and barrier, then by link rate.
     """
     default = ("fifo", True)
     baseline = times_us.pop(default)

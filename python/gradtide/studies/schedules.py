@@ -1,4 +1,4 @@
-"""Parses the schedules of a comparison: texts, names of systems, order files and user-defined schedulers."""
+"""Parses the schedules of a comparison: strings, names of systems, order files and user-defined schedulers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from gradtide.studies.order import OrderScheduler, ranks_of
 _OWN = dict.fromkeys(
     ("fusion", "first_fusion", "cycle", "buckets", "chunk", "credit", "queues", "barrier", "depth", "order_file")
 )
-"""Keys of a schedule that a system's name puts back to their defaults, so that the scenario's are not in its way."""
+"""Keys that the name of a system resets to their defaults, so that the scenario's values do not apply to the system."""
 
 SCHEDULE_KEYS = ("order", *_OWN)
-"""What a schedule can say, by the names of `Scenario.replace`."""
+"""Keys that a schedule can set, by their names in `Scenario.replace`."""
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     # Li et al. (2020), 3.2.3, and DistributedDataParallel's defaults.
@@ -28,7 +28,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "p3": {"order": "priority", "fusion": "0B", "chunk": "200kB", "barrier": False},
     # Peng et al. (2019); its program's defaults: partitions of 1,000,000 parameters, a credit of four of them.
     "bytescheduler": {"order": "priority", "fusion": "0B", "chunk": "4MB", "credit": 4, "barrier": False},
-    # With the defaults that these orders have.
+    # These orders have default settings.
     "caramel": {"order": "caramel"},
     "edf": {"order": "edf"},
     "optimal": {"order": "optimal"},
@@ -36,7 +36,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 """Schedules of whole systems, as keys of a scenario; `parse_schedule` accepts their names."""
 
 UNENFORCED = ("random", "arbitrary")
-"""Orders of pulls without enforcement."""
+"""Orders of pulls that nothing enforces."""
 
 GRAMMAR = (
     "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
@@ -44,18 +44,18 @@ GRAMMAR = (
 )
 
 FILE = "file:"
-"""Before the path of an order file, where an order's name may stand."""
+"""Prefix of the path of an order file, in place of the name of an order."""
 
 Schedule = str | Path | OrderScheduler
-"""A schedule to compare: a text as `parse_schedule` reads it, an order file, or a scheduler of the user."""
+"""A schedule to compare: a string for `parse_schedule`, an order file, or a user-defined scheduler."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One of the schedules that are compared.
+    """One of the compared schedules.
 
-    `extras` are what the user added to its name, as in `chunk 1MB`. `by` is the file or scheduler that orders
-    transfers; None if a name in `changes` does.
+    `extras` are the user's additions to the name, such as `chunk 1MB`. `by` is the file or scheduler that orders
+    transfers; `None` if an order's name in `changes` determines the order.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Contender:
     by: Path | OrderScheduler | None = None
 
     def on(self, point: Scenario) -> tuple[Scenario, str]:
-        """Return the scenario under this schedule, and what the schedule is called there."""
+        """Return the scenario under this schedule, and the name of the schedule in that scenario."""
         is_pulled = all(job.is_pulled for job in point.jobs)
-        # With a pull at the start of each iteration there is always a barrier, and a name only selects an order.
+        # With a pull at the start of each iteration there is always a barrier, so a name selects only an order.
         changes = {k: v for k, v in self.changes.items() if not is_pulled or (k != "barrier" and v is not None)}
         if is_pulled and self.name in UNENFORCED:
             # The share of out-of-order transfers in the scenario applies to enforced orders only.
@@ -83,7 +83,7 @@ class Contender:
 
 
 def contender(given: Schedule) -> Contender:
-    """Read a schedule as given by the user."""
+    """Convert a schedule as given by the user."""
     text = f"{FILE}{given}" if isinstance(given, Path) else given
     if isinstance(text, str):
         changes = parse_schedule(text)
@@ -96,14 +96,14 @@ def contender(given: Schedule) -> Contender:
 
 
 def parse_schedule(text: str) -> dict[str, Any]:
-    """Return the changes that a schedule's name stands for, as `Scenario.replace` takes them.
+    """Return the changes for `Scenario.replace` that a schedule's string describes.
 
-    It is written as in `GRAMMAR`. What is not named stays as the scenario has it, except for the barrier. In place of
-    an order, the name of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing;
-    or `file:PATH`, an order file, of which `_ordered` makes the order.
+    The syntax is that of `GRAMMAR`. Keys that the string does not contain keep the scenario's values, except for the
+    barrier. The order may also be the name of one of `SYSTEMS`; then keys that neither the system nor the string
+    contains get their defaults. Or the order is `file:PATH`, an order file, which `_ordered` applies.
 
     Raises:
-        ValueError: if it is not written so.
+        ValueError: if the string has another syntax.
 
     Example:
         >>> parse_schedule("priority+chunk=1MB")
@@ -132,8 +132,8 @@ def parse_schedule(text: str) -> dict[str, Any]:
 def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
     """Return the scenario with every job's transfers in the order of a scheduler or of an order file.
 
-    A scheduler is asked once for each job. A file has one layer name a line, most urgent first, or is .json as
-    `gradtide order --json` prints.
+    A scheduler is called once for each job. A file has one layer name per line, most urgent first, or is a .json file
+    with the output of `gradtide order --json`.
     """
     if isinstance(scheduler, Path) and scheduler.suffix != ".json":
         return scenario.replace(order="file", order_file=str(scheduler.resolve()), ranking=None, queues=None)
@@ -145,7 +145,7 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
         ranks = load_ranks(scheduler, dag) if isinstance(scheduler, Path) else ranks_of(scheduler, dag)
         places = {op.id: place for place, op in enumerate(op for op in dag.ops if op.kind == "recv")}
         rows = [row.name for row in job.layers if row.parameter_bytes]
-        # Parameters that the iteration does not need (in inference, those of the backward pass) come last.
+        # Parameters that the iteration does not need (in inference, those of the backward pass) come last in the order.
         first = [rows[places[op]] for op in sorted(ranks, key=lambda op: (ranks[op], op))]
         rankings[job.name] = [*first, *(name for name in rows if name not in set(first))]
     for name, ranking in rankings.items():
@@ -154,11 +154,11 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
 
 
 def _dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
-    """Return the DAG of a worker's iteration as input of a scheduler.
+    """Return the DAG of a worker's iteration, as input of a scheduler, with times in picoseconds.
 
     Every parameter is one transfer of `op.bytes`. With parameter servers the transfer is a pull; with a collective it
     is the exchange that the previous iteration began. Layers become a chain of ops. A backward op `updates` the
-    parameters whose gradients it completes. Times are picoseconds.
+    parameters whose gradients it completes.
     """
     if job.graph is None:
         return _chain(job, transfer_ps)

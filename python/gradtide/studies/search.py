@@ -34,20 +34,22 @@ EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of buckets in the grid's partitions into buckets of about equal size."""
 
 MOST_CHUNKS = 256
-"""The smallest chunk is the whole gradient divided by this: below, overhead exceeds any possible gain."""
+"""Divisor of the whole gradient that gives the smallest chunk: with smaller chunks, overhead exceeds any gain."""
 
 ITERATIONS = 3
 """Measured iterations of a scoring run, after one warm-up iteration."""
 
 BATCH = 8
-"""Choices scored before the best is updated. They run sequentially: a run takes a fraction of a millisecond, so threads
-would only contend."""
+"""Number of choices that are scored before the best choice is updated.
+
+They run sequentially: a run takes a fraction of a millisecond, so threads would only contend.
+"""
 
 EQUAL_PARTS = (2, 3, 4, 6, 8, 12, 16)
-"""Local search tries chunks that divide the largest bucket into these numbers of equal parts."""
+"""Numbers of equal parts of the largest bucket; local search tries these parts as chunks."""
 
 STARTS = 3
-"""Starting points of local search in each mode: the best choices of the grid."""
+"""Number of starting points of local search in each mode, which are the best choices of the grid."""
 
 BETTER = 1e-4
 """Smallest relative improvement for which local search takes a step."""
@@ -56,8 +58,9 @@ BETTER = 1e-4
 def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
     """Return factors on compute times that represent noise: 1, and the slowest worker's mean ± standard deviation.
 
-    A worker's factor is uniform within 1 ± √3 · noise, as drawn by `compute.noise`. The maximum of N has the mean
-    1 + √3 · noise · (N - 1)/(N + 1) and the standard deviation 2 √3 · noise · √(N / (N + 2)) / (N + 1).
+    `noise` is the coefficient of variation of a worker's compute time. A worker's factor is uniform within
+    1 ± √3 · noise, as for `compute.noise`. The maximum over N workers has the mean 1 + √3 · noise · (N - 1)/(N + 1) and
+    the standard deviation 2 √3 · noise · √(N / (N + 2)) / (N + 1).
     """
     if noise == 0:
         return (1.0,)
@@ -69,7 +72,7 @@ def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Mode:
-    """Capabilities required of the runtime; with `barrier`, the next forward pass waits for all transfers."""
+    """A level of the runtime and an order; with `barrier`, the next forward pass waits for all transfers."""
 
     level: str
     order: str
@@ -85,15 +88,16 @@ MODES = (
 )
 
 MOST_PACKED = 64
-"""Largest number of buckets for which Caramel's packing is tried: it is quadratic in their number."""
+"""Largest number of buckets for which Caramel's packing is tried, because its time is quadratic in their number."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A communication schedule; `chunk_bytes` is the chunk size, `None` if buckets are not divided into chunks.
+    """A communication schedule.
 
-    `cuts` are the bucket boundaries: the first layers of all buckets but the first, as indices among the layers with
-    parameters, from the input side.
+    `cuts` are the bucket boundaries from the input side: the first layer of every bucket except the first bucket, as an
+    index among the layers with parameters. `chunk_bytes` is the chunk size, `None` without chunks. `channel` is an
+    index in `Space.channels`.
     """
 
     mode: Mode
@@ -122,7 +126,7 @@ class Layers:
 
     @property
     def count(self) -> int:
-        """Layers with parameters."""
+        """Number of layers with parameters."""
         return len(self.places)
 
     def spans(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
@@ -140,7 +144,7 @@ class Layers:
         return [self.bytes_below[high] - self.bytes_below[low] for low, high in self.spans(cuts)]
 
     def capped(self, cap: int, first_cap: int | None = None) -> tuple[int, ...]:
-        """Return the cuts of PyTorch DDP: from the output side, the layer that reaches the cap closes a bucket.
+        """Return the cuts of PyTorch DDP: from the output side, the layer that reaches the cap (bytes) closes a bucket.
 
         Source: `compute_bucket_assignment_by_size` of PyTorch's reducer.
         """
@@ -162,7 +166,7 @@ class Layers:
         return tuple(sorted({nearest(part * whole // count) for part in range(1, count) if self.count > 1}))
 
     def not_below(self, cuts: Sequence[int], smallest: int) -> tuple[int, ...]:
-        """Remove cuts until no bucket is below `smallest`: a bucket that is too small is merged into the next one."""
+        """Remove cuts until no bucket is below `smallest` bytes: a smaller bucket is merged into the next one."""
         kept: list[int] = []
         above = self.count
         for cut in reversed(cuts):
@@ -182,9 +186,9 @@ class Space:
         channels: fitted collectives; the scenario's own comes first.
         overhead_ps: overhead per message at the levels priority and crossiter, in addition to the scenario's.
         smallest_bytes: smallest bucket and chunk, unless the whole gradient is smaller.
-        scenario: has the one job, with its times and its other keys.
-        jitter_factors: factors on compute times. A choice's score is the mean over them, so that a choice
-            that is good only without stragglers does not win.
+        scenario: scenario of the job, with its times and its other keys.
+        jitter_factors: factors on compute times. The score of a choice is the mean over these factors, so that a choice
+            does not win that is good only without stragglers.
     """
 
     layers: Layers
@@ -206,27 +210,28 @@ class Space:
         return sum(1 if chunk is None else -(-size // chunk) for size in sizes)
 
     def fixed_ps(self, choice: Choice) -> float:
-        """Return the fixed cost of a message: the time of one without bytes."""
+        """Return the fixed cost of a message in picoseconds, which is the time of a message without bytes."""
         return self.channels[choice.channel].fixed_ps + self.layers.job.schedule.overhead_ps + self.extra_ps(choice)
 
     def extra_ps(self, choice: Choice) -> int:
-        """Return the overhead of a message in addition to the scenario's; it applies to each of its `depth` parts."""
+        """Return the overhead of a message in addition to the scenario's, in picoseconds, over its `depth` parts."""
         if choice.mode.level == "buckets":
             return 0
         return self.overhead_ps * self.channels[choice.channel].depth
 
     def allows(self, choice: Choice) -> bool:
-        """Whether the choice is in the search space: DDP cannot divide a bucket, so at its level the depth is fixed."""
+        """Whether the choice is in the search space; DDP cannot split buckets, so at its level the depth is fixed."""
         own = self.channels[0].depth
         if choice.mode.order == "caramel" and len(choice.cuts) >= MOST_PACKED:
             return False
         return choice.mode.level != "buckets" or self.channels[choice.channel].depth == own
 
     def bound_ps(self, choice: Choice) -> float:
-        """Return a lower bound of the choice's iteration time.
+        """Return a lower bound of the choice's iteration time, in picoseconds.
 
-        With the barrier: from the ready time of a bucket on, it and all later buckets still have to be sent. Without:
-        compute time, channel time, and the cycle of a bucket: transfer, both passes, next gradient.
+        With the barrier, it is the maximum over buckets of the ready time, plus the time to send this bucket and all
+        later ones. Without the barrier, it is the maximum of compute time, channel time, and the cycle of any bucket:
+        transfer, both passes, next gradient.
         """
         fixed, slope, chunk = self.fixed_ps(choice), self.channels[choice.channel].ps_per_byte, choice.chunk_bytes
         layers = self.layers
@@ -235,7 +240,7 @@ class Space:
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
-            # All buckets in the sum `behind` become ready together with this one or later.
+            # All buckets whose time is in `behind` become ready together with this bucket or later.
             best = max(
                 best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.cycle_ps[first] + takes
             )
@@ -279,8 +284,8 @@ class Search:
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
         """Return the buckets of a choice in Caramel's order, each with its release event (gate).
 
-        A bucket is an index of `Layers.spans`. The event is the last one before the bucket's planned start. This
-        does not send it too early, because it also waits for the buckets before it in the order.
+        A bucket is an index of `Layers.spans`. The release event is the last event before the bucket's planned start.
+        It may be earlier than that start, but the bucket still waits for the buckets before it in the order.
         """
         if choice not in self._packed:
             layers, gates = self._plain
@@ -300,7 +305,7 @@ class Search:
         return [(places[slice(*spans[number])], gates.opens_ps(gate)) for number, gate in self.packed(choice)]
 
     def _schedule(self, choice: Choice, order: str) -> Schedule:
-        """Return a choice as schedule of the core, on a link that is as fast as its channel."""
+        """Return a choice as a schedule of the core, on a link whose rate is that of its channel."""
         channel = self.space.channels[choice.channel]
         return Schedule(
             order,
@@ -324,20 +329,20 @@ class Search:
             self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
-        """Return the sort key of choices: time, then number of messages; the rest makes the order total.
+        """Return the sort key of choices: time, then number of messages; the other fields make the order total.
 
-        Times that differ by less than a nanosecond compare equal: rounding per message must not favour more messages.
+        Times that differ by less than a nanosecond are equal, so that rounding per message cannot favour more messages.
         """
         messages = self.space.messages(choice)
         return round(self.scores[choice] / 1000), messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
 
     def best(self, mode: Mode, channel: int | None = None) -> Choice | None:
-        """Return the best scored choice of a mode."""
+        """Return the best scored choice of a mode, among all channels or on one; `None` if no choice is scored."""
         known = [c for c in self.scores if c.mode == mode and channel in (None, c.channel)]
         return min(known, key=self.key, default=None)
 
     def grid(self) -> None:
-        """Score the coarse grid, lowest bounds first, and prune by bounds."""
+        """Score the coarse grid by ascending lower bound, and prune choices with a bound above the best score."""
         for mode in self.space.modes:
             found = sorted(grid(self.space, mode), key=lambda choice: (self.space.bound_ps(choice), choice.cuts))
             for some in _batches(found):
@@ -379,7 +384,7 @@ class Search:
 
 
 def grid(space: Space, mode: Mode) -> list[Choice]:
-    """Return the coarse grid of a mode: DDP's buckets at several caps, even ones, a single one, one per layer."""
+    """Return the coarse grid of a mode: DDP's buckets at several caps, equal buckets, one bucket, one per layer."""
     layers = space.layers
     cuts = [layers.capped(DDP_CAP, DDP_FIRST_CAP), *(layers.capped(cap) for cap in CAPS), *map(layers.even, EVEN)]
     cuts.append(tuple(range(1, layers.count)))
@@ -422,7 +427,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
         yield replace(choice, channel=channel)
     if choice.mode.order == "priority":
         largest, chunk = max(layers.sizes_of(cuts)), choice.chunk_bytes
-        # Equal parts of the largest bucket, and multiples of the present chunk.
+        # The chunks are equal parts of the largest bucket, and multiples of the present chunk.
         sizes = [None, *(-(-largest // parts) for parts in EQUAL_PARTS)]
         sizes += [] if chunk is None else [2 * chunk, chunk // 2, chunk * 4 // 3, chunk * 3 // 4]
         for size in sizes:
@@ -434,7 +439,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
 
     for index in range(len(cuts)):
         yield with_cuts([*cuts[:index], *cuts[index + 1 :]])
-    # In a large bucket about eight layers are tried as new cuts.
+    # In each bucket, about eight layers are tried as new cuts.
     for first, last in layers.spans(cuts):
         step = max(1, (last - first) // 8)
         for cut in range(first + 1, last, step):
@@ -455,7 +460,7 @@ def _batches(choices: Iterable[Choice]) -> Iterator[list[Choice]]:
 
 
 def explore(search: Search, budget: int, progress: Callable[[float], object] | None = None) -> None:
-    """Score the grid, then improve each mode by local search with `budget` runs."""
+    """Score the grid, then improve each mode by local search with at most `budget` runs."""
     modes = search.space.modes
     search.grid()
     for number, mode in enumerate(modes):

@@ -1,7 +1,7 @@
 """Persistent cache of finished runs in one file, keyed by scenario and code.
 
-SQLite in WAL mode, so that several processes of one machine can use it concurrently. Runs are added atomically, even if
-the process is killed. The result of a run depends on the scenario and the code only:
+The file is an SQLite database in WAL mode, so that several processes of one machine can use it concurrently. Runs are
+added atomically, even if the process is killed. The result of a run depends only on the scenario and the code, hence
 
     key = SHA-256 of the digest of the core and its Python part, and of the resolved scenario with its seed and files
 """
@@ -29,15 +29,15 @@ from gradtide.system import lock_byte, unlock_byte
 Found = TypeVar("Found")
 
 LAYOUT = 2
-"""Version of the tables, in SQLite's `user_version`."""
+"""Version of the tables, stored in SQLite's `user_version`."""
 APPLICATION = 0x67747374
 """SQLite's `application_id` of a store: "gtst"."""
 
 WAIT_S = 60.0
-"""How long a process waits for another process's write lock; a write takes less than a millisecond."""
+"""Seconds for which a process waits for another process's write lock; a write takes less than a millisecond."""
 LEVEL = 1
 PIECE = 1 << 20
-"""Characters that are compressed at a time."""
+"""Number of characters that are compressed at a time."""
 
 _TABLES = (
     "CREATE TABLE runs (key BLOB NOT NULL PRIMARY KEY, scenario TEXT NOT NULL, engine TEXT NOT NULL, "
@@ -45,11 +45,11 @@ _TABLES = (
     "CREATE TABLE outputs (key BLOB NOT NULL PRIMARY KEY, payload BLOB NOT NULL)",
 )
 _COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": "key, payload"}
-"""Tables: `runs` has summaries or errors; `outputs` has the core's whole output, for studies whose folders need it."""
+"""Columns by table. `runs` has summaries or errors; `outputs` has the core's whole output, which some folders need."""
 
 
 class StoreError(GradtideError):
-    """A store cannot be opened, read or written; the message names it and says how to fix it."""
+    """A store cannot be opened, read or written; the message has its path and the remedy."""
 
 
 class About(NamedTuple):
@@ -64,14 +64,14 @@ class Store:
     """Finished runs by key.
 
     Attributes:
-        path: the file; None for a store in memory.
+        path: the file; `None` for a store in memory.
 
     Raises:
-        StoreError: if the file is no store, or one of another layout, or cannot be used.
+        StoreError: if the file is not a store, has another layout, or cannot be used.
     """
 
     def __init__(self, path: Path | None, say: Callable[[str], object] | None = None) -> None:
-        """Open the store at `path`, or make it; `say` is called for damaged runs."""
+        """Open the store at `path`, or create it; `say` receives warnings about damaged runs."""
         self.path = path
         self._say = say
         self._lock = threading.RLock()
@@ -139,21 +139,21 @@ class Store:
             return self._db.execute("SELECT 1 FROM runs WHERE key = ?", (key,)).fetchone() is not None
 
     def find(self, key: bytes) -> dict[str, Any] | None:
-        """Return the result of a finished run; None if it is missing or damaged.
+        """Return the result of a finished run; `None` if it is missing or damaged.
 
-        A damaged run is deleted, so that it is run again.
+        A damaged run is deleted, so that it will be run again.
         """
         return self._found("runs", key, json.loads)
 
     def add(self, key: bytes, scenario: Scenario | About, document: dict[str, Any]) -> None:
-        """Put a finished run into the store, where every process sees it from now on."""
+        """Add a finished run, which is then visible to every process."""
         # A file name need not be valid Unicode.
         name = scenario.name.encode(errors="replace").decode()
         about = (name, scenario.engine, scenario.seed, _core.__version__)
         self._put("runs", key, *about, _packed(json.dumps(document, allow_nan=False, separators=(",", ":"))))
 
     def find_result(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario with the core's whole output; None if it is missing or damaged."""
+        """Return the finished run of a scenario with the core's whole output; `None` if it is missing or damaged."""
 
         def read(payload: bytes) -> RunResult:
             end = payload.index(b"\n")
@@ -163,7 +163,7 @@ class Store:
         return self._found("outputs", key_of(scenario), read)
 
     def add_result(self, result: RunResult) -> None:
-        """Put a finished run into the store, with the core's whole output."""
+        """Add a finished run with the core's whole output."""
         key = key_of(result.scenario)
         cost = {name: result.summary["cost"][name] for name in MEASURED_COSTS}
         packed = _packed(json.dumps(cost), "\n", result.output.to_json())
@@ -172,7 +172,7 @@ class Store:
             self.add(key, result.scenario, document(result))
 
     def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
-        """Return the number of runs by scenario, engine and version, filtered by the arguments that are not None."""
+        """Return the number of runs by scenario, engine and version; arguments that are not `None` are filters."""
         wanted = {"scenario": scenario, "engine": engine, "seed": seed}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in given) or "1"
@@ -208,7 +208,7 @@ class Store:
             self._db.execute(f"INSERT OR REPLACE INTO {table} ({_COLUMNS[table]}) VALUES ({places})", row)
 
     def take(self, other: Path) -> int:
-        """Copy all runs of another store that this one lacks; return their number."""
+        """Copy all runs that are only in another store; return their number."""
         if not other.exists():
             raise StoreError(f"there is no store {other}; name a file that --store has made")
         with Store(other):
@@ -242,7 +242,7 @@ class Store:
                 self.path.unlink(missing_ok=True)
 
     def _is_alone(self) -> bool:
-        """Return whether no other connection has the file open: only then can SQLite leave WAL mode."""
+        """Return whether no other connection has the file open, because only then SQLite can leave WAL mode."""
         try:
             self._db.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError:
@@ -251,7 +251,7 @@ class Store:
 
     @contextmanager
     def claim(self, key: bytes) -> Iterator[bool]:
-        """Lock a run against other processes for the duration of the block; yield False if another one has the lock.
+        """Lock a run against other processes for the duration of the block; yield whether the lock was free.
 
         The operating system releases the lock when the process ends. Threads of one process share locks.
         """
@@ -312,16 +312,16 @@ def _words(path: Path | None, error: str) -> str:
 def listed(
     path: str | Path, *, scenario: str | None = None, engine: str | None = None, seed: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return what a store holds: a row for each scenario, engine and version, with its seeds and its number of runs.
+    """Return one row for each scenario, engine and version in a store, with its seeds and its number of runs.
 
     Args:
         path: the store.
-        scenario: count only runs of this scenario, as it was named; None for all.
-        engine: count only those of this engine; None for all.
-        seed: count only those with this seed; None for all.
+        scenario: count only runs of this scenario, by its name. Default: all.
+        engine: count only runs of this engine. Default: all.
+        seed: count only runs with this seed. Default: all.
 
     Raises:
-        StoreError: if it is no store, or cannot be read.
+        StoreError: if the file is not a store, or cannot be read.
     """
     if not Path(path).exists():
         raise StoreError(f"there is no store {path}; name a file that --store has made")
@@ -332,8 +332,8 @@ def listed(
 def _file_of(path: Path) -> bytes:
     """Return a path that SQLite opens as a file, whatever its name.
 
-    SQLite treats `:memory:`, an empty name and `file:…` specially, but never an absolute path. Bytes, because a name
-    need not be valid Unicode.
+    SQLite treats `:memory:`, an empty name and `file:…` specially, but never an absolute path. The path is bytes,
+    because a name need not be valid Unicode.
     """
     return os.fsencode(os.path.abspath(path))
 
@@ -343,7 +343,7 @@ def _claims_of(path: Path) -> Path:
 
 
 def _packed(*texts: str) -> bytearray:
-    """Compress texts in pieces: the core's output has up to a hundred megabytes, so copies are avoided."""
+    """Compress texts in pieces, which avoids copies: the core's output may have a hundred megabytes."""
     pack, packed = zlib.compressobj(LEVEL), bytearray()
     for text in texts:
         for start in range(0, len(text), PIECE):
@@ -365,7 +365,7 @@ def key_of(scenario: Scenario) -> bytes:
 
 @cache
 def code_digest() -> bytes:
-    """Return a digest of the code: during development the version does not identify it."""
+    """Return a digest of the code, because the version does not identify the code during development."""
     digest = hashlib.sha256()
     for module in (_core, results, result, fct):
         digest.update(hashlib.sha256(Path(str(module.__file__)).read_bytes()).digest())

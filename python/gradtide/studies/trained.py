@@ -16,7 +16,7 @@ from gradtide.scenario.tables import rank_count
 from gradtide.studies.arguments import as_scenario
 
 DEFAULT_WORKERS = 8
-"""Number of workers if the cluster has no given number of hosts."""
+"""Number of workers if the cluster does not fix a number of hosts."""
 
 Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
@@ -26,17 +26,17 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model: a
-            preset's name, a profile, a list of layers, an `OpDag` or what a file of one holds, a trace. An op graph
-            has parameter servers, and is inference if it updates nothing.
-        cluster: of a scenario, what takes the place of its `[cluster]` (`Scenario.on_cluster`). Of a model, what it is
-            trained on: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts, of an op graph's a fifth
-            servers; a file or dict with a cluster alone; or a scenario with one job, which gets the model. None for all
-            defaults.
-        workers: number of workers; None keeps the scenario's.
-        keys: what a run is asked to change, by short name (`Scenario.replace`); None keeps the scenario's.
+            preset's name, a profile, a list of layers, an `OpDag` or the content of its file, a trace. An op graph is
+            trained with parameter servers; if no op updates parameters, the task is inference.
+        cluster: for a scenario, replacement of its `[cluster]` (`Scenario.on_cluster`). For a model, where it is
+            trained: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts (for an op graph, a fifth of
+                them are servers); a file or dict with a cluster only; or a scenario with one job, which gets the model.
+                Default: all defaults.
+        workers: number of workers. Default: the scenario's.
+        keys: changes by short name (`Scenario.replace`); `None` keeps the scenario's value.
 
     Raises:
-        ScenarioError: if there is no such scenario, model or cluster, or one of them is wrong.
+        ScenarioError: if the scenario, model or cluster does not exist or is invalid.
     """
     model = _model(scenario, is_on_cluster=cluster is not None)
     if model is None:
@@ -57,7 +57,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
             job["collective"] = {"ps": {"pull": "start"}}
             if isinstance(hosts, int) and hosts > 1:
-                # TicTac's ratio of servers to workers.
+                # The ratio of servers to workers is TicTac's.
                 servers = max(1, hosts // 5)
                 job |= {"workers": hosts - servers, "collective": {"ps": {"servers": servers, "pull": "start"}}}
             if not any(op.updates for op in model.ops):
@@ -66,17 +66,17 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     else:
         assert cluster is not None
         base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
-    # A separate change, so that an error names the option.
+    # The number of workers is a separate change, so that an error names the option.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
     is_parallel = keys.get("parallel") is not None and is_cluster_alone and hosts is None
     if is_parallel or (workers is None and rank_count(model, Path()) is not None):
-        # The mesh or the recorded step determines the number.
+        # The mesh or the recorded step determines the number of workers.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))
 
 
 def _moved(base: Scenario, cluster: Cluster) -> Scenario:
-    """Return a scenario on another cluster, which is given as of `trained`."""
+    """Return a scenario on another cluster, in any form that `trained` accepts."""
     if isinstance(cluster, Scenario):
         return base.on_cluster(cluster)
     data, base_dir, name = _described(cluster)
@@ -86,7 +86,7 @@ def _moved(base: Scenario, cluster: Cluster) -> Scenario:
 
 
 def _without_model(base: Scenario) -> Scenario:
-    """Return a scenario whose one job is to get another model, without what is true of its own model alone."""
+    """Return a scenario whose only job will get another model, without keys that hold for its own model only."""
     if len(base.jobs) > 1:
         names = [job.name for job in base.jobs]
         hint = f"name the job that gets the model: --set job.{names[0]}.model=MODEL, without --cluster"
@@ -96,7 +96,7 @@ def _without_model(base: Scenario) -> Scenario:
 
 
 def without_scale(base: Scenario) -> Scenario:
-    """Return a scenario without times that its jobs' models are stretched to: of another model they are not true."""
+    """Return a scenario without `scale_to`, the compute time of a job's model: it does not hold for other models."""
     scaled = [job.name for job in base.jobs if job.compute.scale_to_ps is not None]
     if not scaled:
         return base
@@ -105,7 +105,7 @@ def without_scale(base: Scenario) -> Scenario:
 
 
 def _places(data: Mapping[str, Any]) -> Any:
-    """Return the number of workers that fit on a cluster (hosts, or GPUs of nodes); None if it adapts to the job."""
+    """Return the number of workers of a cluster (hosts, or GPUs of nodes); `None` if the cluster adapts to the job."""
     cluster = clusters.whole(data).get("cluster", {})
     topology, node = (cluster.get(key) if isinstance(cluster, Mapping) else None for key in ("topology", "node"))
     hosts = topology.get("hosts") if isinstance(topology, Mapping) else None
@@ -120,14 +120,14 @@ def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(given: Any, *, is_on_cluster: bool) -> Any:
-    """Return the model that is given; None for a scenario. On a cluster, a text that names no scenario is a model."""
+    """Return the given model, or `None` for a scenario; with a cluster, other names than scenarios' are models'."""
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):
         try:
             return given.to_model()
         except TraceError:
-            # Its steps send more than gradients, or nothing but parameters that are received, op by op.
+            # The steps send more than gradients, or only receive parameters, op by op.
             for other in (given.to_step, given.to_dag):
                 try:
                     return other()
@@ -143,12 +143,12 @@ def _model(given: Any, *, is_on_cluster: bool) -> Any:
         is_model = is_on_cluster and Path(given).suffix != ".toml" and not str(given).startswith("paper/")
     if not is_model:
         return None
-    # So that the file of another folder may name it, too.
+    # The path is absolute, so that it is valid relative to a file in another folder, too.
     return str(Path(given).resolve()) if Path(given).suffix else str(given)
 
 
 def _is_model_file(given: str | Path) -> bool | None:
-    """Whether a file is a model, as a layer table and a Hugging Face configuration are; None if that is open."""
+    """Whether a file is a model, such as a layer table or a Hugging Face configuration; `None` if undecided."""
     if not os.path.isfile(given) or Path(given).suffix not in (".csv", ".json"):
         return None
     if Path(given).suffix == ".csv":
@@ -156,7 +156,7 @@ def _is_model_file(given: str | Path) -> bool | None:
     try:
         data = parse_json(read_text(Path(given), str(given), of_command_line(str(given))), str(given))
     except ScenarioError:
-        return None  # whoever reads it says why
+        return None  # the reader of the file reports the fault
     if isinstance(data, dict) and data.keys() & {"job", "traffic", "cluster", "run"}:
         return False
     is_model = isinstance(data, dict) and (FAMILY in data or str(data.get("schema")).startswith("gradtide.model/"))
@@ -164,7 +164,7 @@ def _is_model_file(given: str | Path) -> bool | None:
 
 
 def _refuse_misspelt(given: Any) -> None:
-    """Refuse a name that is no scenario and nearly a built-in model's."""
+    """Raise for a name that is not a scenario and resembles a built-in model's name."""
     if isinstance(given, str) and "/" not in given and not Path(given).suffix:
         hint = did_you_mean(given, [*presets.model_names(), *presets.language_names()], "", '"{}"', kind="model")
         if hint:
@@ -174,7 +174,7 @@ def _refuse_misspelt(given: Any) -> None:
 
 
 def _described(cluster: Cluster) -> tuple[dict[str, Any], Path, str | None]:
-    """Return the keys of a scenario file that describe a cluster, where their paths start, and what errors call it."""
+    """Return the scenario keys of a cluster, the folder to which paths in them are relative, and its name in errors."""
     if cluster is None:
         return {}, Path(), None
     if isinstance(cluster, Scenario):

@@ -1,10 +1,10 @@
-"""`gradtide report TRACE`: time breakdown of a recorded step, bottleneck of each transfer, and possible improvements.
+"""`gradtide report TRACE`: time components of a recorded step, bottleneck of each transfer, and possible improvements.
 
     trace -> step -> transfers as recorded by each rank -> verdicts -> the step's model on a network fitted to the trace
     -> the same step under other schedules
 
-No rank leaves a collective before the last rank has joined. So the shortest duration on any rank is the time in which
-data moved, and the rest of each rank's duration is waiting for the last rank. This needs no synchronised clocks.
+No rank leaves a collective before the last rank has joined. The shortest duration on any rank is therefore the time in
+which data moved, and the rest of each rank's duration is waiting for the last rank. No synchronised clocks are needed.
 """
 
 import math
@@ -30,41 +30,41 @@ if TYPE_CHECKING:
     from gradtide.traces.model import TraceModel
 
 HIDDEN = 0.05
-"""A transfer counts as hidden if less than this share of it is exposed."""
+"""Exposed share of a transfer below which the transfer counts as hidden."""
 
 MOSTLY = 0.5
-"""A cause counts as the bottleneck if it accounts for at least this share of the time."""
+"""Share of the time from which on a cause counts as the bottleneck."""
 
 LEFT = 0.1
-"""A transfer cannot be hidden if the remaining compute is less than this share of its moving time."""
+"""Ratio of the remaining compute to a transfer's moving time below which the transfer cannot be hidden."""
 
 FIXED_US = 10_000.0
-"""Upper bound of a collective's latency, for slow networks and many ranks; any excess is waiting."""
+"""Upper bound of a collective's latency, for slow networks and many ranks; a longer time is waiting."""
 
 LEAST_BPS = 10e6
-"""Slowest network used for training; a transfer below this rate is not limited by bandwidth."""
+"""Rate of the slowest networks used for training; a slower transfer is not limited by bandwidth."""
 
 REPRODUCED = 0.1
-"""Largest relative error of the recorded schedule's prediction for which other schedules are predicted."""
+"""Largest relative error of the prediction of the recorded schedule; beyond, no other schedules are predicted."""
 
 NOTABLE = 0.1
-"""Smallest share of a step for which the headline mentions idle time, or differences in compute between ranks."""
+"""Share of a step from which on the headline mentions idle time, or differences in compute between ranks."""
 
 PART = "4MiB"
-"""Chunk size with priority order: with larger chunks urgent gradients have to wait."""
+"""Chunk size with priority order; larger chunks would make urgent gradients wait."""
 
 _NS_PER_MS = 1e6
 _PARTS = ("span", "compute", "overlapped", "exposed", "idle")
 
 
 class WaterfallResult(StudyRows):
-    """Where the time of a recorded step goes.
+    """Time components of a recorded step, its transfers, and the effect of other schedules.
 
     Attributes:
-        rows: one dict per transfer, in the order in which they began; the columns of `waterfall.csv`.
-        summary: what `--json` prints, without the rows.
-        picture: what the page draws: stretches of computing and waiting of each rank, nanoseconds.
-        scenario: the step on a network like the recorded one; None where the trace is no model.
+        rows: one dict per transfer by start time, with the columns of `waterfall.csv`.
+        summary: the document of `--json`, without the rows.
+        picture: data of the report's figure: intervals of computing and waiting of each rank, in nanoseconds.
+        scenario: the step on a network like the recorded one; `None` if the trace cannot become a model.
     """
 
     def __init__(self, trace: "Trace", number: int | None) -> None:
@@ -105,7 +105,7 @@ class WaterfallResult(StudyRows):
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
             "no_transfer": about["no_transfer"],
-            # Ranks that were not recorded are assumed to be like the others.
+            # Ranks that were not recorded are assumed to compute as much as the others.
             "effective_ranks": None
             if about["effective_ranks"] is None
             else size * mean_ns / shown["span_ns"]
@@ -117,14 +117,14 @@ class WaterfallResult(StudyRows):
         self.summary["headline"] = _headline(self.summary)
 
     def _advice(self, trace: "Trace", step: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
-        """Predict the step as it was sent and, if that is close enough to the trace, under other schedules."""
+        """Predict the step under the recorded schedule and, if this agrees with the trace, under other schedules."""
         try:
             model = trace.to_model(step=step["number"], name="trace")
             base = _like_recorded(model, [row for row, all_seen in zip(self.rows, self._seen, strict=True) if all_seen])
         except (TraceError, ScenarioError) as error:
             return {"why_not": str(error).partition("\n")[0], "rows": []}
         self.scenario = base
-        # Each schedule differs from the previous one in one setting, so that gains can be attributed.
+        # Each schedule differs from the previous one in one setting, so that gains can be attributed to settings.
         in_parts = base.replace(chunk=PART)
         by_priority = in_parts.replace(order="priority")
         cut = f"in parts of {PART}"
@@ -155,11 +155,11 @@ class WaterfallResult(StudyRows):
         return {**fit, "why_not": None, "rows": rows}
 
     def to_document(self) -> dict[str, Any]:
-        """Return the summary and the rows, as a dict that JSON can hold."""
+        """Return the summary and the rows as a JSON-compatible dict."""
         return {**self.summary, "transfers": self.rows}
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         text = self.table.to_csv() if self.rows else _HEADER
         write_text(folder / "waterfall.csv", text)
         if self.scenario is not None:
@@ -170,17 +170,17 @@ class WaterfallResult(StudyRows):
         report.write_report(folder)
 
     def report(self, path: str | Path) -> Path:
-        """Write the page, one HTML file that needs no network."""
+        """Write the report, a single HTML file that needs no network."""
         with TemporaryDirectory(prefix="gradtide-") as parent:
             return write_whole(Path(path), (self.save(Path(parent) / "step") / "report.html").read_bytes())
 
 
 def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
-    """Return where the time of a recorded step goes.
+    """Return the time components of a recorded step, the bound of each transfer, and possible improvements.
 
     Args:
-        trace: of any number of the job's ranks.
-        step: which; None for the one of median length.
+        trace: a trace of any number of the job's ranks.
+        step: number of the step. Default: the step of median length (`typical_step`).
 
     Raises:
         TraceError: if there is no such step.
@@ -199,7 +199,7 @@ _HEADER = (
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """Return a row per transfer of the shown rank, with its bottleneck, and whether all its ranks were recorded."""
+    """Return a row per transfer of the shown rank, and for each row whether all ranks of the transfer were recorded."""
     found: list[tuple[dict[str, Any], int]] = []
     all_seen: list[bool] = []
     for transfer in step["transfers"]:
@@ -208,7 +208,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
             continue
         last = min(transfer["seen"], key=lambda seen: (seen["duration_ns"], seen["rank"]))
         longest_ns = max(seen["duration_ns"] for seen in transfer["seen"])
-        # For point-to-point messages, sender and receiver complete independently.
+        # The ends of a point-to-point message complete independently, so the durations cannot be compared.
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
         ranks = transfer["group_size"] or len(step["ranks"])
@@ -227,7 +227,8 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
             "waited_us": waited_ns / 1e3,
             "late_rank": float(last["rank"]) if waited_ns >= MOSTLY * max(longest_ns, 1) else None,
             "exposed_us": mine["exposed_ns"] / 1e3,
-            # Waiting for the last rank precedes the data transfer, so exposed time beyond the transfer is waiting.
+            # Waiting for the last rank precedes the movement of data, so exposed time beyond the moving time is
+            # waiting.
             "exposed_late_us": max(0, mine["exposed_ns"] - moving_ns) / 1e3,
             "bus_rate_bps": 8e9 * moved / moving_ns if moved and moving_ns else None,
             "bound": "",
@@ -244,9 +245,9 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
 
 
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
-    """Return the minimum bytes that each rank has to send for a buffer of `size` bytes; 0 if unknown.
+    """Return the minimum number of bytes that each rank has to send for a buffer of `size` bytes; 0 if unknown.
 
-    As in the bus bandwidth of NCCL tests, PERFORMANCE.md.
+    This is the definition of bus bandwidth in NCCL tests, PERFORMANCE.md.
     """
     others = ranks - 1
     shares = {
@@ -254,7 +255,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
         "reduce_scatter": others / max(ranks, 1),
         "reduce_scatter_block": others / max(ranks, 1),
         "all_to_all": others / max(ranks, 1),
-        # `size` is a rank's input: its shard.
+        # `size` is a rank's input, which is its shard.
         "all_gather": float(others),
         "broadcast": 1.0,
         "reduce": 1.0,
@@ -265,7 +266,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return the bottleneck of a transfer: the first condition that holds; `words.bound` explains each."""
+    """Return the bottleneck of a transfer, by the first condition that holds; `words.bound` explains the names."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:
@@ -310,9 +311,9 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on a single switch, with link rate and overhead fitted to the recorded all-reduces: a + b·d.
+    """Return the step on a single switch, with link rate and overhead fitted (a + b·d) to the recorded all-reduces.
 
-    `rows` are transfers recorded on all their ranks; otherwise the time spent waiting for other ranks is unknown.
+    `rows` are transfers that were recorded on all their ranks; for others, the wait for other ranks is unknown.
     """
     if model.waits_left_out > REPRODUCED * (model.compute_time + model.host_time):
         raise TraceError(
@@ -331,7 +332,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
     together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
-    # Concurrent transfers, as with gloo's threads, give the rate only in total, not individually.
+    # Concurrent transfers, as with gloo's threads, give only a total rate, and no individual times.
     is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
     fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:

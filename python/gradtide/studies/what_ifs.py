@@ -10,18 +10,18 @@ from gradtide.scenario.core.edited import run_at
 from gradtide.scenario.resolve.schedule import PLANNED
 from gradtide.studies.network import altered, has_rate_of_links
 
-# Link rates of the what-if runs, from which the report derives the rate beyond which the network does not matter:
-# common link rates from a tenth of the run's own rate on, and half, twice and four times the run's rate.
+# Link rates of the what-if runs, from which the report derives the rate beyond which the network does not matter. They
+# are the common rates from a tenth of the run's own rate on, and half, one, two and four times the run's rate.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
 
 
 def has_what_ifs(scenario: Scenario) -> bool:
-    """Return whether what-if runs at other rates follow a run: only for a job alone on the fluid engine.
+    """Return whether what-if runs at other rates follow a run, which they do only for a single job on the fluid engine.
 
-    There all rates together take a fraction of a second, since each exchange size is simulated once; orders that are
-    planned for each rate take seconds. On the packet engine, or with other flows, what-if runs would take longer than
-    the run itself.
+    For such a job, all rates together take a fraction of a second, because each exchange size is simulated once. They
+    would take seconds if the order is planned for each rate, and longer than the run itself on the packet engine, or
+    with background flows.
     """
     if any(job.is_divided for job in scenario.jobs):
         return False
@@ -34,7 +34,7 @@ def has_what_ifs(scenario: Scenario) -> bool:
 def bandwidth(scenario: Scenario) -> Table:
     """Run the jobs at other link rates, under FIFO and priority (or their own order), with and without the barrier.
 
-    The table is empty if no job sends anything, or if one has parameter servers with pull = "start", to which these
+    The table is empty if no job sends data, or if a job has parameter servers with pull = "start", to which these
     schedules do not apply.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
@@ -42,7 +42,7 @@ def bandwidth(scenario: Scenario) -> Table:
     for rate_bps, order, barrier in _what_ifs(scenario):
         if rate_bps not in at_rate:
             is_star = scenario.fabric.kind == "star"
-            # The rate of links between switches follows, unless the scenario states it.
+            # Rates of links between switches follow `link_rate`, unless the scenario sets them.
             at_rate[rate_bps] = scenario if is_star else altered(scenario, link_rate=units.format_rate(rate_bps))
         for job in run_at(at_rate[rate_bps], rate_bps, order, barrier=barrier, most_iterations=WHAT_IF_ITERATIONS):
             times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
@@ -54,7 +54,7 @@ def bandwidth(scenario: Scenario) -> Table:
 
 
 def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
-    """Return the rates, orders and barriers of `bandwidth`."""
+    """Return the combinations of rate, order and barrier of `bandwidth`."""
     own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
     orders = dict.fromkeys(("fifo", *own))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
@@ -66,12 +66,12 @@ def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
 
 
 def what_if_count(scenario: Scenario) -> int:
-    """Return how many runs at other rates follow the run of a scenario on the command line."""
+    """Return the number of what-if runs that follow the run of a scenario on the command line."""
     return len(_what_ifs(scenario)) if has_what_ifs(scenario) else 0
 
 
 def what_if_rates(own_bps: int) -> list[int]:
-    """Return the link rates of the what-if runs: from below the run's own rate up to the fastest available links."""
+    """Return the link rates of the what-if runs, from below the run's own rate up to the fastest available links."""
     fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
     around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
     known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}

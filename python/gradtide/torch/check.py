@@ -13,7 +13,7 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 TOLERANCE = 0.15
-"""A cause is reported if measured and predicted times differ by more than this share, or by half of the gain."""
+"""Relative difference of measured and predicted times up to which they agree; less if half the gain is less."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Verification:
     """Measured and predicted iteration times, in seconds.
 
     Attributes:
-        level: that the model is wrapped at.
-        measured: median of an iteration.
-        spread: half the distance between the quartiles.
-        waited: of an iteration, in which training waited for gradients; `None` where DDP waits inside.
-        rate: of the gradients while they were sent, bytes per second; `None` likewise, or if none were.
-        predicted: the plan's; `None` if it has none.
-        reason: why the two differ, or that they agree.
-        missed: what the plan says and was not done; empty if all was.
+        level: level that was applied (`Wrapped.level`).
+        measured: median iteration time.
+        spread: half the interquartile range of the iteration time.
+        waited: time per iteration in which training waited for gradients; `None` where DDP waits internally.
+        rate: bytes of gradients per second of sending; `None` if that was not measured, or none were sent.
+        predicted: iteration time in the plan; `None` if the plan has none.
+        reason: cause of the difference between the two times, or a statement that they agree.
+        missed: part of the plan that was not carried out; empty if everything was.
     """
 
     level: str
@@ -66,18 +66,19 @@ def verify(
     file: TextIO | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Verification:
-    """Run some iterations, and compare their time with the plan's prediction. Called on every rank alike.
+    """Run some iterations, and compare their time with the plan's prediction. Every rank must call this.
 
     Args:
-        model: as `wrap` has returned it.
-        step: one iteration of the user's training loop, zero_grad to step.
-        steps: how many are timed, from the start of one to the start of the next.
-        warm_up: how many before that.
-        file: where the answer is printed; standard output on the first rank, nowhere on others, by default.
-        clock: seconds.
+        model: return value of `wrap`.
+        step: one iteration of the user's training loop, from zero_grad to the optimizer's step.
+        steps: number of measured iterations, each timed from its start to the start of the next.
+        warm_up: number of iterations before the measurement.
+        file: where the result is printed. Default: standard output on the first rank, nowhere on the others.
+        clock: returns the time in seconds.
 
     Raises:
-        TrainingError: if it cannot go on, `steps` is below 2, or the plan was not carried out; that is printed first.
+        TrainingError: if training fails, `steps` is below 2, or the plan was not carried out (the result is printed
+            first).
     """
     import torch.distributed as dist
 
@@ -158,7 +159,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
         ),
     )
     for count, planned, (did, what, why) in zip(sent, expected, said, strict=True):
-        # At both ends of the measurement, the pieces of one iteration may be in flight.
+        # The tolerance is one iteration, whose pieces may be in flight when the measurement begins or ends.
         if abs(count - steps * planned) > planned:
             return (
                 f"The plan was not carried out: an iteration {did} {count / steps:g} {what} instead of {planned}. {why}"

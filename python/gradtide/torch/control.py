@@ -31,8 +31,12 @@ from gradtide.torch.sockets import meeting_address
 
 MESSAGE = struct.Struct("!BIQ")
 SEND, BEAT, QUERY, LEFT, FAILED, LOST, HANGS = range(7)
-"""Kinds of message: start (transfer, piece) now; (rank) has reached (step); (rank) asks which rank is missing; (rank)
-has left after (step), regularly or by an error; (rank) has died; (rank) has made no progress for (milliseconds)."""
+"""Kinds of message (kind, a, b).
+
+SEND: start piece b of transfer a now. BEAT: rank a has reached step b. QUERY: rank a requests the identity of the
+missing rank. LEFT and FAILED: rank a has stopped after step b, regularly or by an error. LOST: rank a's connection has
+ended. HANGS: rank a has made no progress for b milliseconds.
+"""
 RELAYED = (LEFT, FAILED, LOST, HANGS)
 """Messages that rank 0 forwards to every rank."""
 
@@ -55,8 +59,8 @@ _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 class Control:
     """This rank's end of the control connections.
 
-    `share`, called once on every rank, broadcasts a value of rank 0. In a separate thread, `on_message` is called with
-    each received message (kind, a, b), and `tick` every `tick_s` seconds.
+    `share` broadcasts a value of rank 0; it is called once on every rank. A separate thread calls `on_message` with
+    each received message (kind, a, b), and calls `tick` every `tick_s` seconds.
     """
 
     def __init__(
@@ -162,7 +166,10 @@ def _proof(key: bytes, rank: int, *challenges: bytes) -> bytes:
 
 
 def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
-    """Return an authenticated connection to every other rank, by rank; others do not delay it and receive no data."""
+    """Return an authenticated connection to every other rank, by rank.
+
+    Connections that fail the authentication do not delay the ranks, and carry no messages.
+    """
     key, host = secrets.token_bytes(KEY_BYTES), meeting_address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     peers: dict[int, socket.socket] = {}
@@ -269,7 +276,7 @@ def _received(peer: socket.socket, count: int) -> bytes:
 
 
 def _in_forked_child() -> None:
-    """Close inherited copies of the parent's connections: else they would stay open when the parent dies."""
+    """Close inherited copies of the parent's connections, which would otherwise stay open when the parent dies."""
     for control in list(_open):
         control.drop()
 

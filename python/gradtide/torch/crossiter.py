@@ -77,7 +77,7 @@ class Bucket:
     ) -> None:
         self.key, self.rank = key, rank  # identifier of the transfer, and its send priority
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # event that releases it (its gate), as in `Group`
+        self.opens_in, self.opener = opener or nothing  # release event (gate) of the bucket, as in `Group`
         self.closed_by: set[int] = set()  # parameters in `opener` whose gradients are still missing
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
@@ -90,8 +90,8 @@ class Bucket:
             part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
         ]
         self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # placeholders in `.grad`
-        self.arrived: set[int] = set()  # gradients computed in this iteration
-        self.ready: list[Any] = []  # device events of these gradients
+        self.arrived: set[int] = set()  # parameters, by place, whose gradients are computed in this iteration
+        self.ready: list[Any] = []  # device events of the computed gradients
         self.transfer: Transfer | None = None  # the all-reduce, once it has been submitted
         self.due = False  # whether the optimizer's step has been called but not applied
         self.optimizer: Any = None  # the user's optimizer restricted to these parameters
@@ -159,7 +159,7 @@ class CrossIteration:
         vars(self).clear()  # a learning rate scheduler may keep a reference to the replaced step
 
     def restore_gradients(self) -> None:
-        """Store reduced gradients whose step was not called in `.grad`, as DDP does; all of them or none."""
+        """Store the reduced gradients in `.grad`, as DDP does, unless a gradient is missing or a step is pending."""
         if any(len(bucket.arrived) < len(bucket.parameters) or bucket.due for bucket in self._buckets):
             return
         for bucket in self._buckets:
@@ -190,7 +190,7 @@ class CrossIteration:
         for module, buckets in waits.items():
             hook = functools.partial(self._before_use, tuple(buckets))
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
-        for bucket in self._buckets:  # a call first releases buckets, then waits
+        for bucket in self._buckets:  # prepended last, so run first: a call releases buckets before it waits for others
             if bucket.opens_in == "forward":
                 call = functools.partial(self._called, bucket)
                 self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
@@ -202,9 +202,9 @@ class CrossIteration:
         return [bucket.tensor for bucket in self._buckets]
 
     def flush(self, *, by_user: bool = False, by_all: bool = False) -> None:
-        """Wait for all gradients whose step was called, and update.
+        """Wait for the gradients of all pending steps, and update the parameters.
 
-        `by_user`: on behalf of the user's code; `by_all`: on all ranks.
+        `by_user`: the user's code reads the weights; counted in `flushes`. `by_all`: all ranks call this.
         """
         for bucket in self._buckets:
             if bucket.due and by_user:
@@ -261,10 +261,10 @@ class CrossIteration:
     # In the optimizer
 
     def bind(self) -> None:
-        """Record a step, which is applied to each bucket when it is needed."""
+        """Record a step of the optimizer; each bucket applies it when its parameters are needed."""
         places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
         there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
-        if not any(there):  # never computed, or set to None: nothing to apply, as with any optimizer
+        if not any(there):  # gradients were never computed or were set to None: no update, as with any optimizer
             return
         lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
@@ -288,7 +288,7 @@ class CrossIteration:
                 self._update(bucket)
 
     def drop(self) -> None:
-        """Discard gradients of buckets that have not been submitted, since the user set them to None."""
+        """Discard gradients that have not been submitted to the sender: the user has set them to None."""
         for bucket in self._buckets:
             if bucket.transfer is None and not bucket.due:
                 self._empty(bucket)
@@ -318,7 +318,7 @@ class CrossIteration:
         self._is_counted = True
 
     def _update(self, bucket: Bucket, *, by_all: bool = False) -> None:
-        """Apply the step of a bucket, if it is due; `by_all`: presumably on all ranks."""
+        """Apply the pending step of a bucket. `by_all`: all ranks presumably do so at the same point of the program."""
         with self._updating:
             if not bucket.due:  # applied by another thread meanwhile
                 return
@@ -327,7 +327,7 @@ class CrossIteration:
                     f"{several(list(bucket.names))} is read while the plan holds its gradient back, and the order of "
                     "sums is fixed here: call flush() of the model on every rank before"
                 )
-            self._sender.wait(self._sent(bucket))  # a wait also releases the bucket
+            self._sender.wait(self._sent(bucket))  # submits the bucket even if its release event has not happened
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
             kept = [parameter.grad for parameter in bucket.parameters]
@@ -422,7 +422,7 @@ class _DeferredStep:
         self._rest = None
 
     def bind(self, buckets: Sequence[Bucket]) -> None:
-        """Record the settings of the parameter groups; update parameters outside all buckets immediately."""
+        """Record the settings of all parameter groups, and update parameters that are in no bucket immediately."""
         self._refuse_hooks()
         groups = self._optimizer.param_groups
         sizes = tuple(len(group["params"]) for group in groups)

@@ -1,9 +1,9 @@
 """Deferred parameter updates: any read or write of a parameter with a pending update applies the update first.
 
-While an update is pending, the parameter has a special class whose `__torch_function__` intercepts every use: by an op,
-as `.data`, in a copy. Accesses that do not touch the values are listed in `NO_NUMBERS`. Memory that is shared (with a
-`state_dict` that was kept, a `.data`, a numpy array) can be read without interception: `is_held` detects that, and the
-update is then not deferred.
+While an update is pending, the parameter has a special class whose `__torch_function__` intercepts every use (an op,
+`.data`, a copy). Uses that do not access the values are listed in `NO_NUMBERS`; they do not trigger the update. Memory
+that something else shares (a `state_dict` that was kept, a `.data`, a numpy array) can be read without interception:
+the update of such a parameter (`is_held`) is not deferred.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ NO_NUMBERS = frozenset(
 
 
 class Deferral:
-    """Sets the class of parameters while an update is pending; `update` is called with a parameter that is accessed."""
+    """Changes the class of parameters while an update is pending; `update` is called with an accessed parameter."""
 
     def __init__(self, update: "Callable[[torch.nn.Parameter], None]") -> None:
         self._update = update
@@ -56,7 +56,7 @@ class Deferral:
         self._update = _closed
 
     def touch(self, values: Any) -> None:
-        """Update the deferred parameters among (nested) values; refuse a use in which none can be found."""
+        """Update the deferred parameters among (nested) values; raise `TrainingError` if there are none to update."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
         for parameter in found:
             if id(parameter) in self._plain:  # may have been updated together with another one
@@ -105,7 +105,7 @@ def can_defer(parameter: "torch.nn.Parameter") -> bool:
 
 
 def is_held(tensor: "torch.Tensor") -> bool:
-    """Whether another tensor or array shares the memory."""
+    """Whether another tensor or array shares the tensor's memory."""
     return _holders(tensor) > _ALONE
 
 

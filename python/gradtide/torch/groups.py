@@ -1,4 +1,4 @@
-"""Finds the layers of a plan in a module: which parameters each bucket holds."""
+"""Finds the layers of a plan in a module, and the parameters of each bucket."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Group:
     Attributes:
         names, parameters: trainable parameters, in the order of the plan's layers.
         rank: send priority; smaller is sent first.
-        opener: event that releases the bucket: the pass, with the parameters whose gradients must be ready (backward)
-            or the module whose call it is (forward).
+        opener: event that releases the bucket: `("backward", parameters)` when the gradients of these parameters are
+            ready, `("forward", module)` when this module is called. `None`: the bucket has no release time.
     """
 
     names: "tuple[str, ...]"
@@ -35,12 +35,13 @@ class Group:
 def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False) -> list[Group]:
     """Return the buckets of a plan as groups of a module's parameters, in the plan's order.
 
-    A layer is a parameter, or a module: then it holds the parameters in it that no narrower layer names. A shared
-    parameter belongs to the first layer that has it, frozen ones to none. With `has_unused`, the module may have
-    trained parameters beyond those of the plan, which lists what gets a gradient.
+    A layer names a parameter or a module; a module's layer holds the parameters of the module that no narrower layer
+    names. A shared parameter belongs to the first layer that contains it, a frozen parameter to none. With
+    `has_unused`, the module may have trainable parameters outside the plan, because the plan lists only those that get
+    a gradient.
 
     Raises:
-        ScenarioError: if a layer is not in the module, a parameter in no layer, or a bucket of other bytes.
+        ScenarioError: if the module lacks a layer, a trainable parameter is in no layer, or a bucket has another size.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     everyone = dict(module.named_parameters(remove_duplicate=False))

@@ -2,8 +2,8 @@
 
 A rank is lost when its process dies (the kernel closes its connection), when it leaves while others still need it, or
 when it delays an awaited step beyond the process group's timeout. For the last case every rank sends heartbeats with
-its step to rank 0, which identifies the rank that is silent or behind; if rank 0 is silent, it is rank 0 itself. All
-ranks then raise the same `RankLostError`.
+its step to rank 0, and rank 0 identifies the rank that is silent or behind. If rank 0 itself is silent, each rank
+reports rank 0. All ranks then raise the same `RankLostError`.
 
 If the main thread is blocked inside PyTorch in a collective that can never complete, the connections between the ranks
 are shut down. The collective then fails, and its error is attributed to the lost rank. Hence no rank waits for
@@ -25,9 +25,9 @@ from gradtide.torch import sockets
 from gradtide.torch.control import BEAT, FAILED, HANGS, LEFT, LOST, QUERY, SEND, Control
 
 GRACE_S = 3.0
-"""How long a failed collective waits for the report of the lost rank, and `close` for pending collectives."""
+"""Seconds for which a failed collective waits for the report of a lost rank, and `close` for pending collectives."""
 CUT_S = 1.0
-"""Delay after the loss of a rank until collectives that have not failed by themselves are aborted."""
+"""Seconds after the loss of a rank until collectives that have not failed by themselves are aborted."""
 ITS_OUTPUT = "Its output tells why"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
 """Words that identify an error as gloo's, as opposed to one of the user's code."""
@@ -47,8 +47,8 @@ class _Peer:
 class Guard:
     """Monitors the ranks of a process group, from `wrap` to `unwrap`.
 
-    In a separate thread, `on_send` is called with the pieces that rank 0 announces, and `on_left` when a rank has left.
-    `earlier` are connections that other code uses as well: they are shut down only if a rank is lost.
+    A separate thread calls `on_send` with the pieces that rank 0 announces, and `on_left` when a rank has left.
+    `earlier` are connections that carry other traffic too; the guard shuts them down only if a rank is lost.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class Guard:
             return self._steps
 
     def expect(self, done: Callable[[], None]) -> int:
-        """Begin to wait for a step; `done` is called when it completes or can no longer complete."""
+        """Begin to wait for a step, and return its number; `done` is called when the step completes or never can."""
         with self.changed:
             step = self.step()
             self._awaited[step] = time.monotonic(), done
             return step
 
     def met(self, step: int) -> None:
-        """End a wait."""
+        """End the wait for a step, and call its `done`."""
         with self.changed:
             _, done = self._awaited.pop(step, (0.0, lambda: None))
             self.changed.notify_all()
@@ -133,7 +133,7 @@ class Guard:
         work.get_future().add_done_callback(call)
 
     def fail(self, fault: TrainingError) -> None:
-        """Record the reason why training stops (a lost rank precedes its consequences), and wake all waiters."""
+        """Record why training stops, and wake all waiters; a lost rank replaces an error that it may have caused."""
         with self.changed:
             is_loss = isinstance(fault, RankLostError)
             if self.fault is None or (is_loss and not isinstance(self.fault, RankLostError)):
@@ -192,8 +192,8 @@ class Guard:
     def close(self, *, at_exit: bool = False, failed: bool = False) -> None:
         """Close the connections and end their thread; pending collectives are waited for, then aborted.
 
-        At process exit no collective may be left pending, and all connections may be cut. `failed`: this rank stops
-        because of an error.
+        At process exit (`at_exit`) no collective may be pending, so connections that carry other traffic are shut down
+        too. `failed`: this rank stops because of an error.
         """
         self.fail(TrainingError("the model is unwrapped"))
         self.send(FAILED if failed else LEFT, self._rank, self._steps)
@@ -218,7 +218,7 @@ class Guard:
             self.changed.notify_all()
 
     def _cut(self, everything: bool = False) -> None:
-        """Shut down connections with pending collectives; those shared with the user only if a rank is lost."""
+        """Shut down connections with pending collectives; those with other traffic only if a rank is lost."""
         if self._under_way and (everything or isinstance(self.fault, RankLostError)):
             sockets.cut(self._links)
         elif self._own_under_way:
@@ -245,7 +245,7 @@ class Guard:
             if is_needed:
                 self.fail(self.departed)
             self._on_left()
-        elif kind == LOST:  # if another rank stopped earlier, that is the cause of this rank's end
+        elif kind == LOST:  # a rank that stopped earlier is the cause, so its error takes precedence
             now = _now()
             how = f"has ended (its process died or its host is unreachable), noticed at {now:%H:%M:%S}"
             self.fail(self.departed or RankLostError(a, how, now, ITS_OUTPUT))
@@ -274,7 +274,7 @@ class Guard:
         peer.last_message = now
 
     def _query_missing(self) -> None:
-        """Request the identity of the rank that others wait for."""
+        """Request the identity of the rank that the others wait for; report rank 0 if it is silent itself."""
         silent_s = time.monotonic() - self._peers[0].last_message
         if self._rank == 0:
             self._name_the_missing()

@@ -22,11 +22,11 @@ BYTES_PER_MIB = 2**20
 def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of DistributedDataParallel for a plan's bucket sizes, merged with the user's `options`.
 
-    DDP closes a bucket as soon as it reaches its cap, so caps equal to the plan's bytes give the plan's buckets if
-    gradients become ready in the plan's order.
+    The plan's sizes are used as caps. DDP closes a bucket as soon as it reaches its cap, so DDP forms the plan's
+    buckets if gradients become ready in the plan's order.
 
     Raises:
-        TrainingError: if the user sets what the plan sets.
+        TrainingError: if the user's `options` contain a bucket size.
     """
     for name in ("bucket_cap_mb", "bucket_cap_mb_list"):
         if name in options:
@@ -47,14 +47,15 @@ def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
 class Hook:
     """Communication hook of DistributedDataParallel; DDP waits for its futures at the end of backward.
 
-    DDP cannot handle a failed future: the optimizer's next step raises the error, before the gradients are used.
+    DDP cannot handle a failed future. An error is therefore raised by the optimizer's next step, before it uses the
+    gradients.
     """
 
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard, *, depth: int = 1
     ) -> None:
         self._streams = Streams()
-        self.sizes: dict[int, int] = {}  # bytes of DDP's buckets, by their index, in the last backward pass
+        self.sizes: dict[int, int] = {}  # bytes of each bucket that DDP sent in the last backward pass, by bucket index
         self._group, self._guard, self._depth = ddp.process_group, guard, depth
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
         ddp.register_comm_hook(self, _submit_bucket)
@@ -94,7 +95,7 @@ class Hook:
 
 
 class PriorityHook(Hook):
-    """Sends buckets by the plan's priorities: a bucket of DDP has that of its most urgent parameter."""
+    """Sends buckets by the plan's priorities; a bucket of DDP has the priority of its most urgent parameter."""
 
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", groups: Sequence[Group], sender: Sender

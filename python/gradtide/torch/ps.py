@@ -1,16 +1,17 @@
 """Training with parameter servers over gloo, with pulls in TicTac's order.
 
-The first ranks are workers, the last ones are dedicated servers. Synchronous, like TensorFlow's SyncReplicas:
+The first ranks are workers, the last ones are dedicated servers. Training is synchronous, as with TensorFlow's
+SyncReplicas:
 
     worker    step()         requests its parameters from each server, in arbitrary order
-    server                   sends them; each transfer waits until the worker's counter has reached its number
+    server                   sends parameter i once the worker's counter is i, so that transfers are in order
     worker    forward        waits for each parameter at its first use
     worker    backward       pushes each gradient as soon as it is computed
-    server                   with all gradients of all workers: averages them and steps the user's optimizer
+    server                   averages all workers' gradients once it has them all, and steps the user's optimizer
 
-Source: Hashemi et al., TicTac (2019), section 5.1: numbers from 0 to n-1, and at the sender a counter for each worker
-and iteration, which is incremented when a transfer is handed to the network. One TCP connection for each pair keeps
-the order from there on.
+Source: Hashemi et al., TicTac (2019), section 5.1. Parameters are numbered from 0 to n-1. The sender has a counter for
+each worker and iteration, and increments it when a transfer is handed to the network. From there on the order is kept,
+because all transfers of a worker and a server share one TCP connection.
 """
 
 import random
@@ -29,10 +30,10 @@ from gradtide.torch.deferred import Deferral, can_defer, is_held
 from gradtide.torch.groups import several
 
 REQUEST, DONE, ORDER, PULL, PUSH = range(5)
-"""Message tags: requested parameters; end of an iteration, with the optimizer's settings; order of the parameters that
-follow; parameters. Gradient i has the tag PUSH + i."""
+"""Message tags. REQUEST: numbers of the requested parameters. DONE: end of an iteration, with the optimizer's settings.
+ORDER: numbers of the parameters that follow. PULL: a parameter. PUSH + i: gradient i."""
 STEP, GOOD_BYE = 0.0, 1.0
-"""Kinds of end of an iteration: another one follows, or the worker leaves."""
+"""Kinds of DONE: another iteration follows, or the worker leaves."""
 
 
 ON_SERVERS = "it is on its way to a server. Clipping, accumulation and code that reads .grad need DDP"
@@ -43,8 +44,8 @@ class Pulls:
     """Counters of a worker.
 
     Attributes:
-        count: parameters received.
-        out_of_order: of those, how many came before one of smaller number from the same server.
+        count: number of parameters received.
+        out_of_order: number of parameters that came before one with a smaller number from the same server.
     """
 
     count: int = 0
@@ -55,24 +56,24 @@ class Counter:
     """Releases a worker's parameters in the order of their numbers, regardless of the order of the requests."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
-        self._left = sorted(numbers, reverse=True)  # not yet released in this iteration; the next one is last
+        self._left = sorted(numbers, reverse=True)  # not yet released in this iteration; the smallest is last
         self._waiting: set[int] = set()
 
     def request(self, number: int) -> Iterator[int]:
-        """Add a request, and yield the numbers that are released by it."""
+        """Add the request of a parameter, and yield the numbers of the parameters that can now be sent."""
         self._waiting.add(number)
         while self._left and self._left[-1] in self._waiting:
             yield self._left.pop()
 
 
 class Servers(torch.nn.Module):  # type: ignore[misc]
-    """A module whose parameters are kept on servers. Made by `wrap`.
+    """A module whose parameters are stored on servers. Made by `wrap`.
 
     Attributes:
-        module: the user's.
-        order: names of the parameters in the order in which they are sent; empty if it is that of the requests.
-        serves: whether this rank is a server: then call `serve`.
-        pulls: what this worker has received.
+        module: the user's module.
+        order: names of the parameters in the order in which they are sent; empty if they are sent as requested.
+        serves: whether this rank is a server; a server must call `serve`.
+        pulls: counters of the parameters that this worker has received.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             raise TrainingError(f"server {self._rank} has lost a worker: {error}") from error
 
     def _deliver(self, worker: int, numbers: Sequence[int]) -> None:
-        """Send a worker the requested parameters."""
+        """Send the requested parameters to a worker."""
         counter = Counter(numbers)
         order = [number for one in numbers for number in counter.request(one)] if self.order else numbers
         dist.send(torch.tensor(order, dtype=torch.int64), worker, group=self._group, tag=ORDER)
@@ -163,14 +164,14 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         return True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module, on a server only where gradients are off."""
+        """Call the module; on a server, only inside `torch.no_grad()`."""
         if self.serves and torch.is_grad_enabled():
             raise TrainingError(f"rank {self._rank} serves and does not train: call serve() there")
         return self.module(*args, **kwargs)
 
 
 class Worker(Servers):
-    """A worker's end: hooks on the module and its optimizer."""
+    """The worker's part: hooks on the module and its optimizer."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -280,7 +281,7 @@ class Worker(Servers):
                 parameter.copy_(self._received[number])
 
     def close(self) -> None:
-        """Take the last weights, notify the servers, remove all hooks, and release all tensors but the module's."""
+        """Receive the last weights, notify the servers, remove all hooks, and release the tensors of this wrapper."""
         for number in range(len(self._trained)):
             self._take(number)
         self._command(GOOD_BYE)
@@ -306,22 +307,22 @@ def wrap(
     order: str | Sequence[str] = "tic",
     example: Sequence[Any] = (),
 ) -> Servers:
-    """Train with parameter servers, in place of `DistributedDataParallel(model)`. Called on every rank.
+    """Train with parameter servers instead of `DistributedDataParallel(model)`. Every rank must call this.
 
     Args:
-        model: the bare module, on the CPU; equal on all ranks afterwards.
-        optimizer: of all its parameters. Servers step it; workers call its `step` as always.
-        servers: how many of the last ranks serve.
-        order: `tic`, from the traced graph of the model; `random`, in the order in which workers ask, which is a new
-            one in each iteration; or names of the parameters, the most urgent first.
-        example: inputs of the model's forward, by which `tic` traces it.
+        model: the bare module, on the CPU. Afterwards all ranks have the weights of the first.
+        optimizer: optimizer of all parameters. Servers step it; workers call its `step` as usual.
+        servers: number of server ranks; the last ranks are servers.
+        order: `tic` computes the order from the traced graph of the model; `random` sends in the order of the workers'
+            requests, which is random in each iteration; a list gives the parameter names, the most urgent first.
+        example: inputs of the model's forward pass, with which `tic` traces the model.
 
     Returns:
-        On a worker, the module to call in the model's place; `unwrap` ends its part. On a server (`serves`), what to
-        call `serve` of.
+        On a worker, the module to call instead of the model, until `unwrap`. On a server (`serves`), the object whose
+        `serve` must be called.
 
     Raises:
-        TrainingError: if the model or the optimizer cannot be kept on servers, or the order lacks parameters.
+        TrainingError: if servers cannot train the model or use the optimizer, or the order lacks parameters.
 
     Source:
         Hashemi et al., TicTac (2019), sections 3.2 (TIC) and 5.1 (enforcement).
@@ -350,14 +351,14 @@ def wrap(
 
 
 def unwrap(model: Servers) -> "torch.nn.Module":
-    """End a worker's part; return the user's module, with the weights of the servers."""
+    """Return the user's module with the servers' weights; on a worker, remove hooks and notify the servers."""
     if isinstance(model, Worker):
         model.close()
     return model.module
 
 
 def _order(model: "torch.nn.Module", order: str | Sequence[str], example: Sequence[Any]) -> Any:
-    """Return names of parameters in order, none for a random order, or the reason as text why there is no order."""
+    """Return the parameter names in order, an empty list for a random order, or an error message."""
     if order == "random":
         return []
     if order != "tic":
@@ -389,7 +390,7 @@ def _shared_out(sizes: Sequence[int], servers: Sequence[int]) -> list[int]:
 
 
 def _settings(optimizer: "torch.optim.Optimizer") -> list[float]:
-    """Return all numbers of the parameter groups: learning rates and the like."""
+    """Return all numbers in the parameter groups, such as learning rates."""
     return [
         float(one)
         for group in optimizer.param_groups

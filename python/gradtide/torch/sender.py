@@ -1,14 +1,15 @@
 """All-reduces tensors by priority, for the levels `priority` and `crossiter`.
 
-In this module `rank` of a tensor is its send priority (smaller is more urgent), and `credit` the in-flight limit.
+In this module, the `rank` of a tensor is its send priority (smaller is more urgent), and `credit` is the in-flight
+limit.
 
 Collectives must start in the same order on all ranks; rank 0 decides the order. Whenever fewer than `credit` pieces are
 in flight, it takes the most urgent ready piece, announces it and starts it. The other ranks start it as soon as they
-have both the announcement and the piece. No thread blocks on the network: a piece is started by the event that makes it
-eligible (the backward pass, the end of another piece, an announcement).
+have both the announcement and the piece. No thread blocks on the network: an event (a gradient becomes ready, a piece
+ends, an announcement arrives) starts the pieces that it makes eligible.
 
-If the order must be fixed in advance, as for NCCL, there are no announcements: each rank starts a tensor where its
-program submits it, in the same program order on all ranks.
+Under NCCL the order must be fixed in advance, so there are no announcements (`is_fixed`): each rank starts a tensor
+when its program submits it, and the program order is the same on all ranks.
 """
 
 import functools
@@ -36,14 +37,14 @@ class Transfer:
     def __init__(
         self, key: int, pieces: "Sequence[torch.Tensor]", ready: Sequence[Any], step: int, is_awaited: bool
     ) -> None:
-        self.key = key  # identifies it on all ranks; unique among open transfers
+        self.key = key  # identifies the transfer on all ranks; unique among open transfers
         self.pieces = pieces  # slices of the tensor that are sent separately
-        self.ready = ready  # device events: the tensor is filled
-        self.done: list[Any] = []  # device events: pieces are reduced
-        self.left = len(pieces)  # pieces without such an event yet; on the CPU, pieces that are not reduced
+        self.ready = ready  # device events after which the tensor is filled
+        self.done: list[Any] = []  # device events after which pieces are reduced
+        self.left = len(pieces)  # pieces without an event in `done`; on the CPU, pieces that are not reduced
         self.issued = 0
         self.step = step  # step number of the guard
-        self.is_awaited = is_awaited  # whether training is blocked on it
+        self.is_awaited = is_awaited  # whether training waits for the transfer
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Tally:
     """Counters of a sender.
 
     Attributes:
-        pieces, parts, bytes: started so far; a piece is reduced in `depth` concurrent parts.
+        pieces, parts, bytes: amounts started so far; a piece is reduced in `depth` concurrent parts.
         busy_s: time with at least one piece in flight.
         waited_s: time in which training waited for a transfer.
     """
@@ -64,10 +65,10 @@ class Tally:
 
 
 class Sender:
-    """All-reduces tensors over a private process group with the same ranks as the guard's.
+    """All-reduces tensors over `group`, a private process group with the same ranks as the user's group `base`.
 
-    A piece has at most `piece_bytes`, or is a whole tensor if that is `None`, and is reduced in `depth` concurrent
-    parts. At most `credit` pieces are in flight, and pieces in flight are not preempted. `earlier` are the connections
+    A tensor is sent in pieces of at most `piece_bytes`, or as a whole if that is `None`. A piece is reduced in `depth`
+    concurrent parts. At most `credit` pieces are in flight, and these are not preempted. `earlier` are the connections
     that existed before the group. With `is_fixed`, pieces start when they are submitted, and queue in the backend.
     """
 
@@ -107,9 +108,10 @@ class Sender:
         ready: Sequence[Any] = (),
         done: Callable[[], None] | None = None,
     ) -> Transfer:
-        """Start an in-place all-reduce of a flat tensor after events of `streams`; the smaller `rank` is sent first.
+        """Start an in-place all-reduce of a flat tensor after the events `ready`; a smaller `rank` goes first.
 
-        `done`, if training waits for the result, is called from any thread when it completes or has failed.
+        `done` is called from any thread when the all-reduce completes or fails; training is then assumed to wait for
+        it.
         """
         per_piece = tensor.numel()
         if self._piece_bytes is not None:
@@ -177,8 +179,8 @@ class Sender:
         self._in_flight += 1
         transfer.issued += 1
         if transfer.issued == len(transfer.pieces):
-            # The key can be reused: rank 0 announces the next transfer with this key only after this one has ended
-            # there, so the two cannot be confused.
+            # The key can be reused: rank 0 announces the next transfer of this key only after this transfer has ended
+            # on rank 0, so other ranks cannot confuse the two.
             del self._open[transfer.key]
         self.tally.pieces += 1
         self.tally.bytes += tensor.nbytes
@@ -218,7 +220,7 @@ class Sender:
             self._pump()
 
     def _on_left(self) -> None:
-        """Fail if training waits for a transfer that is not announced: after a rank has left, it never will be."""
+        """Fail if a rank has left and training waits for a transfer that is not announced and so never will be."""
         with self.guard.changed:
             departed = self.guard.departed
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())
@@ -235,12 +237,13 @@ def sum_parts(
     *,
     is_own: bool = False,
 ) -> int:
-    """All-reduce a flat tensor in `depth` concurrent parts; call `ended` when the last one ends, or one fails.
+    """All-reduce a flat tensor in `depth` concurrent parts, and return the number of parts.
 
-    Return the number of parts. `ended` is called with the backend's work objects, and its error or an empty text.
+    `ended` is called when the last part ends, or the first one fails, with the backend's work objects and its error
+    (empty if there is none).
 
-    Source: Caramel (2020), section 4.4: concurrent parts of a transfer keep the network busy while others are being
-    reduced.
+    Source: Caramel (2020), section 4.4: concurrent parts of a transfer keep the network busy while other parts are
+    being reduced.
     """
     parts = tensor.chunk(depth)
     works: list[Any] = []

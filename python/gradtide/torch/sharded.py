@@ -1,13 +1,13 @@
 """Applies an FSDP plan with PyTorch's `fully_shard` (FSDP2), using public methods only.
 
-Each unit of the plan is one call of `fully_shard`; the prefetch depths become the lists of modules to prefetch.
-`expected_forward` and `expected_backward` predict the order in which torch then gathers and reduces units; `Sharded`
-records the actual order and compares.
+Each unit of the plan becomes one call of `fully_shard`; the prefetch depths become lists of modules to prefetch.
+`expected_forward` and `expected_backward` predict the order in which torch gathers and reduces units under the plan;
+`Sharded` records the actual order and compares the two.
 
-Not controllable in torch: a unit is reduced when its backward pass has ended, sequentially and as a whole. A unit whose
-inputs need no gradient, such as an embedding's, is reduced after all others. Over gloo a reduce-scatter blocks the
-pass. An all-gather does not, because it is issued by our own function (`set_custom_all_gather`): torch's own would wait
-for it immediately, so that prefetching would have no effect.
+torch does not allow control of reductions: a unit is reduced when its backward pass has ended, one unit at a time and
+as a whole. A unit whose inputs need no gradient, such as an embedding, is reduced after all others. Over gloo a
+reduce-scatter blocks the backward pass. An all-gather does not block, because our own function issues it
+(`set_custom_all_gather`); torch's function would wait for it immediately and so defeat prefetching.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ from gradtide.scenario.plan import Plan, PlannedSharding
 from gradtide.torch.groups import fault_of, several
 
 Event = tuple[str, int]
-"""An event: its kind, and the unit."""
+"""Kind of an event, and the number of the unit."""
 
 Turn = tuple[int, bool]
-"""Start (True) or end (False) of a unit in the forward pass; units can be nested."""
+"""A unit, and whether its forward pass starts (True) or ends (False) here; units can be nested."""
 
 GATHER, REDUCE, FORWARD = "all-gather", "reduce-scatter", "forward"
 SHOWN = 6
-"""Events that the message of a fault lists before it."""
+"""Number of preceding events in the message of a fault."""
 OPTIONS = ("mesh", "mp_policy", "offload_policy", "ignored_params")
-"""Arguments of fully_shard that do not affect what a unit gathers and when."""
+"""Arguments of fully_shard that affect neither what a unit gathers nor when."""
 
 
 def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
@@ -55,11 +55,11 @@ def expected_backward(
 
     Args:
         plan: how the model is sharded.
-        turns: starts and ends of units in the forward pass. Backward traverses them in reverse: it gathers a unit
-            where it begins the unit, and reduces it where it ends the unit.
-        late: units that are reduced after all others, in that order.
-        trained: units that are reduced.
-        gathered: units that are unsharded before the pass; cleared by it.
+        turns: starts and ends of units in the forward pass. The backward pass traverses them in reverse: it gathers a
+            unit when it enters the unit, and reduces the unit when it leaves it.
+        late: units that are reduced after all others, in this order.
+        trained: units with trainable parameters, which are reduced.
+        gathered: units that are unsharded before the pass; the pass clears it.
     """
     events: list[Event] = []
     order = _order(turns)
@@ -92,13 +92,13 @@ def _kept(plan: PlannedSharding) -> set[int]:
 
 
 class Sharded:
-    """What is known of a model that a plan has sharded: the plan, and whether it is carried out.
+    """A model sharded by a plan, and a check of whether the plan is carried out.
 
     Attributes:
-        module: the user's.
-        plan: what is applied.
-        passes: forward passes so far that did what the plan says, with the backward pass that followed, if any did.
-        fault: the first that did not, in a sentence; empty if all did.
+        module: the user's module.
+        plan: the applied plan.
+        passes: number of forward passes so far, each with its backward pass if it has one, that followed the plan.
+        fault: sentence about the first pass that did not follow the plan; empty if there is none.
     """
 
     level = "fsdp"
@@ -147,7 +147,7 @@ class Sharded:
             return
         expected = expected_forward(self._of, self._gathered)
         if self._went_back:
-            # During gradient accumulation (set_requires_gradient_sync) no unit is reduced.
+            # Without any reduction, the pass accumulates gradients (set_requires_gradient_sync).
             trained = self._trained & self._reached if any(kind == REDUCE for kind, _ in events) else set()
             late = [unit for unit in self._by_place if unit in self._late]
             expected += expected_backward(self._of, self._backward_turns(), late, trained, self._gathered)
@@ -171,7 +171,7 @@ class Sharded:
         return f"{kind} of unit {unit} ({several(list(self._of.units[unit]))})"
 
     def _backward_turns(self) -> list[Turn]:
-        """Return the turns of units that the backward pass reaches."""
+        """Return the starts and ends of the units that the backward pass reaches."""
         return [turn for turn in self._turns if turn[0] in self._reached]
 
     def _open(self) -> None:
@@ -223,9 +223,9 @@ class Sharded:
         self._went_back = True
 
     def _aim(self, order: list[int]) -> None:
-        """Set the prefetch lists of the backward pass, which begins units in `order`.
+        """Set the prefetch lists of the backward pass, which enters units in `order`.
 
-        An empty list would select torch's default of one unit. To disable prefetch, a unit therefore lists itself.
+        To disable prefetching, a unit lists itself, because an empty list would select torch's default of one unit.
         """
         if order == self._aimed:
             return
@@ -241,7 +241,7 @@ def _short(event: Event) -> str:
 
 
 class _Gather:
-    """torch's all-gather with recording. On the CPU it is asynchronous; the first use of the unit waits."""
+    """torch's all-gather with recording. On the CPU it is asynchronous: the first use of the unit waits for it."""
 
     def __init__(self, sharded: Sharded, unit: int) -> None:
         self._sharded = sharded
@@ -257,7 +257,7 @@ class _Gather:
 
 
 class _Reduce(_Gather):
-    """torch's reduce-scatter with recording. Synchronous, because torch reads the result immediately."""
+    """torch's reduce-scatter with recording. It is synchronous, because torch reads the result immediately."""
 
     def __call__(  # type: ignore[override]
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
@@ -287,7 +287,7 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
 
     Raises:
         ScenarioError: if the plan is for another model.
-        TrainingError: if public methods of this PyTorch cannot do what the plan says.
+        TrainingError: if the public methods of this PyTorch cannot carry out the plan.
     """
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -316,7 +316,8 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
                 fully_shard(parts[unit], reshard_after_forward=reshards, **options)
             except ValueError as error:
                 raise TrainingError(f"fully_shard refuses a unit of the plan: {error}") from error
-    # Wrap the model itself even without parameters: torch takes the first wrapped module that is called for the root.
+    # The model itself is wrapped even without parameters, because torch uses the first wrapped module that is called as
+    # the root.
     fully_shard(module, **options)
     sharded = Sharded(module, plan, parts, trained)
     if dist.get_world_size() > 1:
@@ -326,7 +327,7 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
 
 
 def _inside_first(parts: "list[list[torch.nn.Module]]") -> list[int]:
-    """Return the units, inner ones first: fully_shard takes all parameters of a module that no earlier call took."""
+    """Return the units, nested ones first: fully_shard takes all parameters that no earlier call took."""
     unit_of = {id(one): unit for unit, part in enumerate(parts) for one in part}
     inside = {
         unit: {unit_of[id(one)] for top in part for one in top.modules() if id(one) in unit_of} - {unit}
@@ -340,7 +341,7 @@ def _inside_first(parts: "list[list[torch.nn.Module]]") -> list[int]:
 
 
 def sharded_of(module: Any) -> Sharded | None:
-    """Return the `Sharded` record of a model; None if `shard` has not sharded it."""
+    """Return the `Sharded` record of a model; `None` if the model was not sharded by `shard`."""
     found: Sharded | None = getattr(module, "__dict__", {}).get("_gradtide_sharded")
     return found
 
@@ -348,7 +349,7 @@ def sharded_of(module: Any) -> Sharded | None:
 def _parts(
     module: "torch.nn.Module", plan: Plan, ignored: "set[torch.nn.Parameter]"
 ) -> "tuple[list[list[torch.nn.Module]], dict[torch.nn.Parameter, int]]":
-    """Return the modules of each unit, and the unit of each parameter: that of the innermost module that holds it."""
+    """Return the modules of each unit, and the unit of each parameter: the innermost one that contains it."""
     assert plan.fsdp is not None
     known = dict(module.named_modules(remove_duplicate=False))
     units = plan.fsdp.units

@@ -1,4 +1,4 @@
-"""The TCP connections of this process: those to other ranks, and the address for control connections."""
+"""Finds this process's TCP connections to other ranks, and the address for control connections."""
 
 import contextlib
 import ipaddress
@@ -28,7 +28,7 @@ def address(name: Any) -> Address:
 
 
 def open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
-    """Yield duplicates of this process's TCP sockets (proc(5), /proc/self/fd); nothing without /proc."""
+    """Yield duplicates of this process's TCP sockets (proc(5), /proc/self/fd); without /proc, yield nothing."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # closed meanwhile, not a socket, or not connected
@@ -65,8 +65,9 @@ def cut(pairs: "Iterable[Ends]") -> None:
 def meeting_address() -> str:
     """Return the address of this host on the interface of the process group.
 
-    That is the interface named in GLOO_SOCKET_IFNAME; otherwise the one that routes to the store, through which all
-    ranks rendezvous; otherwise, as in gloo, the one that this host's name resolves to, or the loopback.
+    That is the interface named in GLOO_SOCKET_IFNAME. Without that variable, it is the interface with the route to the
+    store through which all ranks rendezvous. Otherwise, as in gloo, it is the interface that this host's name resolves
+    to, or the loopback interface.
     """
     for interface in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
         if found := address_of(interface):

@@ -2,15 +2,15 @@
 
 A GPU executes asynchronously what the CPU issues, in order within each stream. Sums have a separate stream:
 
-    ready()       records an event on the compute stream: the tensor is filled
-    behind(...)   a sum issued inside the block waits for such events
+    ready()       records an event on the compute stream, which occurs when the tensor is filled
+    behind(...)   makes a sum issued inside the block wait for such events
     end(...)      records an event at the end of a sum, and calls back when the device has reached it
-    wait(...)     compute issued from now on waits for that event
+    wait(...)     makes compute issued from now on wait for that event
 
-An event that has not been recorded cannot block a stream. So the CPU waits until the sum's event has been recorded,
-and then calls `wait`.
+A stream does not wait for an event that has not been recorded yet. So the CPU waits until the event of the sum has been
+recorded, and only then calls `wait`.
 
-The CPU has no streams: operations are synchronous, and a sum ends with its future. There are no events.
+The CPU has no streams and no events: operations are synchronous, and a sum ends with its future.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ class Streams:
         return None
 
     def behind(self, marks: Collection[Any]) -> AbstractContextManager[Any]:
-        """Let sums issued inside the block wait for events of `ready`."""
+        """Make sums issued inside the block wait for events of `ready`."""
         return contextlib.nullcontext()
 
     def end(self, works: Collection[Any], marked: Callable[[Any], None], over: Callable[[], None]) -> None:
-        """Record the end of a sum whose futures are complete; call `marked` with the event, `over` when it occurs.
+        """Record the end of a sum whose futures are complete: call `marked` with its event, and `over` when it occurs.
 
         Both may be called from other threads.
         """
@@ -45,10 +45,10 @@ class Streams:
         marked(None)
 
     def wait(self, marks: Collection[Any]) -> None:
-        """Let compute issued from now on wait for events of `end`."""
+        """Make compute issued from now on wait for events of `end`."""
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Let a future completed inside the block depend on all sums whose event has been recorded."""
+        """Make a future that completes inside the block depend on all sums whose event has been recorded."""
         return contextlib.nullcontext()
 
     def future(self) -> Any:
@@ -62,7 +62,7 @@ class Streams:
 class CudaStreams(Streams):
     """CUDA streams. `cuda` is torch.cuda, or its substitute in tests.
 
-    Not run on a GPU yet: `make validate-gpu` does.
+    This class has not run on a GPU yet; `make validate-gpu` does that.
     """
 
     def __init__(self, device: "torch.device", cuda: Any = torch.cuda) -> None:
@@ -81,7 +81,7 @@ class CudaStreams(Streams):
 
     @contextlib.contextmanager
     def behind(self, marks: Collection[Any]) -> Iterator[None]:
-        """Issue on the stream of sums."""
+        """Issue sums on the stream of sums, after `marks`."""
         with self._cuda.stream(self._sums):
             for mark in marks:
                 self._sums.wait_event(mark)
@@ -90,8 +90,8 @@ class CudaStreams(Streams):
     def end(self, works: Collection[Any], marked: Callable[[Any], None], over: Callable[[], None]) -> None:
         """Record an event on the stream of sums, after the backend's streams.
 
-        Uses another thread: gloo completes a future before its work object, so a callback that waited for the work
-        would deadlock.
+        Another thread does so, because gloo completes a future before its work object: a callback of the future that
+        waited for the work would deadlock.
         """
 
         def mark() -> None:
@@ -110,7 +110,7 @@ class CudaStreams(Streams):
         self._marks.do(mark)
 
     def wait(self, marks: Collection[Any]) -> None:
-        """Let the current stream wait; the CPU does not block."""
+        """Make the current stream wait; the CPU does not block."""
         for mark in marks:
             self._cuda.current_stream(self._device).wait_event(mark)
 

@@ -1,9 +1,9 @@
-"""Marks the job's packets with a type of service, by which hosts and switches give them a priority.
+"""Marks the job's packets with a type of service, from which hosts and switches derive a priority.
 
 The connections between ranks are sockets of the training process, and a process may set the type of service of its own
-sockets. So the connections of gloo, and of NCCL over TCP, are marked without root and without any option of these
-libraries. For traffic that a process cannot mark (RDMA, translated addresses, connections that open later) there are
-rules for the operator, or a setting of NCCL.
+sockets. The connections of gloo, and of NCCL over TCP, can therefore be marked without root and without any option of
+these libraries. Some traffic cannot be marked by the process (RDMA, translated addresses, connections that open later);
+for that traffic there are rules for the operator, or a setting of NCCL.
 """
 
 import contextlib
@@ -29,24 +29,24 @@ SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
 """Types of service that Linux distinguishes: low delay, none, high throughput (RFC 1349, section 4)."""
 
 _PRIORITIES = {0x00: 0, 0x08: 2, 0x10: 6, 0x18: 4}
-"""Linux's packet priority by the two bits that decide it (tc-prio(8))."""
+"""Linux's packet priority, by the two bits of the type of service that determine it (tc-prio(8))."""
 
 _BANDS = {0: 1, 2: 2, 6: 0, 4: 1}
-"""Band of pfifo_fast by that priority (tc-prio(8), the default priomap)."""
+"""Band of pfifo_fast, by Linux's packet priority (tc-prio(8), the default priomap)."""
 
 LOADED_S = 10.0
-"""How long nft may take to load a table."""
+"""Time limit for nft to load a table, in seconds."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection of this rank to another.
+    """A connection of this rank to another rank.
 
     Attributes:
-        rank: the other.
+        rank: the other rank.
         local, peer: address and port of both ends.
-        interface: that the local address belongs to; empty if none is known to have it.
-        service: type of service of what this rank sends on it, as the kernel gives it back.
+        interface: interface with the local address; empty if none is found.
+        service: type of service of the packets that this rank sends, as read back from the kernel.
     """
 
     rank: int
@@ -58,12 +58,13 @@ class Connection:
 
 @dataclass(frozen=True)
 class WirePriority:
-    """What a rank's packets carry from now on, and what an operator can add.
+    """The mark that a rank's packets carry from now on, and rules that an operator can add.
 
     Attributes:
         service: type of service, a byte whose first six bits are the DSCP.
-        connections: to other ranks, marked and read back.
-        rules: shell commands that mark the same packets outside of the process, and give ports bands that have none.
+        connections: marked connections to other ranks.
+        rules: shell commands that mark the same packets outside the process, and that configure bands on ports without
+            bands.
     """
 
     service: int
@@ -94,7 +95,7 @@ class WirePriority:
 
 
 def service_of(priority: "str | int") -> int:
-    """Return the type of service of "high", "normal", "low", or of a DSCP from 0 to 63; refuse anything else."""
+    """Return the type of service of "high", "normal", "low" or a DSCP from 0 to 63; raise for anything else."""
     if isinstance(priority, str) and priority in SERVICES:
         return SERVICES[priority]
     if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority < 64:
@@ -105,27 +106,27 @@ def service_of(priority: "str | int") -> int:
 def wire_priority(
     priority: "str | int", *, process_group: Any = None, apply: bool = False, file: TextIO | None = None
 ) -> WirePriority:
-    """Mark the packets of a job with a type of service. Called on every rank alike, when its groups are made.
+    """Mark the packets of a job with a type of service. Every rank must call this, once its process groups exist.
 
-    Marked are the TCP connections of this process whose other end is a connection of another rank: no others, and not
-    those on which `wrap` announces what is sent next, which stay urgent. A backend that connects at its first
-    collective (NCCL over TCP) is marked by a call after it; connections that are opened later need another call.
-    `wire_priority("normal")` undoes it.
+    It marks the TCP connections of this process whose other end is a socket of another rank, except the control
+    connections of `wrap`, which stay urgent. A backend that connects at its first collective (NCCL over TCP) is marked
+    only by a call after that collective; connections that are opened later need another call.
+    `wire_priority("normal")` removes the mark.
 
     Args:
-        priority: "high" (type of service 0x10), "normal" (0x00), "low" (0x08), or a DSCP from 0 to 63. Where ports
-            are Linux's with pfifo_fast these three are the bands 0, 1 and 2.
-        process_group: the ranks of the job; all, by default.
-        apply: load the rules of nft that mark the same packets, too; they go when the process ends. Needs root.
-        file: where the answer and the rules are printed; standard output on the first rank, nowhere on others, by
-            default.
+        priority: "high" (type of service 0x10), "normal" (0x00), "low" (0x08), or a DSCP from 0 to 63. On Linux ports
+            with pfifo_fast, the three names select bands 0, 1 and 2.
+        process_group: the ranks of the job. Default: all.
+        apply: also load the nft rules that mark the same packets, until the process ends. Needs root.
+        file: where the result and the rules are printed. Default: standard output on the first rank, nowhere on the
+            others.
 
     Raises:
-        TrainingError: if there are no other ranks, or rules are to be applied and cannot be.
+        TrainingError: if there is no other rank, or `apply` is set and the rules cannot be loaded.
 
     Warns:
-        UserWarning: if no connection to another rank is found, if a connection refuses the mark, or if Linux's ports
-            do not distinguish the DSCP from other traffic.
+        UserWarning: if no connection to another rank is found, a connection refuses the mark, or pfifo_fast puts the
+            DSCP into the band of unmarked traffic.
     """
     import torch.distributed as dist
 
@@ -159,21 +160,21 @@ def wire_priority(
 
 
 def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = None) -> Any:
-    """Return options for `init_process_group("nccl", pg_options=…)` or `new_group` that carry a traffic class on RDMA.
+    """Return options for `init_process_group("nccl", pg_options=…)` or `new_group` that set a traffic class on RDMA.
 
-    Where torch's NCCL supports `traffic_class`, it is set for that group alone and read back. NCCL takes it for the
-    service level (InfiniBand) and the priority of the VLAN tag, unless NCCL_IB_SL says another.
+    Needs a torch whose NCCL supports `traffic_class`, which is set for this process group alone. NCCL also uses its
+    value as service level (InfiniBand) and as priority of the VLAN tag, unless NCCL_IB_SL is set.
 
     Args:
         priority: as for `wire_priority`.
-        environ: the environment; `os.environ` by default.
+        environ: the environment. Default: `os.environ`.
 
     Raises:
-        TrainingError: if torch has no NCCL, or one without traffic classes: then NCCL_IB_TC, set before the first
-            group is made, is the way, for all groups of the process.
+        TrainingError: if torch has no NCCL, or an NCCL without traffic classes. With the latter, set NCCL_IB_TC before
+            the first process group is made; it applies to all groups of the process.
 
     Warns:
-        UserWarning: if NCCL_IB_TC is set to something else: NCCL prefers it.
+        UserWarning: if NCCL_IB_TC has another value, which NCCL uses instead.
     """
     service = service_of(priority)
     try:
@@ -230,10 +231,11 @@ def rules_of(
     cgroup: str = "",
     bands: "Mapping[str, str] | None" = None,
 ) -> str:
-    """Return shell commands (nft(8), tc-prio(8)) that mark packets outside of the process and configure bands.
+    """Return shell commands (nft(8), tc-prio(8)) that mark packets outside the process and configure bands.
 
-    `cgroup` is the process's path in the unified hierarchy: all its packets are then marked, including those of future
-    connections. It is empty or "/" if the process has no separate cgroup. `bands` are interfaces' queue disciplines.
+    `cgroup` is the process's path in the unified hierarchy; empty or "/" if the process has no cgroup of its own. With
+    a cgroup, the rules mark all packets of the process, including those of future connections. `bands` are the queue
+    disciplines by interface.
     """
     chosen = nft_of(service, connections, table=table, cgroup=cgroup)
     lines = ["# the operator's rules; as root, on this host"]
@@ -257,7 +259,7 @@ def nft_of(
 ) -> str:
     """Return nft's commands that mark the packets, and give them the priority that Linux derives from the mark.
 
-    An `owned` table is deleted with the nft process that loads it; any other has to be deleted by name.
+    An `owned` table is deleted when the nft process that loaded it ends; any other table must be deleted by name.
     """
     then = f"meta priority set 0:{_PRIORITIES[service & 0x18]}"
     rules = []
@@ -306,7 +308,7 @@ def _ports(connections: "Sequence[Connection]") -> dict[str, str]:
 
 
 class _Loaded:
-    """The rules that this process has loaded: an nft process that waits for input, and owns the table.
+    """The rules that this process has loaded, held by an nft process that waits for input and owns the table.
 
     The rules are removed however this process ends: the pipe closes, nft exits, and the kernel deletes the table.
     """

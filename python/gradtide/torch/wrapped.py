@@ -32,12 +32,12 @@ UNTESTED = "it has never run on a GPU: compare the weights with DDP's first, as 
 
 
 class Wrapped(torch.nn.Module):  # type: ignore[misc]
-    """A module whose gradients are exchanged by a plan. Made by `wrap`.
+    """A module whose gradients are exchanged as a plan says. Made by `wrap`.
 
     Attributes:
-        module: the user's; its parameters are the ones trained.
-        plan: what is applied.
-        level: the plan's, or the argument of `wrap`; `alone` if there is no other rank.
+        module: the user's module, whose parameters are trained.
+        plan: the applied plan.
+        level: level of the plan or of the argument of `wrap`; `alone` if there is no other rank.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:
@@ -52,11 +52,11 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self._guard: Guard | None = None
         self._group: Any = None  # the sender's process group
         self._shares_buffers: Any = None  # the group over which each forward pass broadcasts buffers
-        # Not as a submodule: the names of a state_dict are those of DistributedDataParallel, `module.…`.
+        # Not registered as a submodule, so that the keys of a state_dict are DistributedDataParallel's (`module.…`).
         self.__dict__["_ddp"] = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module. Each layer waits for its gradients of the last iteration."""
+        """Call the module. At level crossiter each layer waits for its gradients of the last iteration."""
         guard = self._guard
         if guard is None:
             return (self.module if self._ddp is None else self._ddp)(*args, **kwargs)
@@ -73,12 +73,12 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             return self.module(*args, **kwargs)
 
     def flush(self) -> None:
-        """Wait for all gradients whose step was called, and update; afterwards weights are those of DDP.
+        """Wait for the gradients of all pending steps, and update the parameters, which then equal those of DDP.
 
-        Called on every rank: with NCCL, what the plan still holds back is summed now.
+        Every rank must call this: with NCCL, gradients that the plan still holds back are reduced now.
 
         Raises:
-            TrainingError: if training cannot go on.
+            TrainingError: if a gradient cannot be reduced.
         """
         if self._cross is not None:
             self._cross.flush(by_user=True, by_all=True)
@@ -89,10 +89,10 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return Tally() if self._sender is None else self._sender.tally
 
     def no_sync(self) -> Any:
-        """Return DDP's context without exchange.
+        """Return DDP's context in which gradients are accumulated and not exchanged.
 
         Raises:
-            TrainingError: at level crossiter, which cannot accumulate.
+            TrainingError: at level crossiter, which cannot accumulate gradients.
         """
         if self._cross is not None:
             raise TrainingError(f"no_sync: gradients cannot be accumulated at level crossiter; {USE_PRIORITY}")
@@ -101,7 +101,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return self._ddp.no_sync()
 
     def train(self, mode: bool = True) -> "Wrapped":
-        """Set the mode; weights are up to date before evaluation."""
+        """Set the mode, as in torch.nn.Module; before evaluation, pending updates are applied."""
         if not mode and self._cross is not None:
             self._cross.flush(by_user=True)
         super().train(mode)
@@ -124,7 +124,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return super().__getstate__()
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the forward pass in place; refused at level crossiter."""
+        """Compile the forward pass in place; at level crossiter, raise `TrainingError`."""
         if self._cross is not None:
             raise TrainingError(f"level crossiter waits between the layers, which torch.compile joins; {USE_PRIORITY}")
         super().compile(*args, **kwargs)
@@ -190,27 +190,29 @@ def wrap(
     untested_on_gpu: bool = False,
     **ddp_options: Any,
 ) -> Any:
-    """Apply a plan to data-parallel training, in place of `DistributedDataParallel(model)`. Called on every rank.
+    """Apply a plan to data-parallel training, instead of `DistributedDataParallel(model)`. Every rank must call this.
 
-    `wrap(model, plan)` applies a plan of FSDP, in place of calls of `fully_shard`, and returns the model itself. It
-    takes fully_shard's `mesh`, `mp_policy`, `offload_policy` and `ignored_params`. Make the optimizer afterwards.
+    `wrap(model, plan)` applies an FSDP plan, instead of calls of `fully_shard`, and returns the model itself. It takes
+    fully_shard's `mesh`, `mp_policy`, `offload_policy` and `ignored_params`. Make the optimizer afterwards.
 
     Args:
         model: the bare module, already on its device.
-        optimizer: the one that the loop steps; none of a plan of FSDP.
-        plan: path of plan.json, its content, or what `gt.plan` has returned.
-        level: `none`, `buckets`, `priority` or `crossiter`, if not the plan's.
-        process_group: the ranks of the job; all, by default.
+        optimizer: the optimizer of the training loop; omitted for an FSDP plan.
+        plan: path of plan.json, its content, or the return value of `gt.plan`.
+        level: `none`, `buckets`, `priority` or `crossiter`. Default: the plan's level.
+        process_group: the ranks of the job. Default: all.
         untested_on_gpu: allow levels priority and crossiter on a GPU, where nobody has run them yet.
-        ddp_options: further arguments of DistributedDataParallel. Level crossiter has no DDP and takes
-            `broadcast_buffers` alone.
+        ddp_options: further arguments of DistributedDataParallel. Level crossiter does not use DDP and takes only
+            `broadcast_buffers`.
 
     Returns:
-        A module to call in the model's place. Without other ranks (no process group, or one rank) it trains as before.
+        The module to call instead of the model. Without other ranks (no process group, or one rank) it trains as
+        before.
 
     Raises:
         ScenarioError: if the plan cannot be read or is for another model.
-        TrainingError: if the level cannot do what the model, the optimizer or the options need; it says which can.
+        TrainingError: if the level does not support the model, the optimizer or the options; the message names a level
+            that does.
     """
     if plan is None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer, plan = None, optimizer
@@ -270,7 +272,7 @@ def wrap(
 
 
 def _shard(model: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "torch.nn.Module":
-    """Apply a plan of FSDP; raise if that is impossible."""
+    """Apply an FSDP plan; raise if the model or the options do not allow it."""
     if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
     if others := sorted(set(options) - set(OPTIONS)):
@@ -296,13 +298,13 @@ def _warn_of_workers(plan: Plan, size: int) -> None:
 
 
 def unwrap(model: Wrapped) -> "torch.nn.Module":
-    """Undo `wrap`: wait for gradients that are being summed, and remove hooks, connections and threads.
+    """Undo `wrap`: wait for gradients that are being reduced, and remove hooks, connections and threads.
 
     Returns:
         The user's module, with the weights that DDP would have given it.
 
     Raises:
-        TrainingError: if the last gradients could not be summed; all is undone even so.
+        TrainingError: if the last gradients could not be reduced; `wrap` is undone nevertheless.
     """
     if sharded_of(model) is not None:
         raise TrainingError("fully_shard cannot be undone: save the state (torch.distributed.checkpoint) and load it")
@@ -315,8 +317,8 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
 def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> Sender:
     """Return a sender with a private process group, so that its collectives never interleave with the user's.
 
-    The group has the backend of the user's group for the device. NCCL has no CPU thread that could start collectives in
-    a dynamic order while the user's other communicators are busy; with NCCL the order is fixed.
+    The group has the backend of the user's group for the device. With NCCL the order of collectives is fixed, because
+    NCCL has no CPU thread that could start them in a dynamic order while the user's other communicators are busy.
     """
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
@@ -338,7 +340,7 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> 
 
 
 def _backend(base: Any, device: "torch.device") -> str:
-    """Return the backend for tensors on a device: on the CPU gloo, whatever else the user's group has."""
+    """Return the backend for tensors on a device: on the CPU always gloo, even if the user's group has another."""
     if device.type == "cpu" or isinstance(base._get_backend(device), dist.ProcessGroupGloo):
         return "gloo"
     return "nccl"
@@ -376,7 +378,7 @@ def _is_on_gloo(model: "torch.nn.Module", base: Any) -> bool:
 
 
 def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
-    """Raise if the ranks differ in plan, level or model from the first rank."""
+    """Raise if the plan, level or model of a rank differs from the first rank's."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     does = (plan.buckets, plan.chunk_bytes, plan.credit, plan.depth, plan.fsdp)
     mine = {
@@ -410,7 +412,7 @@ def _refuse_devices(model: "torch.nn.Module", level: str, untested_on_gpu: bool)
 
 
 def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
-    """Refuse features of a plan that `wrap` would ignore; level none has no requirements."""
+    """Raise for features of a plan that `wrap` would ignore; level none has no requirements."""
     if level == "none":
         return
     kinds = {parameter.device.type for parameter in model.parameters()}

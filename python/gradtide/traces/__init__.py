@@ -1,4 +1,4 @@
-"""Traces that other tools recorded, each read by its `from_` function: a `Trace` shows and converts them."""
+"""Traces recorded by other tools. Each `from_` function reads one format; a `Trace` shows and converts them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,17 +15,17 @@ __all__ = ["CHAKRA_VERSIONS", "Trace", "from_chakra", "from_execution_trace", "f
 
 
 class Trace(Recording):
-    """What the ranks of a job did, as a tool recorded it.
+    """A recording of the ranks of a job by another tool.
 
     Attributes:
         format: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
     """
 
     def waterfall(self, step: int | None = None) -> "WaterfallResult":
-        """Return where the time of a step goes, what bounds each transfer, and what would help.
+        """Return the time components of a step, the bound of each transfer, and possible improvements.
 
         Args:
-            step: which; the typical one if not given.
+            step: number of the step. Default: the step of median length (`typical_step`).
 
         Raises:
             TraceError: if there is no such step.
@@ -39,15 +39,15 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read traces of PyTorch's profiler, one file per rank.
 
     Args:
-        path: a file (.json or .json.gz), a folder or an archive of them (tar, tar.gz, zip), a pattern such as
-            `"traces/rank*.json.gz"`, or a list. A file's rank is what its `distributedInfo` says, or else the last
-            number in its name that follows "rank".
+        path: a file (.json or .json.gz), a folder or an archive of files (tar, tar.gz, zip), a pattern such as
+            `"traces/rank*.json.gz"`, or a list. A file's rank is given by its `distributedInfo`, otherwise by the last
+            number after "rank" in its name.
 
     Returns:
-        The trace; files are read in pieces, and what is kept is smaller than they are.
+        The trace. Files are read in pieces, so memory grows with the kept data, not with the files.
 
     Raises:
-        TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
+        TraceError: if a file cannot be read, is truncated or has another format, or two files are of one rank.
 
     Source:
         torch.profiler, `export_chrome_trace`; docs/models/traces.md.
@@ -56,19 +56,19 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
 
 
 def from_execution_trace(path: str | Path | Sequence[str | Path]) -> Trace:
-    """Read traces of PyTorch's ExecutionTraceObserver, one file per rank: operators, transfers and what waits for what.
+    """Read traces of PyTorch's ExecutionTraceObserver, one file per rank: operators, transfers and dependencies.
 
-    The files have no times, so neither have ops.
+    The files contain no times, so the ops have none.
 
     Args:
-        path: as in `from_kineto`. A file's rank is the one that its collectives record, or else the last number in its
-            name that follows "rank".
+        path: as in `from_kineto`. A file's rank is the rank that its collectives record, otherwise the last number
+            after "rank" in its name.
 
     Returns:
         The trace.
 
     Raises:
-        TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
+        TraceError: if a file cannot be read, is truncated or has another format, or two files are of one rank.
 
     Source:
         torch.profiler, `ExecutionTraceObserver`, schemas 1.0.1 to 1.1.1; docs/models/traces.md.
@@ -80,11 +80,11 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read MLCommons Chakra execution traces, one file per rank.
 
     Args:
-        path: a file (.et), a folder or an archive of them (tar, tar.gz, zip), a pattern such as `"trace.*.et"`, or a
+        path: a file (.et), a folder or an archive of files (tar, tar.gz, zip), a pattern such as `"trace.*.et"`, or a
             list. A file's rank is the last number in its name, as in `trace.3.et`.
 
     Raises:
-        TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
+        TraceError: if a file cannot be read, is truncated or has another format, or two files are of one rank.
 
     Source:
         MLCommons Chakra, `et_def.proto`, schemas 0.0.4 and 1.0.0; docs/models/traces.md.
@@ -93,12 +93,12 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
 
 
 def read(path: str | Path | Source | Sequence[str | Path | Source]) -> Trace:
-    """Read a trace of whatever format its files are: one of another tool, or an op DAG that `Trace.save` wrote.
+    """Read a trace and detect its format: that of another tool, or an op DAG written by `Trace.save`.
 
     Args:
-        path: as of `from_kineto`.
+        path: as in `from_kineto`.
 
     Raises:
-        TraceError: as `from_kineto`, `from_execution_trace` and `from_chakra`.
+        TraceError: as in `from_kineto`, `from_execution_trace` and `from_chakra`.
     """
     return reading.read(path, Trace)

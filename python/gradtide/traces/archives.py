@@ -21,9 +21,9 @@ from gradtide import inputs, recognise
 from gradtide.inputs import InputError
 
 MOST_MEMBERS = 100_000
-"""Largest number of entries in an archive: more than any job has ranks, and their headers take little memory."""
+"""Largest number of entries in an archive; no job has more ranks, and as many headers take little memory."""
 MOST_HEADER_BYTES = 1 << 20
-"""Largest size of the headers between two files of a tar archive: names are unbounded and read into memory."""
+"""Largest size of the headers between two files of a tar archive; names are unbounded and read into memory."""
 
 _BLOCK_BYTES = 512
 """Block size of tar; a header is one block (POSIX.1-2017, pax)."""
@@ -55,17 +55,17 @@ class Member:
 
 
 Source = Path | Member
-"""A file to read: on disk or in an archive."""
+"""A file to read, which is on disk or in an archive."""
 
 
 def members(path: Path) -> tuple[Member, ...] | None:
     """Return the files in an archive, sorted by name; `None` if the file is not an archive.
 
-    If a name occurs twice the later file counts, as when unpacking.
+    If a name occurs twice, the later file is returned, as when unpacking.
 
     Raises:
-        InputError: if the archive is damaged, or holds too many files.
-        OSError: if it cannot be read.
+        InputError: if the archive is damaged, or contains too many files.
+        OSError: if the archive cannot be read.
     """
     return _listed(path, stamp(path))
 
@@ -93,7 +93,7 @@ def read(
     """Yield the index and the bytes of each wanted file in archive order; gzipped files are decompressed.
 
     Raises:
-        InputError: as `members`; as `inputs.chunks` while the bytes of a file are read.
+        InputError: as in `members`; while the bytes of a file are read, as in `inputs.chunks`.
     """
     kind = _kind(archive)
     for place, (_, pieces) in enumerate(kind(archive) if kind else ()):
@@ -146,7 +146,7 @@ def _check_count(count: int) -> None:
 
 
 class _Info(tarfile.TarInfo):
-    """A tar header. A damaged or truncated one is an error: only a block of zeros or end of file ends an archive."""
+    """A tar header. A damaged header raises: only a block of zeros or the end of the file may end an archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Info":
@@ -201,7 +201,7 @@ def _of_tar(path: Path) -> _Files:
                 continue
             raw = cast(io.BufferedReader, archive.extractfile(info))
             yield info.name, partial(_pieces, raw, info.size, None)
-            # Skip the rest of the file here: bytes read between two files count towards the header limit.
+            # The rest of the file is skipped here, because bytes read between two files count towards the header limit.
             while raw.read(inputs.CHUNK_BYTES):
                 pass
 

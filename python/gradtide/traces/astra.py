@@ -1,9 +1,9 @@
 """Writes a step of a job as Chakra traces for ASTRA-sim: one file per rank, and one file of process groups.
 
-A node of a rank's file is a compute op or the rank's part of a transfer. All its dependencies are in `data_deps`, which
-ASTRA-sim's readers use; they include the preceding op of the rank. A message has a send node on its sender and a
-receive node on its receiver, matched by `comm_tag`. If every rank of a ring sends to the next one (context
-parallelism), each rank has both nodes.
+A node of a rank's file is a compute op or the rank's part of a transfer. `data_deps` lists all dependencies of a node,
+including the preceding op of the rank, because ASTRA-sim's readers use this field. A message has a send node on its
+sender and a receive node on its receiver, matched by `comm_tag`. If every rank of a ring sends to the next rank
+(context parallelism), each rank has both nodes.
 
 `comm_size` is a rank's input, as in ASTRA-sim: its shard for an all-gather, the whole buffer for all other collectives.
 Groups are numbered from 1, because ASTRA-sim uses 0 for all ranks.
@@ -31,7 +31,7 @@ MAX_NODES = 50_000_000
 class StepFiles:
     """Converts the graph of a step to files.
 
-    A class is a set of consecutive ranks that run the same ops; a group of the document describes all process groups of
+    A class is a set of consecutive ranks that run the same ops. A group of the document describes all process groups of
     one kind by their size and stride.
 
     Args:
@@ -55,15 +55,15 @@ class StepFiles:
         """Write the step as Chakra traces.
 
         Args:
-            path: `NAME.et`, for `NAME.0.et` and so on, and `NAME.groups.json`.
-            rank: write only this rank, as `NAME.et`.
+            path: `NAME.et`. The files are `NAME.0.et` and so on, and `NAME.groups.json`.
+            rank: write only this rank, to `NAME.et`. Default: all ranks.
             version: Chakra schema version of the files.
 
         Returns:
             The files that were written.
 
         Raises:
-            TraceError: if there is no such rank, the files would be too large, or cannot be written.
+            TraceError: if there is no such rank, the files would be too large, or a file cannot be written.
         """
         if rank is None and self.node_count > MAX_NODES:
             raise TraceError(f"{self.ranks:,} ranks have {self.node_count:,} nodes; write one with --rank")
@@ -83,7 +83,7 @@ class StepFiles:
 
     @property
     def ranks(self) -> int:
-        """Ranks of the job."""
+        """Number of ranks of the job."""
         return sum(int(one["ranks"]) for one in self.classes)
 
     @property
@@ -114,7 +114,7 @@ class StepFiles:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
-        """Numbers of process groups, from 1, by kind and ranks; groups with sends only have no number."""
+        """Numbers of process groups, from 1, by kind and ranks; a group with sends only has no number."""
         found: dict[tuple[int, tuple[int, ...]], int] = {}
         collective_groups = {one["group"] for one in self.transfers if one["kind"] != "send"}
         for group, kind in enumerate(self.groups):
@@ -126,12 +126,12 @@ class StepFiles:
         return found
 
     def comm_groups(self) -> str:
-        """Return the file that ASTRA-sim's `--comm-group-configuration` names."""
+        """Return the content of the file for ASTRA-sim's `--comm-group-configuration`."""
         lines = [f'"{number}": {json.dumps(ranks)}' for (_, ranks), number in self.numbers.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     def chakra(self, rank: int, version: str) -> bytes:
-        """Return the file of a rank."""
+        """Return the content of a rank's file."""
         own = next(index for index in range(len(self.classes)) if rank < self._first_rank[index + 1])
         rows = [*self._computed(own), *self._moved(own, rank)]
         document = {"schema": "gradtide.trace/1", "rank": rank, "world_size": self.ranks, "target": 0, "ops": rows}
@@ -177,7 +177,7 @@ class StepFiles:
 
     @cached_property
     def _rings(self) -> set[int]:
-        """Transfers in which all ranks of a group send to the next one."""
+        """Transfers in which every rank of a group sends to the next rank."""
         return {
             self._first_op[-1] + index
             for index, transfer in enumerate(self.transfers)
@@ -191,7 +191,7 @@ class StepFiles:
 
 
 def _ends(members: list[int], rank: int, *, is_ring: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield the nodes of a rank for a message: `send` or `recv`, and the ranks [sender, receiver]."""
+    """Yield the nodes of a rank for a message: `send` or `recv`, with the ranks [sender, receiver]."""
     if not is_ring:
         yield ("send" if rank == members[0] else "recv"), members
         return

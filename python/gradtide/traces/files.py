@@ -26,7 +26,7 @@ def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]
     """Return the files that a path, a folder, an archive, a pattern or a list names, sorted by name.
 
     Raises:
-        TraceError: if there are none.
+        TraceError: if there are no files.
     """
     if isinstance(path, Member):
         return [path]
@@ -69,10 +69,10 @@ def _none(what: str) -> list[Source]:
 
 
 def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the index of each file with its decompressed bytes; an archive is read in one pass, in its order.
+    """Yield the index of each file with its decompressed bytes; the files of an archive come in its order.
 
     Raises:
-        TraceError: if an archive is damaged; as `inputs.chunks` while the bytes are read.
+        TraceError: if an archive is damaged; while the bytes are read, as in `inputs.chunks`.
     """
     of_archive: dict[Path, dict[int, int]] = {}
     for index, source in enumerate(sources):
@@ -87,10 +87,10 @@ def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
 
 
 def are_exports(sources: Sequence[Source]) -> bool:
-    """Return whether all files are exports of Nsight Systems; a mixture is an error.
+    """Return whether all files are exports of Nsight Systems.
 
     Raises:
-        TraceError: if some are and others are not, or one cannot be read.
+        TraceError: if only some of them are, or a file cannot be read.
     """
     found = []
     for source in sources:
@@ -105,7 +105,7 @@ def are_exports(sources: Sequence[Source]) -> bool:
 
 
 def start(path: Source) -> bytes:
-    """Return the first bytes of a file, decompressed: enough to detect its format."""
+    """Return the first decompressed bytes of a file, enough to detect its format."""
     with faults_of(path):
         return archives.start(path, recognise.HEAD_BYTES)
 
@@ -117,7 +117,7 @@ def text(path: Source, most_bytes: int) -> str:
 
 @contextmanager
 def faults_of(path: Source, form: str = "") -> Iterator[None]:
-    """Add to errors the file, the line of a text, and the actual format if the file is not of format `form`."""
+    """Add to errors the path, the line number in a text, and the detected format if it is not `form`."""
     try:
         yield
     except TraceError as error:
@@ -132,7 +132,7 @@ def faults_of(path: Source, form: str = "") -> Iterator[None]:
 
 
 def _other(path: Source, form: str) -> str:
-    """Describe the actual format of a file that is not a trace of format `form`; empty if it is one, or unknown."""
+    """Describe the format of a file that is not a trace of format `form`; empty if it is such a trace or unknown."""
     head = archives.start(path, recognise.HEAD_BYTES) if form in _TITLES else b""
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):

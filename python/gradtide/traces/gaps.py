@@ -1,4 +1,4 @@
-"""Gaps: information that is missing in trace files or that a `Trace` cannot represent, counted for the report."""
+"""Gaps: information that trace files lack or that a `Trace` cannot represent, counted for the report."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ _WORDS = {
     "damaged": ("events that are damaged or lack a time", "left out"),
     "mended": ("events with something in them that is no JSON", "read without it"),
 }
-"""By the core's name of a gap: its description, and how the reader treats it."""
+"""Description of a gap and its treatment by the reader, by the core's name of the gap."""
 
 _OF_NSIGHT = {
     "size": "so their bytes are unknown; record with --trace=cuda,nvtx and export with --include-blobs=true",
 }
-"""Treatments that differ for exports of Nsight Systems."""
+"""Treatments that differ in exports of Nsight Systems."""
 
 _FIXES = {
     "collective_type": "write `comm_type` into the collectives",
@@ -37,16 +37,16 @@ _FIXES = {
     "duration": "give each compute node its duration, since a model needs recorded times",
     "start": "the file says what is done and not when; record a run with its times",
 }
-"""Remedies of gaps that change the length of a step. A trace with such a gap cannot become a model."""
+"""Remedies for gaps that change the length of a step. A trace with such a gap cannot become a model."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """One kind of gap, over the files of all ranks.
+    """All gaps of one kind in the files of all ranks.
 
     Attributes:
         what: the core's name of the kind.
-        count: number of occurrences.
+        count: number of gaps.
         names: names of the affected items in the files.
         form: format of the files.
     """
@@ -58,7 +58,7 @@ class Gap:
 
     @property
     def fix(self) -> str | None:
-        """Remedy that is needed before the trace can become a model; None if none is needed."""
+        """Remedy that is needed before the trace can become a model; `None` if none is needed."""
         # A model contains all-reduces only, so unmatched calls of other collectives do not affect it.
         words = [name.replace("_", "") for name in self.names]
         if self.what == "unmatched_call" and not any("allreduce" in word or "unknown" in word for word in words):

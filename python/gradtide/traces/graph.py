@@ -1,17 +1,17 @@
 """Dependency graph of a recorded step: compute ops per rank, transfers with their process groups, and edges.
 
-    computing, split where a transfer is ready or ends   -> compute ops, in sequence on each rank
-    neither computing nor in a transfer                  -> compute ops as well: the host was busy
-    in a transfer, from ready to end, and not computing  -> no op: the duration follows from the dependencies
+    time with compute, split where a transfer is ready or ends    -> compute ops, in sequence on each rank
+    idle time outside transfers                                   -> compute ops as well: the host was busy
+    idle time in a transfer, from its ready time to its end       -> no op: the duration follows from the dependencies
 
-A trace does not record which ops wait for a transfer. The edges are therefore inferred: a transfer depends on
-everything its ranks had computed when it was ready, and the first op that a rank starts after the transfer's end
+A trace does not record which ops wait for a transfer. The edges are therefore inferred: a transfer depends on all ops
+that its ranks had completed when the transfer was ready, and the first op that a rank starts after the transfer's end
 depends on the transfer. If an op really needs the transfer later, or not at all, this dependency is too strict: on a
 network slower than the recorded one the predicted step is then too long.
 
 The document has the form of `_core.step_graph`, with one class per rank. If only one rank was recorded, it represents
-all: every rank does the same at the same time, in its own groups. Such a step may contain no point-to-point messages,
-and the ranks of its groups must be evenly spaced.
+all ranks: every rank runs the same ops at the same time, in its own groups. Such a step may contain no point-to-point
+messages, and the ranks of its groups must be evenly spaced.
 """
 
 import json
@@ -42,9 +42,9 @@ HARMLESS = ("element_type", "other", "dependency", "damaged", "mended")
 LINKS = ("messages",)
 """Name of the pseudo-group of point-to-point messages."""
 HOST = "host"
-"""Name of an op in which the device stands idle for the host, as the core has it."""
+"""Name of an op in which the device is idle because it waits for the host, as in the core."""
 ALL = "all"
-"""Name of a group that is unnamed in the trace."""
+"""Name of the group of all ranks, which has no name in the trace."""
 
 
 def step_graph(trace: "Recording", number: int) -> dict[str, Any]:
@@ -103,17 +103,17 @@ def _waits(move: dict[str, Any], rank: int) -> bool:
 
 
 def _shown(name: str, described: Mapping[str, str]) -> str:
-    """Return the display name of a group: its mesh dimension, such as `tp`, if the trace describes it."""
+    """Return the display name of a group: its mesh dimension, such as `tp`, if the trace contains it."""
     if name in (*LINKS, ALL):
         return name
     return described[name].removeprefix("mesh_") if name in described else f"group {name}"
 
 
 def summed_up(document: dict[str, Any]) -> dict[str, Any]:
-    """Return an equivalent graph in which the compute ops between two transfer events are merged by pass.
+    """Return a smaller graph in which the compute ops between two transfer events are merged by pass.
 
-    A transfer event is the instant at which a transfer is ready or ends. No transfer waits for a single op in between,
-    so the step takes the same time.
+    A transfer event is the instant at which a transfer is ready or ends. The merged graph takes the same time, because
+    no transfer depends on a single op between two events.
     """
     count = sum(len(one["ops"]) for one in document["classes"])
     cuts = {before + 1 for before, _ in document["edges"] if before < count}
@@ -145,7 +145,7 @@ def summed_up(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stride(name: str, members: Sequence[int], world_size: int) -> int:
-    """Return the rank stride of a group, if groups of this shape can partition all ranks; otherwise raise."""
+    """Return the rank stride of a group, if such groups can partition all ranks; otherwise raise `TraceError`."""
     size, stride = len(members), members[1] - members[0] if len(members) > 1 else 0
     evenly = range(members[0], members[0] + size * stride, stride) if stride else ()
     if list(members) != list(evenly) or members[0] // stride % size or world_size % (size * stride):
@@ -180,7 +180,7 @@ def _refuse_missing(trace: "Recording", ranks: Sequence[int], number: int, *, st
 
 
 def _moved_rows(trace: "Recording", rank: int) -> list[dict[str, Any]]:
-    """Return the transfers of a rank with the members of their groups, which a file lists only once per group."""
+    """Return the transfers of a rank with the members of their groups, which a file lists once per group."""
     rows = [row for row in json.loads(trace._core.to_dag(rank, False))["ops"] if row.get("comm") is not None]
     listed = {row["comm"]["group"]: tuple(row["comm"]["ranks"]) for row in rows if row["comm"]["ranks"]}
     for row in rows:
@@ -191,7 +191,7 @@ def _moved_rows(trace: "Recording", rank: int) -> list[dict[str, Any]]:
 def _messages(
     document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], windows: dict[int, Span]
 ) -> list[dict[str, Any]]:
-    """Return point-to-point messages: the n-th send of a pair of ranks is matched with its n-th receive."""
+    """Return point-to-point messages; the n-th send between two ranks is matched with the n-th receive."""
     by_time = {(rank, row["node"], row["start"], row["time"]): row["comm"] for rank, own in rows.items() for row in own}
     found: dict[tuple[int, int], dict[str, list[Any]]] = defaultdict(lambda: {"send": [], "recv": []})
     for transfer in document["transfers"]:
@@ -222,8 +222,8 @@ def _messages(
 def _collectives(
     document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], present: Collection[int] = ()
 ) -> list[dict[str, Any]]:
-    """Return the collectives; `present` are the recorded ranks, if not all ranks were recorded."""
-    # Chakra does not list the members of a group: they are inferred from the ranks that take part in its transfers.
+    """Return the collectives; `present` are the recorded ranks if some ranks were not recorded."""
+    # Chakra does not list the members of a group, so they are inferred from the ranks that take part in its transfers.
     members_of = {row["comm"]["group"]: set[int]() for own in rows.values() for row in own}
     for rank, own in rows.items():
         for row in own:
@@ -272,7 +272,7 @@ def _span(seen: dict[str, Any]) -> Span:
 
 
 def _refuse_cut(moves: Iterable[dict[str, Any]], document: dict[str, Any]) -> None:
-    """Refuse a step with transfers that extend into the step before or after it."""
+    """Raise if a transfer of the step begins before the step or ends after it."""
     lengths = {one["rank"]: one["span_ns"] for one in document["ranks"]}
     cut = [
         f"{move['name']} of rank {rank}"
@@ -312,12 +312,12 @@ class _Program:
                 continue
             self.ops.append((HOST if what is None else what[2], (end - start) * PS_PER_NS))
             begins.append(start)
-        # Ops were split at these instants, so none is in progress when a transfer is ready or ends.
+        # Ops were split at these instants, so no op is in progress when a transfer is ready or ends.
         self.awaited = [(op - 1, place) for place, (ready, _) in spans if (op := bisect_left(begins, ready)) > 0]
         self.waiting = [(place, op) for place, (_, end) in spans if (op := bisect_left(begins, end)) < len(begins)]
 
 
 def _within(stretches: Sequence[Any], time: int) -> Any:
-    """Return the interval [start, end) that contains an instant, or None."""
+    """Return the interval [start, end) that contains an instant, or `None`."""
     place = bisect_right(stretches, time, key=lambda one: one[0]) - 1
     return stretches[place] if place >= 0 and time < stretches[place][1] else None

@@ -1,14 +1,14 @@
-"""Converts one step of a trace to a table of layers, one per all-reduce of gradients (a bucket).
+"""Converts one step of a trace to a table of layers, one layer per all-reduce of gradients (a bucket).
 
 A trace records when a gradient was ready to send, but not which layers it belongs to. A layer here is therefore a
-bucket: its backward time is the compute time between the ready times of two consecutive all-reduces, and the bucket
-sent last is nearest to the input, because the backward pass runs from the output to the input. Times that were not
-recorded are apportioned (docs/models/traces.md), and the model's `source` states it.
+bucket. Its backward time is the compute time between the ready times of two consecutive all-reduces. The bucket sent
+last is nearest to the input, because the backward pass runs from the output to the input. Times that were not recorded
+are apportioned (docs/models/traces.md), and the model's `source` says so.
 
-The device computes during a part of a step only. Its remaining idle time, except the wait for gradients once all of
-them are ready, is attributed to the host: separate rows before each all-reduce and after the last one, so that the step
-keeps its length. In a layered model nothing waits for a transfer until the last gradient is ready, so idle time beside
-an earlier transfer is host time as well.
+The device computes during a part of the step only. Its idle time is attributed to the host, except the wait for
+gradients after the last of them is ready. The host time has separate rows before each all-reduce and after the last
+one, so that the step keeps its length. In a layered model nothing waits for a transfer until the last gradient is
+ready, so idle time during an earlier transfer is host time as well.
 """
 
 from collections import Counter
@@ -24,12 +24,14 @@ from gradtide.traces.spans import Covered
 from gradtide.units import PS_PER_NS
 
 UNSAID_FORWARD = 3
-"""If the passes cannot be distinguished, compute time / 3 is forward: backward takes twice as long, as in the synthetic
-model of Gao (2020), section 4.2."""
+"""Divisor of compute time for the forward pass if the passes cannot be distinguished: backward takes twice as long.
+
+Source: the synthetic model of Gao (2020), section 4.2.
+"""
 
 
 NEGLIGIBLE = 0.02
-"""Other transfers (buffers, a loss) are left out up to this share of the gradients' bytes."""
+"""Largest size of other transfers (buffers, a loss), as a share of the gradients' bytes, that may be left out."""
 
 
 class NoGradientsError(TraceError):
@@ -41,10 +43,10 @@ class TraceStep:
     """A step of a trace as a graph of all its ranks, for jobs that send more than gradients.
 
     Attributes:
-        name: what results call it.
-        document: what `Trace.graph` returns, without what changes no time: computing between two moments at which a
-            transfer is ready or ends is summed up by pass.
-        source: which step it is.
+        name: name of the model in results.
+        document: return value of `Trace.graph`, with the compute ops between two transfer events merged by pass. The
+            step takes the same time with the merged ops.
+        source: description of the step's origin.
     """
 
     name: str
@@ -53,7 +55,7 @@ class TraceStep:
 
     @property
     def table(self) -> dict[str, Any]:
-        """The model as a scenario has it."""
+        """The table `model` of a scenario that runs this step."""
         groups = [{key: value for key, value in one.items() if value is not None} for one in self.document["groups"]]
         return {"kind": "step", "name": self.name, "source": self.source, **self.document, "groups": groups}
 
@@ -63,15 +65,15 @@ class TraceModel:
     """A step of a trace as a model, for `Scenario.replace(model=…)` and the studies.
 
     Attributes:
-        name: what results call it.
-        layers: one for each all-reduce of a gradient, input side first, and `rest` for what was computed after the
-            last one; and rows of the host's time, in which the device stood idle. Times are those of the rank for
-            which the others waited.
-        source: which step of which rank it is, and what was not recorded.
-        rank: that rank.
+        name: name of the model in results.
+        layers: one row for each all-reduce of a gradient, input side first, a row `rest` for compute after the last
+            all-reduce, and rows of host time, in which the device is idle. The times are those of the slowest rank, for
+            which the others wait.
+        source: the step and rank of origin, and a list of information that was not recorded.
+        rank: the rank whose times were used.
         step: number of the step.
-        world_size: ranks of the group that exchanges gradients.
-        left_out: what the files hold and the model does not, a sentence each.
+        world_size: number of ranks in the group that exchanges gradients.
+        left_out: one sentence for each part of the files that the model leaves out.
     """
 
     name: str
@@ -82,10 +84,10 @@ class TraceModel:
     world_size: int
     left_out: tuple[str, ...] = ()
     waits_left_out: float = 0.0
-    """Seconds in which the device waits for transfers that are left out; included in the host time."""
+    """Seconds in which the device waits for transfers that are left out; part of the host time."""
 
     bucketed = True
-    """Whether the layers are buckets already: always."""
+    """The layers are buckets already."""
 
     @property
     def parameter_bytes(self) -> int:
@@ -94,7 +96,7 @@ class TraceModel:
 
     @property
     def compute_time(self) -> float:
-        """Seconds that a step computes."""
+        """Compute time of a step, in seconds."""
         return sum(map(_time_ps, (layer for layer in self.layers if not layer.is_host))) / 1e12
 
     @property
@@ -114,18 +116,18 @@ def of_step(
 
     Args:
         document: number of the step and the core's description of it, with unmerged intervals.
-        found_by: how steps were found: by marks, by repeating transfers, or not at all (whole).
-        rank: rank whose times are taken; None for the slowest, which the others wait for.
+        found_by: method by which steps were found: marks, repeating transfers ("transfers"), or none ("whole").
+        rank: rank whose times are used. Default: the slowest rank, for which the others wait.
         name: name of the model in results.
-        members: ranks of the job, for groups whose ranks are not listed.
+        members: number of ranks of the job, used for groups whose ranks are not listed.
         warnings: gaps of the whole trace.
 
     Raises:
-        TraceError: if the step has no all-reduce of a gradient, computes nothing, or sends more than gradients.
+        TraceError: if the step has no all-reduce of a gradient, has no compute, or sends more than gradients.
     """
     number = document["number"]
     rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
-    # The straggler, which the others wait for in their collectives, is the rank with the least waiting time.
+    # The rank with the least waiting time is the straggler, because the others wait for it in their collectives.
     chosen = max(rows, key=lambda row: (row["compute_ns"] + row["idle_ns"], row["compute_ns"], -row["rank"]))
     passes = chosen["passes"]
     is_split = chosen["backward_ns"] is not None
@@ -197,13 +199,13 @@ def _host_rows(
     weights: Sequence[int],
     names: Sequence[str],
 ) -> list[Layer]:
-    """Return the host time before each all-reduce of gradients, before the rest, and after the last transfer.
+    """Return rows of the host time before each all-reduce of gradients, before the rest, and after the last transfer.
 
     Args:
         chosen: the rank's step, with unmerged intervals.
         sent: all-reduces of gradients, by ready time.
         forward_ns: compute time of the forward pass.
-        weights: weights by which the host time of the forward pass is apportioned: the layers' forward times.
+        weights: forward times of the layers, by which the host time of the forward pass is apportioned.
         names: names of the buckets.
     """
     computing = Covered((start, end) for start, end, _ in chosen["computing"])
@@ -237,14 +239,15 @@ def _gradients(
     """Return the all-reduces of gradients of a rank, by ready time, and its other transfers.
 
     Raises:
-        TraceError: if there is no gradient, one has no size, or the other transfers are too large to be left out.
+        TraceError: if there is no gradient, a gradient has no size, or the other transfers are too large to be left
+            out.
     """
     rank, backward_ns = chosen["rank"], chosen["backward_ns"]
     seen_by = ({**transfer, "seen": _of(transfer, rank)} for transfer in document["transfers"])
     moved = [row for row in seen_by if row["seen"] is not None]
     # A transfer belongs to the step in which it became ready.
     own = [row for row in moved if 0 <= row["seen"]["ready_ns"] < chosen["span_ns"]]
-    # An all-reduce before the backward pass cannot be one of gradients.
+    # Gradients do not exist before the backward pass, so earlier all-reduces are other transfers.
     found: dict[str, list[dict[str, Any]]] = {}
     for row in own:
         if row["collective"] == "all_reduce" and row["seen"]["ready_ns"] >= (backward_ns or 0):
@@ -254,9 +257,9 @@ def _gradients(
             f"the step has no all-reduce of a gradient ({_listed(own) or 'no transfer at all'}), so what a worker "
             "sends is not known"
         )
-    # With several groups, as in tensor parallelism, the one that moves most bytes is taken for the gradients'.
+    # With several groups, as in tensor parallelism, the group that moves most bytes is assumed to carry the gradients.
     group, sent = max(found.items(), key=lambda item: sum(row["bytes"] or 0 for row in item[1]))
-    # Unknown sizes count as 0 here and are refused below.
+    # Unknown sizes count as 0 here and raise an error below.
     whole = sum(row["bytes"] or 0 for row in sent)
     sizeless = sum(not row["bytes"] for row in sent)
     if sizeless:

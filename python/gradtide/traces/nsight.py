@@ -1,7 +1,7 @@
 """Converts exports of Nsight Systems (`nsys export --type sqlite`) to events in Kineto's JSON format.
 
-The reader of Kineto files then matches kernels to calls, derives transfers and steps, and reports gaps. This module
-maps rows to events, one process at a time:
+The reader of Kineto files processes these events further: it matches kernels to calls, derives transfers and steps, and
+reports gaps. This module maps rows of the export to events, one process at a time:
 
     CUPTI_ACTIVITY_KIND_KERNEL, _MEMCPY, _MEMSET    kernels and copies, with `correlation`
     CUPTI_ACTIVITY_KIND_RUNTIME                     calls of the runtime and the driver, with `correlation`
@@ -11,8 +11,8 @@ maps rows to events, one process at a time:
     TARGET_INFO_SESSION_START_TIME, MPI_RANKS       the clock, the rank
 
 Source: "SQLite Schema Reference" of the Nsight Systems Analysis Guide, schemas up to 3.28.1 (2026.4), and the notes on
-its versions, exporter/export_schema_version_notes.txt. Tables are made when they have rows, and columns were added over
-time, so each is read if it is there.
+its versions, exporter/export_schema_version_notes.txt. An export has only tables that have rows, and older exports lack
+columns, so a missing table or column is an error only if its data cannot be done without.
 """
 
 import json
@@ -39,7 +39,7 @@ STEP = re.compile(r"(?i)((?:profiler|train|training|global)?[ _\-]?(?:step|itera
 
 EVENTS_AT_ONCE = 5000
 PID_BITS = 24
-"""Low bits of a `globalTid` that hold the thread id; they are zero in a `globalPid` (the guide's examples)."""
+"""Number of low bits of a `globalTid` that hold the thread id; they are 0 in a `globalPid` (examples of the guide)."""
 
 _KERNELS, _CALLS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _COPIES, _SETS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -64,7 +64,7 @@ _COPY_KINDS = {
     9: "HtoH",
     10: "PtoP",
 }
-"""CUpti_ActivityMemcpyKind, by the names that Kineto gives (libkineto/src/CuptiActivity.cpp)."""
+"""Names of CUpti_ActivityMemcpyKind in Kineto (libkineto/src/CuptiActivity.cpp)."""
 
 _NCCL_CALL = re.compile(r"nccl(AllReduce|Broadcast|Reduce|AllGather|ReduceScatter|AlltoAll|Gather|Scatter|Send|Recv)")
 _NCCL_GROUP = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
@@ -74,20 +74,23 @@ _OPERATOR = re.compile(r"[A-Za-z_]\w*::\w|Optimizer\.step#|record_param_comms")
 _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "No. of ranks"
 """Fields of NCCL's payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
 _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
-"""Calls whose size is that of the rank's input; a reduce-scatter records its output (NCCL src/collectives.cc)."""
+"""Calls that record the size of the rank's input; a reduce-scatter records its output's (NCCL src/collectives.cc)."""
 _HEADER = struct.Struct("<qqQQ")
 """Header of a payload in `binaryData`: domain, schema, payload bytes, and a length that readers interpret differently.
-Layout as in GindaChen/nsys-ai (its module on NCCL communicators); a payload with an inconsistent length is skipped."""
+
+The layout is that of GindaChen/nsys-ai (its module on NCCL communicators). A payload with an inconsistent length is
+skipped.
+"""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of an export that ran kernels: a rank.
+    """A process of an export that ran kernels, which is one rank.
 
     Attributes:
-        path: the export.
-        pid: its `globalPid`; None if the export has no such column.
-        rank: its MPI rank; None if MPI was not traced.
+        path: path of the export.
+        pid: `globalPid` of the process; `None` if the export has no such column.
+        rank: MPI rank; `None` if MPI was not traced.
     """
 
     path: Path
@@ -95,10 +98,10 @@ class Process:
     rank: int | None
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the process's events as JSON of Kineto.
+        """Yield the events of the process as Kineto JSON.
 
         Raises:
-            TraceError: if the export is damaged, or does not say what a reader needs.
+            TraceError: if the export is damaged, or lacks a table or column that is needed.
         """
         with _opened(self.path) as export:
             yield from _document(export, self.pid)
@@ -108,9 +111,9 @@ def processes(path: Path) -> list[Process]:
     """Return the processes of an export that ran kernels, by their first device, then by number.
 
     Raises:
-        TraceError: if it is no export, is damaged, or has no kernels.
-        InputError: if it is too large.
-        OSError: if it cannot be opened.
+        TraceError: if the file is not an export, is damaged, or has no kernels.
+        InputError: if the file is too large.
+        OSError: if the file cannot be opened.
     """
     with inputs.open_file(path) as file:
         inputs.check_size(file)
@@ -136,7 +139,7 @@ def processes(path: Path) -> list[Process]:
 
 
 def _check_whole(head: bytes, size: int) -> None:
-    """Check that a database is not truncated: SQLite reads missing pages as zeros.
+    """Check that a database is not truncated, because SQLite reads missing pages as zeros.
 
     Raises:
         TraceError: if the file has fewer pages than its header states.
@@ -155,11 +158,11 @@ def _process(serialized: int) -> int:
 
 
 class _Export:
-    """An open export: its tables with their columns."""
+    """An open export with the names of its tables and columns."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        # Skip views and virtual tables (root page 0): a query on them may run for ever.
+        # Views and virtual tables (root page 0) are skipped, because a query on them may run for ever.
         names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
         self.tables: dict[str, set[str]] = {
             name: {row[1] for row in self.rows(f"PRAGMA table_info({_quoted(name)})")} for (name,) in names
@@ -176,14 +179,14 @@ class _Export:
             yield from rows
 
     def column(self, table: str, name: str, prefix: str = "") -> str:
-        """Return the SQL expression of a column, NULL if the table lacks it."""
+        """Return the SQL expression of a column; NULL if the table lacks the column."""
         return f"{prefix}{_quoted(name)}" if name in self.tables.get(table, ()) else "NULL"
 
     def needed(self, table: str, *names: str) -> None:
-        """Check that a table has columns.
+        """Check that a table has the columns `names`.
 
         Raises:
-            TraceError: if one is missing.
+            TraceError: if a column is missing.
         """
         missing = [name for name in names if name not in self.tables[table]]
         if missing:
@@ -202,7 +205,7 @@ class _Export:
         return str(rows[0][0]) if rows else ""
 
     def start_ns(self) -> int:
-        """Start of the recording on the machine's clock; 0 if the export does not state it."""
+        """Start of the recording on the machine's clock, in nanoseconds; 0 if the export does not contain it."""
         table = "TARGET_INFO_SESSION_START_TIME"
         if table not in self.tables:
             return 0
@@ -217,7 +220,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Export]:
-    """Open an export read-only, without journal or other files beside it."""
+    """Open an export read-only; SQLite creates no journal or other files beside it."""
     try:
         where = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(where, uri=True, check_same_thread=False)) as connection:
@@ -317,7 +320,7 @@ def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str,
         if table == _COPIES:
             is_between = kind == 8 and None not in (source, target) and source != target
             name = f"Memcpy {'PtoP' if is_between else _COPY_KINDS.get(kind, 'of an unknown kind')}"
-        # Without a name the kind of kernel is unknown, without an end its duration: both become damaged events.
+        # Without a name the kind of kernel is unknown, and without an end its duration; both become damaged events.
         is_known = isinstance(name, str) and isinstance(end, int) and isinstance(start, int) and end >= start
         shown = known.get(name)
         if shown is None:
@@ -336,7 +339,7 @@ def _thread(tid: Any) -> str:
 
 
 def _event(category: str, name: str, place: str, start: Any, end: Any, args: str) -> str:
-    """Return an event as JSON; `name` is JSON already. A start or end that is no integer is omitted."""
+    """Return an event as JSON; `name` is JSON already. A start or end that is not an integer is omitted."""
     ts = f',"ts":{_us(start)}' if isinstance(start, int) else ""
     dur = f',"dur":{_us(end - start)}' if isinstance(start, int) and isinstance(end, int) else ""
     return f'{{"ph":"X","cat":"{category}","name":{name},{place}{ts}{dur},"args":{args}}}'
@@ -364,7 +367,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
         text, joined = f"COALESCE({text}, s.value)", "LEFT JOIN StringIds s ON s.id = t.textId"
     where = _of_process(export, _RANGES, "globalTid", pid)
     columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId")]
-    # The column is declared as TEXT but holds bytes.
+    # The column is declared as TEXT but contains bytes.
     columns.append(f"CAST({export.column(_RANGES, 'binaryData', 't.')} AS BLOB)")
     described = export.column(_RANGES, "jsonText", "t.")
     if joined and "jsonTextId" in export.tables[_RANGES]:
@@ -381,7 +384,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
     for start, end, name, tid, domain, binary, text_of in export.each(query, *_values(pid, where)):
         if not isinstance(name, str) or not isinstance(start, int):
             continue
-        # A range that was still open lasts until the end of the recording.
+        # A range without an end was open at the end of the recording, and lasts until then.
         end = end if isinstance(end, int) and end >= start else max(last_ns, start)
         step = STEP.fullmatch(name.strip())
         if step is not None:
@@ -400,7 +403,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
 
 
 def _chosen(steps: dict[str, list[tuple[int, int, int, str]]]) -> list[tuple[int, int, int, str]]:
-    """Return the ranges that mark steps: the kind of name without repeated numbers that covers most time."""
+    """Return the ranges that mark steps, which are those of the name that covers most time and repeats no number."""
     once = [rows for rows in steps.values() if len({row[2] for row in rows}) == len(rows)]
     return max(once, key=lambda rows: (sum(end - start for start, end, *_ in rows), -len(rows)), default=[])
 
@@ -408,8 +411,8 @@ def _chosen(steps: dict[str, list[tuple[int, int, int, str]]]) -> list[tuple[int
 def _records(ranges: list[_Range], sizes: dict[int, int]) -> Iterator[str]:
     """Yield NCCL calls as records of transfers.
 
-    Calls between ncclGroupStart and ncclGroupEnd are launched at the end of the group, so their record lasts until
-    then. Several calls of one kind become one record; a group of mixed calls has none.
+    NCCL launches calls between ncclGroupStart and ncclGroupEnd at the end of the group, so their record lasts until
+    then. Several calls of one kind become one record; a group of calls of different kinds has no record.
     """
     depth: dict[str, int] = {}
     open_calls: dict[str, list[_Range]] = {}
@@ -458,7 +461,7 @@ class _Payloads:
                 self._fields.setdefault((domain, schema), []).append((name, offset or 0))
 
     def read(self, domain: Any, binary: Any, text: Any) -> dict[str, int]:
-        """Return the integer fields of a payload by name; empty if the payload is not as documented."""
+        """Return the integer fields of a payload by name; empty if its layout is not the documented one."""
         if isinstance(text, str):
             try:
                 fields = json.loads(text)

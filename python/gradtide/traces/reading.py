@@ -16,7 +16,7 @@ from gradtide.traces.model import NoGradientsError, TraceModel, TraceStep
 from gradtide.traces.recording import Recording
 
 MAX_RANK_DIGITS = 5
-"""Longest rank in a file's name; a longer number is a date, a time or a process id."""
+"""Most digits of a rank in a file's name; a longer number is a date, a time or a process id."""
 
 DAG_SCHEMA = "gradtide.trace/1"
 """Schema of the op DAG that the core writes from a trace."""
@@ -25,14 +25,14 @@ T = TypeVar("T", bound=Recording)
 
 
 def read(path: str | Path | Source | Sequence[str | Path | Source], make: type[T]) -> T:
-    """Read a trace of whatever format its files are: one of another tool, or an op DAG that `Trace.save` wrote.
+    """Read a trace and detect its format: that of another tool, or an op DAG written by `Trace.save`.
 
     Args:
-        path: as of `from_kineto`.
-        make: the class of the trace.
+        path: as in `from_kineto`.
+        make: class of the returned trace.
 
     Raises:
-        TraceError: as `from_kineto`, `from_execution_trace` and `from_chakra`.
+        TraceError: as in `from_kineto`, `from_execution_trace` and `from_chakra`.
     """
     names = files.named(path, files.ANY)
     if all(name.name.endswith(files.CHAKRA) for name in names):
@@ -60,7 +60,7 @@ _READERS: dict[str, tuple[Callable[[Iterator[bytes]], _core.Trace], "re.Pattern[
     "pytorch-et": (_core.execution_trace, _RANK),
     "chakra": (_core.chakra, re.compile(r"(\d+)(?=\D*$)")),
 }
-"""By format: the core's reader, and the pattern of the rank in a file's name."""
+"""Reader of the core, and pattern of the rank in a file's name, by format."""
 
 
 def read_as(names: Sequence[Source], form: str, make: type[T]) -> T:
@@ -80,13 +80,13 @@ def read_as(names: Sequence[Source], form: str, make: type[T]) -> T:
 
 
 def _files(names: Sequence[Source], form: str) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
-    """Yield each file with the rank in its name, or else its index, and its bytes."""
+    """Yield each file with its bytes and the rank in its name; without a rank in the name, with its index."""
     for index, chunks in files.pieces(names):
         yield names[index], _rank_in_name(names[index], form, index), chunks
 
 
 def _exports(names: Sequence[Source]) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
-    """Yield each process of the exports of Nsight Systems with its rank and its events."""
+    """Yield each process of Nsight Systems exports with its rank and its events."""
     count = 0
     for name in names:
         if not isinstance(name, Path):
@@ -105,17 +105,17 @@ def _rank_in_name(name: Source, form: str, otherwise: int) -> int:
 
 
 def _rank(digits: str, otherwise: int) -> int:
-    """Return the rank in a file's name, or `otherwise` if the number has too many digits."""
+    """Return the rank in a file's name, or `otherwise` if there are no digits or too many."""
     return int(digits) if 0 < len(digits) <= MAX_RANK_DIGITS else otherwise
 
 
 def read_model(path: str | Path) -> TraceModel | TraceStep:
-    """Read a trace of any format as a model, or, if its step sends more than gradients, as a graph of all ranks.
+    """Read a trace of any format as a model, or as a graph of all ranks if its step sends more than gradients.
 
     Results are cached until a file changes.
 
     Raises:
-        TraceError: if there is no such file, it is not a trace, or its step cannot become a model.
+        TraceError: if there is no such file, the file is not a trace, or its step cannot become a model.
     """
     names = files.named(path, files.ANY)
     try:
@@ -138,7 +138,7 @@ def _read_once(names: tuple[Source, ...], stamps: tuple[Any, ...], name: str) ->
 
 
 def _name(path: Path) -> str:
-    """Return the name of a trace's model: the file's name without suffixes, or the folder's if there are several."""
+    """Return the name of a trace's model: the file's name without suffixes, for a pattern the folder's name."""
     if re.search(r"[*?\[]", path.name):
         path = path.parent
     name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip|\.sqlite)?$", "", path.name)

@@ -1,4 +1,4 @@
-"""What the ranks of a job did, as a tool recorded it: tables, steps, models and files of it."""
+"""A recording of the ranks of a job by a tool, and its conversion to tables, steps, models and files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
 
 
 class Recording:
-    """What the ranks of a job did, as a tool recorded it.
+    """A recording of the ranks of a job by a tool.
 
     Attributes:
         format: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
@@ -37,15 +37,15 @@ class Recording:
 
     @property
     def rank_numbers(self) -> list[int]:
-        """Ranks that there are traces of, ascending."""
+        """Ranks with a trace, ascending."""
         return [number for number, *_ in self._core.about]
 
     @cached_property
     def ranks(self) -> Table:
-        """One row per rank: what it did, where its time went, how far its clock is ahead of the first rank's.
+        """One row per rank: counts, time components, and offset of its clock from the first rank's.
 
-        `compute_us`, `exposed_us` and `idle_us` sum to `span_us`, from the start of the rank's first op to the end of
-        its last one. `overlapped_us` is what it computes while bytes move.
+        `compute_us`, `exposed_us` and `idle_us` sum to `span_us`, the time from the start of the rank's first op to the
+        end of its last op. `overlapped_us` is the part of `compute_us` during which bytes move.
         """
         return Table(self._core.ranks())
 
@@ -56,14 +56,14 @@ class Recording:
 
     @cached_property
     def collectives(self) -> Table:
-        """One row per collective, and per message between two ranks, as each rank saw it.
+        """One row per collective, or message between two ranks, as recorded by each of its ranks.
 
-        `bytes` are of its input, None where the file does not say them.
+        `bytes` is the size of the rank's input; `None` where the file does not contain it.
         """
         return Table(self._core.collectives())
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of the trace, as a dict that JSON can hold."""
+        """Return the figures of the trace as a JSON-compatible dict."""
         rows = self.ranks.to_dicts()
         about = self._core.about
         members = self._core.members
@@ -93,7 +93,7 @@ class Recording:
 
     @cached_property
     def _typical(self) -> dict[str, Any] | None:
-        """Return the time breakdown of the typical step on its slowest rank; None if every step is damaged."""
+        """Return the time components of the typical step on its slowest rank; `None` if every step is damaged."""
         if not self.steps:
             return None
         row = self._slowest(self.step())
@@ -103,7 +103,7 @@ class Recording:
 
     @property
     def has_times(self) -> bool:
-        """Whether the files say when their ops started; some describe what is to be done, and have durations alone."""
+        """Whether the files contain start times of ops; some formats describe the planned work with durations only."""
         return not any(gap.what == "start" for gap in self._gaps)
 
     def _untimed_headline(self, summary: dict[str, Any]) -> str:
@@ -140,17 +140,17 @@ class Recording:
 
     @property
     def steps(self) -> list[int]:
-        """Numbers of the steps that all ranks have: the profiler's, or counted from 0 where transfers repeat."""
+        """Numbers of the steps that all ranks have: the profiler's, or from 0 if found by transfers."""
         return [step["number"] for step in self._steps["steps"]]
 
     @property
     def steps_found_by(self) -> str:
-        """How steps were told apart: "marks" of the profiler, "transfers" that repeat, or "whole": not at all."""
+        """Method by which steps were found: "marks" of the profiler, repeating "transfers", or "whole" for neither."""
         return str(self._steps["found_by"])
 
     @cached_property
     def typical_step(self) -> int:
-        """Number of the step of median length on its slowest rank; the first does not count where there are more."""
+        """Number of the step of median length on its slowest rank; the first step is excluded if there are others."""
         rows = self._steps["steps"][1:] or self._steps["steps"]
         if not rows:
             damaged = [str(gap) for gap in self._gaps if gap.what == "damaged"]
@@ -159,15 +159,16 @@ class Recording:
         return int(sorted(lengths)[(len(lengths) - 1) // 2][1])
 
     def step(self, number: int | None = None) -> dict[str, Any]:
-        """Return what every rank did in a step, times in nanoseconds from its start on the rank's own clock.
+        """Return the activity of every rank in a step, with times in nanoseconds since its start.
 
         Args:
-            number: which; None for the typical one.
+            number: number of the step. Default: `typical_step`.
 
         Returns:
-            `number`; `ranks`, each with `span_ns` and the parts that sum to it, computing by `passes` (forward,
-            backward, update, or unsaid), and the stretches of `computing` and `waiting`, joined where they are nearer
-            than a pixel; and `transfers`, each with what every rank saw of it: ready, start, duration, exposed.
+            A dict with these keys. `number`. `ranks`: for each rank `span_ns` and its components, the compute time by
+            `passes` (forward, backward, update, or unsaid), and the intervals of `computing` and `waiting`, merged
+            where they are closer than a pixel of the timeline. `transfers`: for each transfer the times on every rank
+            (ready, start, duration, exposed).
 
         Raises:
             TraceError: if there is no such step.
@@ -176,12 +177,12 @@ class Recording:
 
     @staticmethod
     def _slowest(step: dict[str, Any]) -> dict[str, Any]:
-        """Return the slowest rank of a step, whose length is that of the step."""
+        """Return the slowest rank of a step, which determines the length of the step."""
         row: dict[str, Any] = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         return row
 
     def _exact_step(self, number: int | None) -> dict[str, Any]:
-        """Return the same as `step`, with unmerged intervals of computing and waiting."""
+        """Return a step as `step` does, but with unmerged intervals."""
         return self._cut(number, EXACT)
 
     def _cut(self, number: int | None, pixels: int) -> dict[str, Any]:
@@ -196,17 +197,17 @@ class Recording:
             raise TraceError(f"there is no step {number} that all ranks have; there are {shown}")
 
     def to_model(self, rank: int | None = None, *, step: int | None = None, name: str = "trace") -> TraceModel:
-        """Return a step as a model, for scenarios and studies: each all-reduce of a gradient is a layer.
+        """Return a step as a model for scenarios and studies, in which each all-reduce of a gradient is a layer.
 
         Args:
-            rank: whose times; those of the one that computes and idles longest if not given, since the others wait
-                for it.
-            step: which; the typical one if not given.
-            name: what results call it.
+            rank: rank whose times are used. Default: the rank that computes and idles longest, for which the others
+                wait.
+            step: number of the step. Default: `typical_step`.
+            name: name of the model in results.
 
         Raises:
-            TraceError: if there is no such rank or step, it has no all-reduce of a gradient, or the files hold
-                something that changes the answer and that no layer can represent.
+            TraceError: if there is no such rank or step, the step has no all-reduce of a gradient, or the files contain
+                something that changes the result and that no layer can represent.
         """
         if rank is not None:
             self._known(rank)
@@ -219,32 +220,32 @@ class Recording:
         return of_step(document, self.steps_found_by, rank, name, world_size, tuple(about["warnings"]))
 
     def graph(self, step: int | None = None) -> dict[str, Any]:
-        """Return a step as a graph: what every rank computes, what is transferred in which group, what waits for what.
+        """Return a step as a graph: compute ops of every rank, transfers with their groups, and dependencies.
 
         Args:
-            step: which; the typical one if not given.
+            step: number of the step. Default: `typical_step`.
 
         Returns:
-            `classes`, one per rank, each with its `ops` in their order: name and picoseconds; `groups`; `transfers`,
-            each with `kind`, `bytes` and its `group`; and `edges`: pairs of which the second waits for the first. Ops
-            are counted rank by rank, and transfers after them.
+            A dict with these keys. `classes`: one per rank, with its `ops` in sequence (name and picoseconds).
+            `groups`. `transfers`: `kind`, `bytes` and `group` of each. `edges`: pairs (before, after) of numbers, where
+            ops are numbered rank by rank, and transfers after all ops.
 
         Raises:
-            TraceError: if there is no such step, a rank is missing, or the step holds what no graph can represent.
+            TraceError: if there is no such step, a rank is missing, or a graph cannot represent the step.
         """
         number = self.typical_step if step is None else step
         self._check_step(number)
         return graph.step_graph(self, number)
 
     def to_step(self, *, step: int | None = None, name: str = "trace") -> TraceStep:
-        """Return a step as a graph of all its ranks, for scenarios: jobs that send more than gradients.
+        """Return a step as a graph of all its ranks, for scenarios with jobs that send more than gradients.
 
         Args:
-            step: which; the typical one if not given.
-            name: what results call it.
+            step: number of the step. Default: `typical_step`.
+            name: name of the step in results.
 
         Raises:
-            TraceError: as `graph`, and if the step has no transfer.
+            TraceError: as in `graph`, and if the step has no transfer.
         """
         number = self.typical_step if step is None else step
         document = self.graph(number)
@@ -258,14 +259,14 @@ class Recording:
         """Return a rank's trace as an op DAG, for `gradtide.order`; times in nanoseconds.
 
         Args:
-            rank: which; the first if not given.
-            cut: let what is received start without waiting, as the parameters of TicTac's servers do. An op DAG knows
-                no transfer that waits for computation.
+            rank: number of the rank. Default: the first rank.
+            cut: drop the dependencies of transfers on compute, as if parameters came from TicTac's servers. An op DAG
+                cannot represent a transfer that depends on compute.
 
         Raises:
             TraceError: if there is no such rank.
-            ScenarioError: if it is no op DAG: a transfer waits (GT070), ops wait for each other (GT072), nothing is
-                received (GT014).
+            ScenarioError: if the trace is not an op DAG: a transfer depends on compute (GT070), ops depend on each
+                other in a cycle (GT072), or nothing is received (GT014).
         """
         document = json.loads(self._dag(rank, cut))
         for row in document["ops"]:
@@ -279,18 +280,18 @@ class Recording:
         """Write the trace to files.
 
         Args:
-            path: `NAME.et` for Chakra, which has one file per rank: `NAME.0.et` and so on if there are several; or
+            path: `NAME.et` for Chakra, with one file per rank (`NAME.0.et` and so on if there are several ranks), or
                 `NAME.json` for the op DAG of one rank.
-            rank: write this one alone; an op DAG is of the first if not given.
+            rank: write only this rank. Default: all ranks; for an op DAG, the first rank.
             cut: as in `to_dag`.
-            version: Chakra schema that the file names, 0.0.4 or 1.0.0. Their nodes are the same.
+            version: Chakra schema version in the files, 0.0.4 or 1.0.0; the nodes are equal in both.
 
         Returns:
             The files that were written.
 
         Raises:
             TraceError: if there is no such rank, or a file cannot be written.
-            ValueError: if the suffix is another, or the version.
+            ValueError: if the suffix or the version is not one of these.
         """
         path = Path(path)
         if version not in CHAKRA_VERSIONS:
@@ -335,7 +336,8 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
         found.append(f"there is no trace of {shown}; what is said is of the others")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
-        # The end of a collective also differs between ranks, so only offsets beyond the span are attributed to clocks.
+        # Ends of a collective differ between ranks even with equal clocks; only offsets beyond the span are the
+        # clocks'.
         if offset is not None and abs(offset) > max(1000, row["span_us"]):
             side = "ahead of" if offset > 0 else "behind"
             first = summary["ranks"][0]["rank"]
@@ -350,7 +352,7 @@ def _untimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _effective(rows: Sequence[dict[str, Any]]) -> float:
-    """Effective number of ranks: how many that never wait would compute as much in the time of the slowest."""
+    """Return the effective number of ranks: as many ranks without waits would do the same work in the same time."""
     longest = max(row["span_us"] for row in rows)
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 

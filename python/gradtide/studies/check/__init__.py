@@ -22,9 +22,9 @@ from gradtide.units import PS_PER_MS
 
 SIMULATORS = ("ns3",)
 HALF_NS = 0.5
-"""Times that differ by less than this, in nanoseconds, round to the same nanosecond and count as equal."""
+"""Difference in nanoseconds below which two times round to the same nanosecond and count as equal."""
 SHARE_OF_OURS = 0.02
-"""Share of the progress bar for gradtide's run: ns-3 takes about 100 times as long."""
+"""Share of the progress bar for gradtide's run, which is short because ns-3 takes about 100 times as long."""
 __all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures"]
 
 
@@ -34,9 +34,10 @@ class CheckResult:
     Attributes:
         summary: the document of `--json`.
         run: gradtide's run.
-        flows: a row for each background flow, in the order in which they start: `traffic`, `flow`, `start_us`, `src`,
-            `dst`, `bytes`, `fct_us` and `other_fct_us` (absent if it is unfinished).
-        iterations: a row for each iteration that both have finished: `iteration`, `time_us`, `other_time_us`.
+        flows: a row for each background flow, by start time: `traffic`, `flow`, `start_us`, `src`, `dst`, `bytes`,
+            `fct_us` and `other_fct_us` (missing for an unfinished flow).
+        iterations: a row for each iteration that both simulators have finished: `iteration`, `time_us`,
+            `other_time_us`.
     """
 
     def __init__(self, summary: dict[str, Any], run: RunResult, flows: Table, iterations: Table) -> None:
@@ -75,11 +76,11 @@ def check(
     """Run a scenario on the packet engine and on another simulator, and compare every flow and iteration.
 
     Args:
-        scenario: as in `run`; background flows, and at most one data-parallel job with a ring all-reduce, on a star,
-            leaf-spine, Clos or custom network. docs/validation/ns3.md lists what can be compared.
-        against: the other simulator: ns3.
+        scenario: as in `run`, with background flows, and at most one data-parallel job with a ring all-reduce, on a
+            star, leaf-spine, Clos or custom network. docs/validation/ns3.md lists the supported features.
+        against: name of the other simulator; only "ns3" is available.
         cluster: as in `run`.
-        ns3: folder of an installed ns-3 (3.37); the default is /usr or /usr/local.
+        ns3: folder of an installed ns-3 (3.37). Default: /usr or /usr/local.
         jobs: no effect; there is one run per simulator.
         progress: called periodically with the completed fraction.
         keep: where gradtide's run is stored.
@@ -87,10 +88,10 @@ def check(
         keys: as in `run`.
 
     Returns:
-        Both results.
+        The comparison.
 
     Raises:
-        ScenarioError: if the scenario is wrong, or has features that the other simulator lacks.
+        ScenarioError: if the scenario is invalid, or has features that the other simulator lacks.
         NS3MissingError: if ns-3 or a C++ compiler is missing.
         SimulationError: if one of the two simulators fails.
         ValueError: if there is no such simulator.
@@ -102,7 +103,8 @@ def check(
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
     program = simulator.build(None if ns3 is None else Path(ns3))
     [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
-    # With `duration`, both stop there with flows in flight. Otherwise ns-3 gets twice gradtide's time to finish.
+    # With `duration`, both stop there with flows in flight. Without it, ns-3 may simulate twice gradtide's time to
+    # finish.
     stop_ps = loaded.duration_ps or int(2 * run.summary["simulated_ms"] * PS_PER_MS)
     measured = simulator.measure(loaded, program, stop_ps, part_of(progress, SHARE_OF_OURS, 1))
     return compared(loaded, run, measured)
@@ -173,7 +175,7 @@ def _flows(traffic: Sequence[BackgroundFlows], run: RunResult, measured: simulat
 
 
 def _first_difference_ms(flows: Table) -> float | None:
-    """Return the earliest end of a flow that differs between the simulators, in ms; None if all are equal."""
+    """Return the earliest end, in ms, of a flow whose end differs between the simulators; `None` if all are equal."""
     ours, theirs = flows["fct_us"], flows["other_fct_us"]
     differ = (np.isfinite(ours) | np.isfinite(theirs)) & ~(np.abs(ours - theirs) * 1e3 < HALF_NS)
     ends_us = flows["start_us"] + np.fmin(ours, theirs)

@@ -33,12 +33,12 @@ TESTED = "3.37"
 """The supported version of ns-3."""
 LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
-"""ToS value of each band, by pfifo_fast's priomap. With a single band ToS is 0: any other value would disable ECN."""
+"""ToS value of each band, by pfifo_fast's priomap. Without bands ToS is 0: other values would disable ECN."""
 POLL_S = 0.1
 
 
 FOLLOWED_KEYS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
-"""Keys with which gradtide follows ns-3.37 where it deviates from the standards."""
+"""Keys that make gradtide follow ns-3.37 where ns-3.37 deviates from the standards."""
 
 
 class NS3MissingError(GradtideError, ImportError):
@@ -50,10 +50,11 @@ class Measured:
     """Measurements of ns-3.
 
     Attributes:
-        version: of ns-3.
-        flows: one row per flow in order of start: `fct_close_ns`, `fct_rx_ns` and `conn_ns` since its start (-1 if it
-            has not happened), `status`.
-        iterations: start and time in nanoseconds of each iteration of the job; a time of -1 if it is unfinished.
+        version: version of ns-3.
+        flows: one row per flow by start time: `fct_close_ns`, `fct_rx_ns` and `conn_ns`, each since the start of the
+            flow (-1 for an event that has not happened), and `status`.
+        iterations: start and time in nanoseconds of each iteration of the job; the time is -1 for an unfinished
+            iteration.
         all_reduces: bucket, start and end in nanoseconds of each exchange.
         summary: packet-hops, drops, CPU seconds of ns-3.
     """
@@ -66,7 +67,7 @@ class Measured:
 
 
 def followed(scenario: Scenario) -> Scenario:
-    """Return a scenario for the packet engine with the keys in `FOLLOWED_KEYS` overridden; others are unchanged."""
+    """Return a scenario for the packet engine with `FOLLOWED_KEYS` set; scenarios for other engines are unchanged."""
     return scenario.set(FOLLOWED_KEYS) if scenario.engine == "packet" else scenario
 
 
@@ -74,7 +75,7 @@ def find(home: Path | None) -> tuple[Path, Path, str]:
     """Return the folders of ns-3's headers and libraries, and the suffix of the library names.
 
     Args:
-        home: where ns-3 is installed; the default is /usr, /usr/local or the folder of the variable NS3.
+        home: folder of the ns-3 installation. Default: the folder in the variable NS3, or /usr or /usr/local.
 
     Raises:
         NS3MissingError: if ns-3 or a C++ compiler is missing.
@@ -96,11 +97,11 @@ def find(home: Path | None) -> tuple[Path, Path, str]:
 
 
 def build(home: Path | None, say: Callable[[str], object] | None = None) -> Path:
-    """Return the program, built from `ns3.cc` unless a build for this ns-3 exists.
+    """Return the path of the program; it is built from `ns3.cc` unless a build for this ns-3 exists.
 
     Raises:
         NS3MissingError: if ns-3 or a compiler is missing.
-        SimulationError: if it cannot be built.
+        SimulationError: if the program cannot be built.
     """
     headers, libraries, name = find(home)
     compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
@@ -141,10 +142,10 @@ def measure(
     """Run a scenario in ns-3.
 
     Args:
-        scenario: one that `Scenario.check_for_ns3` accepts.
-        program: the result of `build`.
-        stop_ps: simulated picoseconds after which the run stops, with flows unfinished; without a duration, twice the
-            expected length of the run.
+        scenario: a scenario that `Scenario.check_for_ns3` accepts.
+        program: return value of `build`.
+        stop_ps: simulated time at which the run stops, in picoseconds; flows may be unfinished then. Without a duration
+            in the scenario, twice the expected length of the run.
         progress: called with the completed fraction.
 
     Raises:
@@ -169,10 +170,11 @@ def measure(
 
 
 def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], object] | None) -> str:
-    """Run a command and return its stderr if it failed; limits and Ctrl-C kill it."""
+    """Run a command and return its stderr if it fails; limits and Ctrl-C kill the command."""
     watch = current()
     with (folder / "said").open("wb") as said, (folder / "shares").open("wb") as shares:
-        # In a new session, since Ctrl-C in a terminal must reach this process only, which then kills the child.
+        # The child gets a new session, because Ctrl-C in a terminal must reach this process only, which then kills the
+        # child.
         process = subprocess.Popen(command, cwd=folder, stdout=shares, stderr=said, start_new_session=True)
         try:
             while True:
@@ -205,13 +207,13 @@ def _last_number(file: Path) -> float | None:
 
 def _rows(file: Path) -> Iterable[dict[str, str]]:
     if not file.exists():
-        return  # no job in the scenario
+        return  # the scenario has no job
     with file.open(encoding="utf-8", newline="") as stream:
         yield from csv.DictReader(stream)
 
 
 def order_of_flows(traffic: Sequence[BackgroundFlows]) -> list[tuple[int, int]]:
-    """Return tenant and index of every flow, in order of start."""
+    """Return tenant and index of every flow, by start time."""
     flows = [
         (start_ps, tenant, place)
         for tenant, table in enumerate(traffic)
@@ -310,7 +312,7 @@ def _ns(time_ps: int) -> int:
 
 
 def rounding_ns(jobs: Sequence[Job]) -> int:
-    """Return a bound on the error of an iteration time from rounding layer times to whole nanoseconds, in ns."""
+    """Return a bound in ns on the error of an iteration time because layer times are rounded to nanoseconds."""
     times = [time_ps for job in jobs for layer in job.layers for time_ps in (layer.forward_ps, layer.backward_ps)]
     rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
     return -(-rounded_ps // NS)

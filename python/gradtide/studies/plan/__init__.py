@@ -1,7 +1,7 @@
-"""`gradtide plan`: how should this job send its gradients, what does that save, and is it worth it?
+"""`gradtide plan`: the best way to send a job's gradients, the time that it saves, and whether that is worth it.
 
-`found` runs the search and the paired runs; `result` turns them into tables, plan.json and sentences.
-`gradtide.runtime` has the capabilities of each runtime, `gradtide.measured` the errors of past predictions.
+`found` runs the search and the paired runs; `result` converts them to tables, plan.json and sentences.
+`gradtide.runtime` lists the capabilities of each runtime, `gradtide.measured` the errors of past predictions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +33,10 @@ from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
 
 OVERHEAD = "1ms"
-"""Time per message of a scheduler in Python; measured: 0.8 to 1.1 ms, with gloo on two loaded cores."""
+"""Time per message of a scheduler in Python. Measured: 0.8 to 1.1 ms, with gloo on two loaded cores."""
 
 SMALLEST = "1MiB"
-"""Smallest message: below this, per-message costs dominate, and only the network's part of them is modelled."""
+"""Smallest message: below this size per-message costs dominate, and only the network's part of them is modelled."""
 
 WORTH_PERCENT = 1.0
 NOISE = 0.03
@@ -73,46 +73,48 @@ def plan(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> PlanResult | ShardingResult:
-    """Search how a job should send its gradients: order, buckets, collective, barrier and chunk.
+    """Search the best way to send a job's gradients: order, buckets, collective, barrier and chunk.
 
-    For a parallel job (`parallel`), search how FSDP should shard the model instead: units, prefetch, and whether
-    parameters are kept. Of the arguments for the search, only `worth` then has an effect.
+    For a parallel job (`parallel`), the search is for the best sharding by FSDP instead: units, prefetch, and whether
+    parameters are kept. Of the search arguments, only `worth` then has an effect.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
-            preset's name, a profile, a list of layers), which `cluster` or all defaults then train. It has one job and
-            no background traffic. The search for a packet-engine scenario uses the fluid engine; the packet engine then
-            runs the baseline and the best plan of each level, whose figures are reported.
+            preset's name, a profile, a list of layers), which trains on `cluster` or the defaults. The scenario must
+            have one job and no background traffic. For a scenario of the packet engine, the search uses the fluid
+            engine; the packet engine then runs the baseline and the best plan of each level, and the result contains
+            these figures.
         cluster: a scenario whose job gets the model, a scenario with a cluster only, or the name of a cluster, as in
             `ethernet-25g/16`.
         workers: number of workers. Default: the scenario's.
-        device: cpu, gpu, or a preset such as H100-bf16, which then also determines compute times: the plan uses only
-            features that gradtide.torch and the communication library support there. ideal: all features that
-            gradtide models. Default: the scenario's device; without one, features that all devices support.
-        level: highest level of the plan: buckets, priority or crossiter. Default: the highest that the runtime
+        device: cpu, gpu, or a preset such as H100-bf16, which then also determines compute times. The plan uses only
+            features that gradtide.torch and the communication library support on the device. With `ideal`, it uses all
+            features that gradtide models. Default: the scenario's device; without one, features that all devices
+            support.
+        level: highest level of the plan: buckets, priority or crossiter. Default: the highest level that the runtime
             supports on the device.
-        schedule: fifo, priority or caramel: plan with this order even if another would save more. Default:
-            chosen by the search.
-        collectives: each `KIND[+KEY=VALUE]`. Default: the scenario's and those of the device's library.
+        schedule: fifo, priority or caramel: plan with this order even if another would save more. Default: chosen by
+            the search.
+        collectives: collectives as `KIND[+KEY=VALUE]`. Default: the scenario's and those of the device's library.
         overhead: cost of a message in addition to the scenario's overhead, at the levels priority and crossiter.
             Default: 1 ms.
-        worth: least savings of a plan, or of a higher level over a lower one, in percent of an iteration.
-        smallest: least message size, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
-        baseline: ddp, PyTorch DistributedDataParallel's default buckets; or scenario. Default: the scenario's schedule
-            if it has one that is not the default, else ddp. Both are candidates.
-        noise: coefficient of variation of a worker's compute time, if `compute.noise` gives none; 0 for none. Default:
-            0.03.
-        seeds: paired runs with noise. Default: 8.
-        budget: runs of the local search in each mode; equal budgets give equal plans. Default: 500.
-        jobs: number of parallel runs; the result does not depend on it.
+        worth: smallest useful saving of a plan, or of a level over a lower level, in percent of an iteration.
+        smallest: smallest message size, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
+        baseline: "ddp" for the default buckets of PyTorch's DistributedDataParallel, or "scenario". Default: the
+            scenario's schedule if it is not the default, otherwise ddp. Both are candidates.
+        noise: coefficient of variation of a worker's compute time, if `compute.noise` is not set; 0 for no noise.
+            Default: 0.03.
+        seeds: number of paired runs with noise. Default: 8.
+        budget: number of runs of the local search in each mode; equal budgets give equal plans. Default: 500.
+        jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the plan is complete.
         limits: memory and time limits.
-        keys: keys that replace the scenario's, by short name, as in `parallel={"fsdp": 64}, seq=8192`.
+        keys: replacements of the scenario's keys, by short name, as in `parallel={"fsdp": 64}, seq=8192`.
 
     Raises:
         Interrupted: on Ctrl-C, with the best plan so far.
-        ScenarioError: if the scenario is wrong, or would take more than the limits.
+        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
         ValueError: if an option is invalid, or not supported on the device.
 
     Example:
@@ -184,12 +186,12 @@ def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, P
 
 
 def computing(device: str | None) -> str | None:
-    """Return the device of a plan if it is a preset, on which the model then also computes; else None."""
+    """Return `device` if it is a preset, which then also determines compute times; otherwise `None`."""
     return device if device is not None and is_known(device) else None
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
-    """Return the runtime of `device`, by default the scenario's; `None` if no device is named."""
+    """Return the runtime of `device`, or by default of the scenario's device; `None` if no device is named."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
@@ -201,7 +203,7 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
 
 
 def parse_percent(name: str, text: str) -> float:
-    """Parse a percentage such as `1%`, the text of parameter `name`."""
+    """Parse a percentage such as `1%`; `name` is the argument's name in an error."""
     number, sign, rest = text.strip().partition("%")
     try:
         if not sign or rest:
@@ -212,12 +214,12 @@ def parse_percent(name: str, text: str) -> float:
 
 
 def figures(result: PlanResult | ShardingResult) -> dict[str, float | None]:
-    """Return the figures of the chosen plan for `--fail-if`: `saves_percent`, `iteration_ms` and so on."""
+    """Return the figures of the chosen plan for `--fail-if`: `saves_percent`, `iteration_ms` and others."""
     return numbers(next(row for row in result.rows if row["chosen"]))
 
 
 class Options(NamedTuple):
-    """Arguments of `plan` that become settings of a search; None for those that were not given."""
+    """Arguments of `plan` that become settings of a search; `None` for arguments that were not given."""
 
     level: str | None
     schedule: str | None
@@ -281,14 +283,14 @@ def _share(worth: float) -> float:
 
 
 def _refuse_ddp(given: Mapping[str, Any]) -> None:
-    """Refuse parameters of DDP for a model that FSDP shards."""
+    """Raise if a parameter of DDP is given for a model that FSDP shards."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is not None:
         raise ValueError(f"{name}: has no effect for a model that is divided over ranks; leave it out")
 
 
 def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
-    """Refuse a scenario whose collective the device's runtime cannot execute: its predictions would be void."""
+    """Raise if the device's runtime cannot execute the scenario's collective, because predictions would be void."""
     home, kind, depth = f"job.{base.jobs[0].name}", own_collective(base)["kind"], base.jobs[0].schedule.parts
     if not runtime.allows(kind):
         known = " or ".join(f'"{name}"' for name in runtime.collectives)

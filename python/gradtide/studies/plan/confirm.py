@@ -1,7 +1,8 @@
 """Plans for packet scenarios: searched on the fluid engine, then confirmed on the packet engine.
 
-A search takes hundreds of runs, which would take hours packet by packet. The fluid engine therefore searches, and the
-result and its baselines are then run on the engine of the user's scenario. A plan reports the figures of these runs.
+A search takes hundreds of runs, which would take hours on the packet engine. The search therefore uses the fluid
+engine. The result and its baselines are then run on the engine of the user's scenario, and a plan reports these
+figures.
 """
 
 from collections.abc import Mapping
@@ -27,11 +28,11 @@ def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tup
     """Run the results of a search on another engine, each scenario on its own engine.
 
     Args:
-        scenarios: by their names in the study.
-        how: `jobs`, `progress`, `keep` and `limits` of `run_all`.
+        scenarios: the scenarios, by their names in the study.
+        how: arguments `jobs`, `progress`, `keep` and `limits` of `run_all`.
 
     Returns:
-        The runs and an empty text; or no runs and the reason: they would exceed the limits, or one of them failed.
+        The runs and an empty text; or no runs and the reason, if they would exceed the limits or one of them failed.
     """
     try:
         return dict(zip(scenarios, run_all(list(scenarios.values()), **how), strict=True)), ""
@@ -50,7 +51,7 @@ def engines(searched_on: str, requested: str, why_not: str) -> dict[str, Any]:
 
 
 def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
-    """Return the premise that the search took place on another engine, if it did."""
+    """Return the premise that the search used another engine; no premise if it did not."""
     if searched_on == requested:
         return []
     figures = f"not confirmed on {requested}" if why_not else f"figures from {requested} runs"
@@ -58,7 +59,7 @@ def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
 
 
 def sentence(searched_on: str, requested: str, why_not: str) -> list[str]:
-    """Return the sentence that names the engine of the search, if it is not the user's."""
+    """Return a sentence with the engine of the search, if it differs from the user's engine."""
     if searched_on == requested:
         return []
     if why_not:

@@ -32,19 +32,19 @@ from gradtide.studies.search import (
 )
 
 TRIALS = 2
-"""Seeds for the selection of a level's best choice, which is then run with all seeds."""
+"""Number of seeds for the selection of a level's best choice, which is then run with all seeds."""
 
 NOISY_ITERATIONS = 10
 
 Part = Callable[[float, float], Callable[[float], object] | None]
-"""Maps the shares (low, high) of the study to the progress callback of that part, or None."""
+"""Returns the progress callback of the part (low, high) of a study, whose ends are shares from 0 to 1; or `None`."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `plan`, parsed; `noise_is_assumed` if the scenario does not specify noise.
+    """The parsed arguments of `plan`; `noise_is_assumed` if the scenario does not specify noise.
 
-    `schedule` is the requested order, `None` if the search chooses it.
+    `schedule` is the requested order; `None` if the search chooses it.
     """
 
     runtime: Runtime
@@ -63,8 +63,9 @@ class Settings:
 class Gain:
     """Gain of a choice, as a share of the baseline's iteration time.
 
-    `low` and `high` bound the 95 % prediction interval of a measurement, from the errors of earlier predictions; None
-    for the baseline itself. `jitter` is the 95 % interval of the mean over paired runs with noise; None without runs.
+    `low` and `high` bound the 95 % prediction interval of a measurement, which follows from the errors of earlier
+    predictions; `None` for the baseline itself. `jitter` is the 95 % confidence interval of the mean over paired runs
+    with noise; `None` without such runs.
     """
 
     mean: float
@@ -81,12 +82,13 @@ class Gain:
 
 @dataclass
 class Found:
-    """Intermediate state of a search; a result can be derived from the first run on.
+    """Intermediate state of a search, from which a result can be derived once the first run has finished.
 
     Attributes:
-        base: the scenario that is searched; `requested` is the user's scenario, which may have another engine.
-        checked: runs on the user's engine: of baselines by name, and of the best choices.
-        why_not: reason why these runs are missing, if they are.
+        base: the scenario of the search.
+        requested: the user's scenario, which may have another engine.
+        checked: runs on the user's engine: those of baselines by name, and those of the best choices.
+        why_not: reason why these runs are missing; empty if they are not.
     """
 
     base: Scenario
@@ -104,27 +106,27 @@ class Found:
     why_not: str = ""
 
     def run_of(self, one: Choice | str) -> RunResult | None:
-        """Return the run whose figures are reported for a choice or a baseline name; `None` if there is no run."""
+        """Return the reported run of a choice or of a baseline's name; `None` if there is no run."""
         run = self.baselines[one][1] if isinstance(one, str) else self.runs.get(one)
         return self.checked.get(one, run)
 
     @property
     def baseline_run(self) -> RunResult:
-        """Run of the baseline, which gains are relative to."""
+        """Run of the baseline, to which gains are relative."""
         return self.checked.get(self.baseline, self.baselines[self.baseline][1])
 
     @property
     def baseline_ms(self) -> float:
-        """Iteration time of the baseline."""
+        """Iteration time of the baseline, in milliseconds."""
         return mean_ms(self.baseline_run)
 
     @property
     def bound_ms(self) -> float | None:
-        """Lower bound of the iteration time over all plans; `None` before the search."""
+        """Lower bound of the iteration time over all plans, in milliseconds; `None` before the search."""
         return None if self.search is None else self.search.space.least_ps / 1e9
 
     def times_ps(self) -> dict[Choice, float]:
-        """Return the best available iteration times: on the scenario's network with noise, without, else the scores."""
+        """Return the best available iteration times: of runs with noise, else without, else the scores."""
         if self.noisy_s:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
@@ -133,15 +135,15 @@ class Found:
         return {} if self.search is None else dict(self.search.scores)
 
     def time_ms(self, choice: Choice) -> float:
-        """Return the predicted iteration time of a choice: from a run of the scenario, else its score."""
+        """Return the predicted iteration time of a choice: that of a run of the scenario, or otherwise its score."""
         assert self.search is not None
         run = self.run_of(choice)
         return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
 
     def best(self, level: str) -> Choice | None:
-        """Return the simplest choice of a level among those within `worth` of its best time.
+        """Return the simplest choice of a level among those whose time is within `worth` of the level's best time.
 
-        Simplest: the scenario's own collective and depth are preferred, then the shorter time and fewer buckets.
+        The simplest choice has the scenario's own collective and depth, then the shorter time, then fewer buckets.
         """
         times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}
         if not times:
@@ -157,7 +159,7 @@ class Found:
         return min((choice for choice, time in times.items() if time <= limit), key=plainness)
 
     def gain(self, choice: Choice) -> Gain:
-        """Return the gain of a choice: the mean over paired runs, or that of one run on the user's engine."""
+        """Return the gain of a choice: the mean over paired runs, or the gain of one run on the user's engine."""
         if self.is_baseline(choice):
             return Gain(0.0)
         if choice in self.checked:
@@ -189,7 +191,7 @@ def ddp(base: Scenario, layers: Layers) -> Plan:
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
-    """Return buckets by ready time, that is, from the output side."""
+    """Return buckets by ready time, which is from the output side of the model to the input side."""
     rows, count = layers.job.layers, len(cuts) + 1
     buckets = []
     for index, (first, last) in enumerate(reversed(layers.spans(cuts))):
@@ -234,15 +236,15 @@ def most_work(
     names: Sequence[str] | None,
     budget: int,
 ) -> list[tuple[Scenario, int]]:
-    """Return an upper bound of the work of a plan, as (scenario, runs): the smallest messages on every channel.
+    """Return an upper bound of the work of a plan, as (scenario, runs): all channels with the smallest messages.
 
     Args:
-        base: the scenario that is searched.
+        base: the scenario of the search.
         requested: the user's scenario.
         plans: the baselines.
         settings: the settings of the search.
-        names: collectives that the user named.
-        budget: runs of local search, in each mode.
+        names: collectives that the user named; `None` for the defaults.
+        budget: number of runs of the local search in each mode.
     """
     job, modes = base.jobs[0], modes_of(settings.level, settings.schedule)
     pairs, _, exchanges = tried(base, names, settings.smallest_bytes, settings.runtime, is_deep=_is_deep(settings))
@@ -280,9 +282,9 @@ def fill(
     part: Part,
     how: Mapping[str, Any],
 ) -> None:
-    """Fit channels, search, run the best choices on the scenario's network, then in paired runs with noise.
+    """Fit channels, search, run the best choices on the scenario's network, and run them again in pairs with noise.
 
-    `how` holds `jobs`, `keep` and `limits` of `run_all`.
+    `how` contains the arguments `jobs`, `keep` and `limits` of `run_all`.
     """
     base, settings = found.base, found.settings
     modes = modes_of(settings.level, settings.schedule)
@@ -321,7 +323,7 @@ def fill(
 
 
 def check(found: Found, how: Mapping[str, Any]) -> None:
-    """Run the baselines and the best of each level on the user's engine, if the search used another one."""
+    """Run the baselines and the best choice of each level on the user's engine, if the search used another engine."""
     if found.requested.engine == found.base.engine:
         return
     best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
@@ -332,7 +334,7 @@ def check(found: Found, how: Mapping[str, Any]) -> None:
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
-    """Return the modes up to a level; without a requested schedule, all but Caramel's, which has no measurements."""
+    """Return the modes up to a level; without a requested schedule, all but Caramel's, which was never measured."""
     orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
     return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 
@@ -344,7 +346,7 @@ def run_noisy(
     progress: Callable[[float], object] | None,
     how: Mapping[str, Any],
 ) -> None:
-    """Run scenarios with noise, all with the same seeds, so that runs are paired."""
+    """Run all scenarios with noise and with the same seeds, so that their runs are paired."""
     requested = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]

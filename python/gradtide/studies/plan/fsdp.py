@@ -1,4 +1,4 @@
-"""Settings of FSDP: which there are, their runs, the best of them, and a lower bound of the iteration time of all."""
+"""Settings of FSDP: the search space, the best setting, and a lower bound of the iteration time of all settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -12,11 +12,11 @@ from gradtide.scenario.plan import PlannedSharding
 from gradtide.studies.result import RunResult
 
 UNITS = (1, 2, 4)
-"""Blocks per unit that are tried: larger units have fewer fixed costs, but are gathered and reduced later."""
+"""Blocks per unit that are tried; larger units have fewer fixed costs, but are gathered and reduced later."""
 DEPTHS = (1, 2, 3)
-"""Prefetch depths that are tried, in units. A GPU cannot run without prefetch (0)."""
+"""Prefetch depths that are tried, in units. Depth 0 is not tried, because a GPU cannot run without prefetch."""
 ALIKE = 0.01
-"""Relative difference up to which iteration times count as equal; the setting nearest to torch's default then wins."""
+"""Relative difference below which iteration times count as equal; the setting nearest to torch's default then wins."""
 
 
 @dataclass(frozen=True, order=True)
@@ -24,8 +24,8 @@ class Setting:
     """Arguments of `fully_shard`.
 
     Attributes:
-        zero: 3 frees each unit after its forward pass, 2 keeps it until backward.
-        unit: blocks per unit.
+        zero: ZeRO stage; 3 frees each unit after its forward pass, 2 keeps it until the backward pass.
+        unit: number of blocks per unit.
         forward: prefetch depth of the forward pass, in units.
         backward: prefetch depth of the backward pass, in units.
     """
@@ -51,7 +51,7 @@ class Setting:
         }
 
     def planned(self, division: Division) -> PlannedSharding:
-        """Return the setting as part of a plan for a parallel model."""
+        """Return the setting as the FSDP part of a plan."""
         units = division.described.units
         most = len(units) - 1
         reshards = self.zero == 3
@@ -65,7 +65,7 @@ DEFAULT = Setting()
 
 
 def settings(division: Division) -> list[Setting]:
-    """Return the search space, torch's default first. With ZeRO-2 there is no prefetch in the backward pass."""
+    """Return the search space, torch's default first. ZeRO-2 has no prefetch in the backward pass."""
     blocks = len(division.described.blocks) - 2
     units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
     freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
@@ -79,8 +79,9 @@ class Tried:
     Attributes:
         setting: the setting.
         scenario: the job with this setting.
-        result: its run; None if it does not fit in memory or has not run yet.
-        checked: its run on the user's engine, if the search used another one; None if it was not a finalist.
+        result: run of the scenario; `None` if it does not fit in memory or has not run yet.
+        checked: run on the user's engine, if the search used another engine and the setting was a finalist; else
+            `None`.
     """
 
     setting: Setting
@@ -90,14 +91,14 @@ class Tried:
 
     @property
     def division(self) -> Division:
-        """Division of the model over the ranks."""
+        """Parallelisation of the model over the ranks."""
         found = self.scenario.jobs[0].division
         assert found is not None
         return found
 
     @property
     def memory_bytes(self) -> int:
-        """Largest memory of a rank."""
+        """Largest memory of a rank, in bytes."""
         return self.division.described.memory.total
 
     @property
@@ -107,35 +108,35 @@ class Tried:
 
     @property
     def time_ms(self) -> float:
-        """Iteration time by which settings are compared."""
+        """Iteration time in milliseconds, by which settings are compared."""
         assert self.result is not None
         return run_ms(self.result)
 
     def run_beside(self, default: "Tried") -> RunResult | None:
-        """Return the run to show beside that of `default`, on the same engine."""
+        """Return the run to show beside the run of `default`, on the same engine as that run."""
         return self.result if self.checked is None or default.checked is None else self.checked
 
     @property
     def shown_ms(self) -> float:
-        """Iteration time to show: on the user's engine, if it ran there."""
+        """Iteration time to show, in milliseconds: on the user's engine, if the setting ran there."""
         run = self.run_beside(self)
         assert run is not None
         return run_ms(run)
 
 
 def run_ms(result: RunResult) -> float:
-    """Return the mean iteration time of a run."""
+    """Return the mean iteration time of a run, in milliseconds."""
     time_ms: float = result.job["iteration_time_ms"]["mean"]
     return time_ms
 
 
 def best_of(every: Sequence[Tried]) -> Tried:
-    """Return the best setting that fits in memory and was run, or else torch's default, the first."""
+    """Return the best setting that was run and fits in memory, or torch's default if there is none."""
     return _best([one for one in every if one.result is not None and one.fits]) or every[0]
 
 
 def _best(some: Sequence[Tried]) -> Tried | None:
-    """Return the setting with fewest changes from the default among those about as fast as the fastest."""
+    """Return the setting with fewest changes from the default among those within `ALIKE` of the fastest."""
     if not some:
         return None
     limit = (1 + ALIKE) * min(one.time_ms for one in some)
@@ -151,9 +152,10 @@ def sort_key(one: Tried) -> tuple[float, int, Setting]:
 
 
 def bound(ran: Sequence[Tried]) -> Least:
-    """Return a lower bound of the iteration time of all settings, in milliseconds: the minimum over units and ZeRO.
+    """Return a lower bound of the iteration time of all settings, in milliseconds.
 
-    Transfers count with their simulated durations, if no other transfers can have slowed them down.
+    It is the smallest bound of any unit and ZeRO stage. Transfers count with their simulated durations, unless other
+    transfers may have slowed them down.
     """
     found = []
     for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
@@ -167,7 +169,7 @@ def bound(ran: Sequence[Tried]) -> Least:
 
 
 def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
-    """Return the time for which a transfer occupies its queue: launch overhead and transfer time."""
+    """Return the time in milliseconds for which a transfer occupies its queue: launch overhead and transfer time."""
     assert one.result is not None
     launch_ps: int = one.result.scenario.jobs[0].schedule.overhead_ps
     moving_us: float = row["end_us"] - row["start_us"]
@@ -175,10 +177,10 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
 
 
 def _positions(one: Tried) -> list[Position]:
-    """Return the units in the order of the forward and the backward pass, times in milliseconds."""
+    """Return the units in the order of the forward and then of the backward pass, with times in milliseconds."""
     assert one.result is not None
     described, rows = one.division.described, one.result.transfers.to_dicts()
-    # Transfers of other groups may have slowed these down; their durations are then no lower bound.
+    # If other groups have transfers, these may have slowed the FSDP transfers down, so durations are no lower bound.
     is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
     took: dict[tuple[str, int], float] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The result of `gradtide plan`: the plan, the best of each level, all scored choices, and the sentences about them."""
+"""The result of `gradtide plan`: the plan, the best of each level, all scored choices, and sentences about them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,38 +24,38 @@ from gradtide.studies.run_folder import write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, LEAVE = "worth it", "leave alone"
-"""Verdicts: the low end of the interval reaches the required gain, or does not."""
+"""Verdicts: the low end of the interval reaches the required gain, or it does not."""
 
 
 class Planned(StudyRows):
-    """Result of a search for a plan; saved to a single file it is the plan alone."""
+    """Result of a search for a plan. Saved to a file, it is the plan only."""
 
     plan: Plan
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plan.json holds it."""
+        """Return the content of plan.json."""
         return self.plan.to_dict()
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
+        """Write only the plan if `path` ends with .json, otherwise a folder with the plan and its report.
 
         Raises:
-            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
+            FolderError: if `path` contains foreign files, or cannot be written; no files are left behind.
         """
         return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
 
 
 class PlanResult(Planned):
-    """A plan, and what it was chosen from.
+    """A plan, with the alternatives among which it was chosen.
 
     Attributes:
-        plan: what plan.json holds.
-        plans: the best of each level, by its name.
-        scenario: the scenario with its gradients sent as planned.
-        baseline: the run that it is compared with.
-        run: the run of the plan; `None` if the search was interrupted before.
-        rows: one dict for the baseline and for the best of each level.
-        candidates: one dict per choice that was scored; the columns of `scored.csv`.
+        plan: content of plan.json.
+        plans: the best plan of each level, by level.
+        scenario: the scenario under this plan.
+        baseline: run of the baseline, with which the plan is compared.
+        run: run of the plan; `None` if the search was interrupted before this run.
+        rows: one dict for each baseline and for the best plan of each level.
+        candidates: one dict per scored choice, with the columns of `scored.csv`.
     """
 
     def __init__(self, found: Found) -> None:
@@ -128,7 +128,7 @@ class PlanResult(Planned):
         }
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         self.plan.save(folder / "plan.json")
         runs = {"baseline": self.baseline, **({} if self.run is None else {"plan": self.run})}
         write_runs(runs, folder)
@@ -143,7 +143,7 @@ class PlanResult(Planned):
 
 
 def save_plan(plan: Plan, path: Path) -> Path:
-    """Write a plan to a file; an existing file is replaced only if it is a plan."""
+    """Write a plan to a file. An existing file is replaced only if it is a plan."""
     check_target(path)
     try:
         return plan.save(path)
@@ -152,7 +152,7 @@ def save_plan(plan: Plan, path: Path) -> Path:
 
 
 def check_target(path: Path | None) -> None:
-    """Refuse a path where a plan or its folder cannot be written; called before the search, so that no work is lost."""
+    """Raise if a plan or its folder cannot be written to a path; called before the search, so that no work is lost."""
     if path is None:
         return
     refuse_unwritable(path)
@@ -184,7 +184,7 @@ def _row(found: Found, choice: Choice) -> dict[str, Any]:
 
 
 class _Messages(NamedTuple):
-    """The messages of an iteration: bytes of each bucket, their number, and what a scheduler adds to them."""
+    """The messages of an iteration: bytes of each bucket, number of messages, and overhead of the scheduler."""
 
     sizes: Sequence[int]
     total: int
@@ -217,10 +217,10 @@ def _line(
 
 
 def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
-    """Return the lowest level that is worth it and that no other level clearly beats; `none` if there is none.
+    """Return the lowest level that pays and that no other level clearly beats; `none` if no level pays.
 
-    A level is worth it if the low ends of its prediction interval and of the interval over paired runs with noise both
-    reach `worth` per cent. Another level clearly beats it if its gain is larger by `worth` plus the prediction error.
+    A level pays if the low ends of its prediction interval and of its interval over paired runs with noise both reach
+    `worth` per cent. Another level clearly beats it if its gain is larger by `worth` plus the prediction error.
     """
     paying = [row for row in rows if _pays(row, worth)]
     if not paying:
@@ -237,7 +237,7 @@ def _pays(row: Mapping[str, Any], worth: float) -> bool:
 
 
 def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
-    """Return a plan with its scenario's description and its predicted figures, from its row."""
+    """Return a plan with a description of its scenario, and with the predicted figures in `row`."""
     job, runtime = found.layers.job, found.settings.runtime
     return replace(
         plan,
@@ -299,7 +299,7 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
 
 
 def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
-    """Return the best of each level, the baselines and the bound as candidates of the answer."""
+    """Return the best plan of each level, the baselines and the bound as candidates of the answer."""
     job, runtime = found.layers.job, found.settings.runtime
     own = [
         Candidate(
@@ -320,7 +320,8 @@ def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
 def caps(plan: Plan) -> str:
     """Return the value of DistributedDataParallel's `bucket_cap_mb_list` that gives a plan's buckets.
 
-    DDP closes a bucket with the gradient that reaches its cap; rounded down, so that it is the plan's last layer.
+    DDP closes a bucket with the gradient that reaches its cap. Caps are rounded down, so that this gradient is the
+    plan's last one.
     """
     rounded = [math.floor(1e4 * one.bytes / MIB) / 1e4 for one in plan.buckets]
     return f"[{', '.join(f'{cap:g}' for cap in rounded)}]"
@@ -349,7 +350,7 @@ def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return how to apply the plan, and the basis of its figures."""
+    """Return sentences on how to apply the plan, and on the basis of its figures."""
     settings, runtime = found.settings, found.settings.runtime
     worth = 100 * settings.worth
     row = next(row for row in rows if row["chosen"])
@@ -409,7 +410,7 @@ def _ddp_alone(found: Found, chosen: str, choice: Choice, rows: Sequence[dict[st
 
 
 def _exchange(found: Found, choice: Choice) -> list[str]:
-    """Return how to select the plan's collective, if it is not the scenario's."""
+    """Return how to select the plan's collective and depth, if they are not the scenario's."""
     channel, own = found.channels[choice.channel], found.channels[0]
     said = []
     if channel.collective != own.collective:

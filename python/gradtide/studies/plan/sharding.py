@@ -1,8 +1,8 @@
 """`gradtide plan` for FSDP: searches wrapping units, prefetch depths, and reshard-after-forward (ZeRO-3 or ZeRO-2).
 
-Every setting can be applied with public methods of PyTorch's `fully_shard`. Settings that do not fit in the memory of a
-rank are not run. All-gathers and reduce-scatters keep torch's order. The best setting is also run in TicTac's order;
-the gain of any other order is at most the distance to a lower bound (`gradtide.parallel.bound`).
+All settings can be applied with public methods of PyTorch's `fully_shard`. Settings that do not fit in the memory of a
+rank are not run. All-gathers and reduce-scatters keep torch's order. The best setting is run once more in TicTac's
+order. A lower bound limits the gain of all other orders (`gradtide.parallel.bound`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all
 
 MOST_SHOWN = 6
-"""Rows of a result's table: torch's default, the scenario's setting, the best of three kinds, and the best of all."""
+"""Largest number of rows in a result's table: torch's default, the scenario's setting, three kinds, and the best."""
 NOT_YET = "the study was interrupted"
 
 
@@ -33,7 +33,7 @@ def plan_sharding(
     keep: Kept | None = None,
     limits: Any = None,
 ) -> "ShardingResult":
-    """Search how `fully_shard` should shard a model; the arguments are those of `plan`.
+    """Search the best way to shard a model with `fully_shard`; the arguments are those of `plan`.
 
     Raises:
         ValueError: if `fully_shard` does not apply to the job.
@@ -54,7 +54,8 @@ def plan_sharding(
     every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(division)])]
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     why_not = ""
-    # The best setting is run again in another order; with a packet scenario the settings of the table are run as well.
+    # The best setting is run again in another order. For a packet scenario, the settings of the table are run again as
+    # well.
     later = [(base, 1), *([(requested, MOST_SHOWN)] if base is not requested else [])]
     foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
     try:

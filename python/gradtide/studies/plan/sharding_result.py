@@ -1,4 +1,4 @@
-"""The result of `gradtide plan` for FSDP: the best setting, all that were tried, and the sentences about them."""
+"""The result of `gradtide plan` for FSDP: the best setting, all tried settings, and sentences about them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,24 +25,24 @@ NOTHING = "nothing"
 
 
 class ShardingResult(Planned):
-    """How a model should be sharded, and what it was chosen from.
+    """A plan for sharding a model, with the settings among which it was chosen.
 
     Attributes:
-        plan: what plan.json holds.
-        scenario: the scenario so sharded.
-        baseline: the run of torch's default.
-        run: the run of the plan.
-        rows: one dict for torch's default, for the best of each kind of change, and for the best of all.
-        candidates: one dict for every setting; the columns of `settings.csv`.
-        ordered: the run of the best setting in TicTac's order, which torch does not support; None if it was not run.
+        plan: content of plan.json.
+        scenario: the scenario under this plan.
+        baseline: run of torch's default.
+        run: run of the plan.
+        rows: one dict for torch's default, for the best setting of each kind of change, and for the best of all.
+        candidates: one dict for every setting, with the columns of `settings.csv`.
+        ordered: run of the best setting in TicTac's order, which torch does not support; `None` if it was not run.
 
     Args:
-        every: what was tried, torch's default first.
+        every: the tried settings, torch's default first.
         own: the scenario's setting.
-        worth: share of an iteration that a setting has to save.
+        worth: smallest useful saving, as a share of an iteration.
         ordered: as the attribute.
-        requested: the engine of the scenario. Default: the one that searched.
-        why_not: why nothing was run on it, where that is another one.
+        requested: the engine of the user's scenario. Default: the engine of the search.
+        why_not: reason why no setting was run on that engine; empty if settings were.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ShardingResult(Planned):
         }
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         assert self.run is not None
         self.plan.save(folder / "plan.json")
         self.best.save(folder / "best.json")
@@ -188,7 +188,7 @@ class ShardingResult(Planned):
         yield _basis()
 
     def _order(self) -> str:
-        best_ms = self._best_ms  # on the engine of the search, as are the order and the bound
+        best_ms = self._best_ms  # from the engine of the search, because order and bound are from that engine, too
 
         def saves(to_ms: float) -> str:
             share = 1 - to_ms / best_ms
@@ -212,7 +212,7 @@ def _fits(one: Tried) -> Feasibility:
 
 
 def listed(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
-    """Yield the rows of the table by name: the default, the scenario's, the best of each kind of change, and of all."""
+    """Yield the rows of the table by name: torch's default, the scenario's, the best of each kind, and the best."""
     yield "torch's default", default
     if own != DEFAULT:
         yield "the scenario's", next(one for one in every if one.setting == own)
@@ -299,7 +299,7 @@ def _basis() -> str:
 
 
 def snippet(one: Tried) -> list[str]:
-    """Return lines of Python that apply the setting with torch alone."""
+    """Return lines of Python that apply the setting with torch only."""
     planned = one.setting.planned(one.division)
     is_tied = planned.units[0] == ("",)
     inner = planned.units[1:] if is_tied else planned.units[1:-1]
@@ -329,6 +329,6 @@ def snippet(one: Tried) -> list[str]:
 
 
 def _path(name: str) -> str:
-    """Return the Python expression of a module, as in `model.layers[0]`."""
+    """Return a Python expression for a module, such as `model.layers[0]`."""
     parts = (f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
     return f"model{''.join(parts)}"

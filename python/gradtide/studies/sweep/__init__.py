@@ -1,9 +1,9 @@
-"""`gradtide sweep`: what does a figure do over the values of any keys of a scenario, and which of them is best?
+"""`gradtide sweep`: a figure over the values of any keys of a scenario, and the ranking of the points.
 
-All scenarios are read first, so that a wrong figure is found before anything runs, and points with an invalid scenario
-are refused. Then all runs missing in the store are executed. The table is built from the store alone, so it does not
-depend on which process executed a run, or when. The module is longer than 600 lines because reading, executing and
-reporting the runs share one state.
+All scenarios are read before any run, so that a misspelt figure is found first. Points with an invalid scenario are
+refused. Then all runs that the store lacks are executed. The table is built from the store alone, so it does not depend
+on which process executed a run, or when. The module is longer than 600 lines because reading, executing and reporting
+the runs share one state.
 """
 
 import math
@@ -45,31 +45,31 @@ __all__ = ["Point", "Study", "SweepResult", "merge", "sweep"]
 KEY_BYTES = 32
 
 READ_S = 0.0015
-"""Time to read a scenario, used for the progress only (`bench/run.py sweep`)."""
+"""Seconds to read a scenario, used only for the progress (`bench/run.py sweep`)."""
 
 ELSEWHERE_S = 0.2
-"""Polling interval for runs that another process executes."""
+"""Polling interval for runs that another process executes, in seconds."""
 
 MAX_BATCH = 100
 """Largest number of runs in a batch."""
 MAX_LOSSES = 3
-"""Lost workers after which a run fails; the executor may retry in addition."""
+"""Number of lost workers after which a run fails; the executor may retry in addition."""
 
 MAX_RANKED = 10_000
-"""Points of the ranking that a summary holds; `points.csv` has all."""
+"""Largest number of ranked points in a summary; `points.csv` has all."""
 
 MAX_READ = 64
-"""Number of points whose scenarios are read again for the premises of the answer."""
+"""Largest number of points whose scenarios are read again for the premises of the answer."""
 MAX_SHOWN = 20
-"""Points of each table that a notebook shows."""
+"""Largest number of points in each table of a notebook."""
 FEW = 12
-"""Points without a rank that are listed one by one in the terminal and in notebooks."""
+"""Largest number of points without a rank that are listed one by one, in the terminal and in notebooks."""
 
 Progress = Callable[[float], object] | None
 
 
 class Cells(NamedTuple):
-    """A table for display: column titles, rows, and the number of points left out."""
+    """A table for display: column titles, rows, and the number of omitted points."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -78,12 +78,12 @@ class Cells(NamedTuple):
 
 @dataclass
 class Runs:
-    """The runs of a study after reading all scenarios.
+    """The runs of a study after all scenarios have been read.
 
     Attributes:
-        keys: concatenated keys in the store; zeros for refused runs.
+        keys: concatenated keys in the store; the key of a refused run is zeros.
         seeds: the seed of each run.
-        refused: reasons of refused runs, by number.
+        refused: reasons of refused runs, by the number of the run.
     """
 
     keys: bytearray = field(default_factory=bytearray)
@@ -96,7 +96,7 @@ class Runs:
 
     @property
     def repeated(self) -> int:
-        """Number of runs with the same key as an earlier run, whatever their seeds."""
+        """Number of runs with the same key as an earlier run; they may have different seeds."""
         return len(self.seeds) - len(self.refused) - len({self.key(run) for run in self._valid()})
 
     def _valid(self) -> Iterator[int]:
@@ -107,9 +107,9 @@ class _Seen(NamedTuple):
     """Result of one pass over all runs of a study.
 
     Attributes:
-        states: the `State` of each run, without regard to the figure.
+        states: the `State` of each run, apart from a missing figure.
         names: numeric columns, in order of appearance.
-        ranges: minimum and maximum of each figure that can be the default figure, over the runs that fit.
+        ranges: minimum and maximum of each possible default figure, over the runs that fit in memory.
         cost: total cost of all runs.
     """
 
@@ -120,7 +120,7 @@ class _Seen(NamedTuple):
 
 
 class SweepResult(StudyRows):
-    """A study and its runs in the store.
+    """A study, with its runs in the store.
 
     Attributes:
         study: the study.
@@ -134,7 +134,7 @@ class SweepResult(StudyRows):
 
     @property
     def refused(self) -> int:
-        """Number of runs with an invalid scenario; all other runs are executed nevertheless."""
+        """Number of runs with an invalid scenario; all other runs are executed."""
         return len(self._runs.refused)
 
     @property
@@ -161,7 +161,7 @@ class SweepResult(StudyRows):
                 yield run, "finished", document["summary"]
 
     def each_row(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows in the order of the study, read one by one; rows of missing runs have no figures."""
+        """Yield the rows in the order of the study, read one at a time; rows of missing runs have no figures."""
         varied = self.study.keys
         for run, state, summary in self._each():
             values = self.study.values(run)
@@ -204,10 +204,10 @@ class SweepResult(StudyRows):
 
     @cached_property
     def figure(self) -> str | None:
-        """The figure by which points are ranked; None if no run has a figure.
+        """The figure by which points are ranked; `None` if no run has a figure.
 
-        If the study does not name a figure, it is the first default figure that differs between points: a job that
-        computes and sends no data takes equally long on every network.
+        If the study does not name a figure, it is the first default figure that differs between points. The first
+        default may not differ: a job that sends no data takes equally long on every network.
         """
         seen, asked = self._seen, self.study.figure
         if asked is not None:
@@ -225,12 +225,12 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ys(self) -> "array[float]":
-        """The figure of each run, whether or not it fits in memory; NaN without a figure."""
+        """The figure of each run, even if the run does not fit in memory; NaN without a figure."""
         return by_run(self.figure or "", self.each_row())
 
     @cached_property
     def _order(self) -> tuple[list[int], "array[float]", bytearray]:
-        """The points by rank, and the figures and states of all points."""
+        """The points by rank; the figures of all points; the states of all points."""
         seeds, ys = self.study.seeds, over_seeds(self.study, self._ys)
         states = bytearray(len(ys))
         for point, y in enumerate(ys):
@@ -240,7 +240,7 @@ class SweepResult(StudyRows):
         return ranking.order(ys, states, most=self.is_most_best), ys, states
 
     def points(self) -> Iterator[Point]:
-        """Yield every point: first the ranked ones, the best at the top, then the others.
+        """Yield every point: first the ranked points, the best first, then the others.
 
         Example:
             >>> result = sweep({"sweep": {"scenario": "paper/gao2020-ch4", "grid": {"run.seed": [1, 2]}}})
@@ -250,7 +250,7 @@ class SweepResult(StudyRows):
         yield from map(self._point, range(self.study.points))
 
     def _point(self, place: int) -> Point:
-        """Return the point at an index of the ranking, from 0."""
+        """Return the point at a place of the ranking, from 0."""
         study, (order, ys, states) = self.study, self._order
         point = order[place]
         run = point * study.seeds
@@ -276,17 +276,17 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ranked(self) -> int:
-        """Number of points with a rank; they come first in the order."""
+        """Number of ranked points, which come first in the order."""
         return self._order[2].count(State.FINISHED)
 
     def _first(self, most: int) -> tuple[list[Point], list[Point]]:
-        """Return the first points with a rank and without, at most `most` each."""
+        """Return the first ranked points and the first points without a rank, at most `most` of each."""
         ranked, count = self._ranked, self.study.points
         places = range(min(ranked, most)), range(ranked, min(count, ranked + most))
         return list(map(self._point, places[0])), list(map(self._point, places[1]))
 
     def _why(self, first: int, state: State) -> tuple[str, Feasibility]:
-        """Return the reason for the state of the point whose first run is `first`, and whether it fits in memory."""
+        """Return the reason for the state of a point, and its memory feasibility; `first` is its first run."""
         runs = range(first, first + self.study.seeds)
         run = next((run for run in runs if self._seen.states[run] == state), first)
         if state is State.REFUSED:
@@ -327,7 +327,7 @@ class SweepResult(StudyRows):
         }
 
     def _analysis(self) -> dict[str, Any]:
-        """Return the report's figure, its trade-off axis, and the analysis of both over the runs that fit."""
+        """Return the study's figure, its trade-off axis, and the analysis of both over the runs that fit in memory."""
         study, figure = self.study, self.figure
         if figure is None:
             return {"figure": None, "best": None, "against": None}
@@ -338,7 +338,7 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer; its premises are read from a sample of the study's scenarios, the best first."""
+        """Return the answer; its premises come from a sample of the study's scenarios, by rank."""
         study, headline = self.study, self._headline(ranked, states)
         known = [point.run for point in ranked if point.state != State.REFUSED.words]
         read = known[:: -(-len(known) // MAX_READ)]
@@ -350,12 +350,12 @@ class SweepResult(StudyRows):
             [study.scenario(run) for run in read],
             candidates,
             most=self.is_most_best,
-            # If all points were read, premises common to all of them also hold for varied keys.
+            # If all points were read, premises that all of them share hold even if their keys are varied.
             varied=() if len(read) == len(known) else study.varied,
             more=self._more(),
             scenario=BEST if has_best else None,
         )
-        # Independent of the process that merged it and the machines that ran it.
+        # The command is the study's, so that it is independent of the process that merged or ran the study.
         return (
             answer
             if answer.again.command is None
@@ -372,7 +372,7 @@ class SweepResult(StudyRows):
         return [seeds] if self.figure is None else [by, seeds]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
-        """Return the headline: best point, figure, and progress."""
+        """Return the headline: the best point, its figure, and the number of finished runs."""
         study, sentences = self.study, []
         first = next((point for point in ranked if point.rank == 1), None)
         if first is not None and self.figure is not None:
@@ -415,9 +415,9 @@ class SweepResult(StudyRows):
         return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
 
     def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
-        """Return at most `most` points with a rank and at most `most` without, as the cells of two tables.
+        """Return at most `most` ranked points, and at most `most` other points, as the cells of two tables.
 
-        If more than a few points have no rank, those with the same reason share a row.
+        If more than `FEW` points have no rank, those with the same reason share a row.
         """
         with_rank, _ = self._first(most)
         ranked: list[list[str]] = []
@@ -453,7 +453,7 @@ class SweepResult(StudyRows):
         return "".join(tables) + words.answer_html(self.summary)
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
+        """Write the result into the existing `folder`."""
         table.write(self.each_row, folder / "rows.csv", as_parquet=True)
         table.write(lambda: (point.to_row(self.figure) for point in self.points()), folder / "points.csv")
         if self._ranked:
@@ -466,7 +466,7 @@ class SweepResult(StudyRows):
 
 
 BEST = "best.resolved.toml"
-"""The resolved scenario of the best point, with which `gradtide run` reproduces its row."""
+"""File name of the resolved scenario of the best point, from which `gradtide run` reproduces its row."""
 
 
 def _runs(count: int, one: str, many: str) -> str:
@@ -495,30 +495,30 @@ def sweep(  # noqa: PLR0913 - the options of the command
     """Run a scenario over the values of any of its keys.
 
     Args:
-        study: a study file, or a dict with the keys of one: `{"sweep": {"scenario": ..., "grid": {...}}}`, in which the
+        study: a study file, or a dict with its keys: `{"sweep": {"scenario": ..., "grid": {...}}}`, in which the
             scenario may also be a `Scenario`, a dict or a model.
-        cluster: cluster that replaces that of every scenario of the study, as in `gradtide.run`.
-        store: file of finished runs, in which no run is repeated; None for one in memory.
-        shard: (i, n) runs every n-th run, from the i-th on.
-        executor: where runs take place: local, in this process, or ray, on a Ray cluster that is there.
-        address: address of the Ray cluster; None for that of RAY_ADDRESS, or else the cluster of this machine.
-        jobs: runs under way at once; None for one here, and for all processors of the cluster. The result does not
-            depend on it.
+        cluster: replacement of the cluster of every scenario of the study, as in `gradtide.run`.
+        store: file of finished runs; runs in the file are not repeated. Default: a store in memory.
+        shard: (i, n) runs every n-th run, starting with the i-th.
+        executor: place of the runs: local, for this process, or ray, for an existing Ray cluster.
+        address: address of the Ray cluster. Default: that in RAY_ADDRESS, otherwise the cluster of this machine.
+        jobs: number of concurrent runs; the result does not depend on it. Default: 1 locally, on a cluster its number
+            of processors.
         progress: called periodically with the completed fraction.
-        limits: memory and time that the study may take; on a cluster, memory is that of a run.
-        say: called before the first run if some are refused.
+        limits: memory and time limits of the study; on a cluster, the memory limit is that of a run.
+        say: called before the first run with a warning if some runs are refused.
 
     Returns:
-        The study with a row per run; those of other shards are there if the store has them.
+        The study with a row per run; rows of other shards have figures if the store has these runs.
 
     Raises:
-        ScenarioError: if the study is wrong, or all of its scenarios are, or if it would take more than the limits;
-            nothing has run then. A run whose scenario alone is wrong is a row that says so.
+        ScenarioError: before any run, if the study or all of its scenarios are invalid, or the limits would be
+            exceeded. A run with an invalid scenario does not raise if others are valid: its row states the reason.
         StoreError: if the store cannot be used.
-        ExecutorError: if the cluster cannot be used, or loses the same run again and again.
-        ValueError: if there is no such executor, or an address without a cluster.
+        ExecutorError: if the cluster cannot be used, or repeatedly loses the same run.
+        ValueError: if there is no such executor, or an address is given without a cluster.
         KeyboardInterrupt: on Ctrl-C; finished runs are in the store.
-        LimitReached: when it has taken all that it may; finished runs are in the store.
+        LimitReached: when the limits are exhausted; finished runs are in the store.
 
     Example:
         >>> base = {"scenario": "paper/gao2020-ch4", "grid": {"cluster.link.rate": ["1Gbps", "10Gbps"]}}
@@ -529,7 +529,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     study, store = _opened(study, store, cluster)
     limits = limits or Limits()
     with opened(executor, address, jobs) as workers:
-        # Share of the progress for reading, if all runs take as long as the first.
+        # Share of the progress for reading, on the assumption that all runs take as long as the first.
         reading = READ_S / (2 * READ_S + _first_s(study) / workers.at_once)
         work = _Work(study, store, shard, Total(workers.at_once, workers.neighbours))
         work.read(part_of(progress, 0, reading))
@@ -542,7 +542,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
 
 def _first_s(study: Study) -> float:
-    """Return the estimated time of the first run; 0 if its scenario is invalid."""
+    """Return the estimated time of the first run in seconds; 0 if its scenario is invalid."""
     try:
         return Total().add(study.scenario(0)).cpu_s
     except WRONG:
@@ -563,13 +563,13 @@ def estimated(
     Args:
         study: as in `sweep`.
         cluster: as in `sweep`.
-        store: finished runs, which cost nothing more.
+        store: store of finished runs, which add no cost.
         jobs: number of concurrent runs.
-        limits: memory and time that reading the study may take.
+        limits: memory and time limits for reading the study.
 
     Returns:
-        The document that `--estimate --json` prints: what all runs that are missing take together, how many they are,
-        and how many are refused.
+        The document of `--estimate --json`: the total cost of all missing runs, their number, and the number of refused
+        runs.
 
     Raises:
         ScenarioError: as in `sweep`.
@@ -593,18 +593,18 @@ def merge(
     progress: Progress = None,
     limits: Limits | None = None,
 ) -> SweepResult:
-    """Return a study with what stores have of it; nothing is run.
+    """Return a study with its finished runs in one or several stores; nothing is run.
 
     Args:
         study: as in `sweep`.
-        stores: files whose runs are copied into `store`; one or several.
+        stores: one or several files, whose runs are copied into `store`.
         cluster: as in `sweep`.
-        store: file that receives the runs; None for one in memory.
+        store: file that receives the runs. Default: a store in memory.
         progress: called periodically with the completed fraction.
-        limits: memory and time that it may take.
+        limits: memory and time limits.
 
     Raises:
-        ScenarioError: if the study or one of its scenarios is wrong.
+        ScenarioError: if the study or all of its scenarios are invalid.
         StoreError: if a store cannot be used.
     """
     study, store = _opened(study, store, cluster)
@@ -627,7 +627,7 @@ def _opened(
 
 
 class _Batch(NamedTuple):
-    """Runs that are submitted together, by number, with the claims (locks) against other processes."""
+    """Runs that are submitted together, by number, with their locks (claims) against other processes."""
 
     numbers: list[int]
     abouts: list[About]
@@ -635,12 +635,12 @@ class _Batch(NamedTuple):
 
 
 class _Work:
-    """The missing runs of a shard, by index among these; only one thread uses the store.
+    """The missing runs of a shard, numbered from 0; only one thread uses the store.
 
     Attributes:
         runs: all runs of the study.
         total: estimated time and memory of the missing runs.
-        taken: their estimated totals of flows, iterations, packets and events.
+        taken: estimated numbers of flows, iterations, packets and events in the missing runs.
     """
 
     def __init__(self, study: Study, store: Store, shard: tuple[int, int], total: Total) -> None:
@@ -660,7 +660,7 @@ class _Work:
         """Read every scenario, and determine the refused and the missing runs.
 
         Raises:
-            ScenarioError: if all scenarios are wrong, with the faults of the first; or if no run can have a figure that
+            ScenarioError: with the faults of the first scenario if all are invalid; or if no run can have a figure that
                 the study names.
         """
         first, of = self._shard
@@ -701,7 +701,7 @@ class _Work:
         return Counter(self.runs.refused.values()).most_common(1)[0][0]
 
     def run(self, executor: Executor, progress: Progress, limits: Limits) -> None:
-        """Execute the missing runs; wait for runs that another process executes."""
+        """Execute the missing runs, and wait for those that another process executes."""
         watch = current() or limits.watch()
         self._left.extend(range(len(self._missing)))
         all_s = self._left_s = sum(self._weights)
@@ -717,7 +717,7 @@ class _Work:
                 if progress is not None and finished:
                     progress(self._done_s / all_s)
         except (KeyboardInterrupt, LimitReached, ExecutorError) as end:
-            # Store the finished runs, whatever the reason of the interruption.
+            # Finished runs are stored, whatever the reason of the interruption.
             executor.abandon()
             for future in wait(self._under_way, timeout=GRACE_S).done:
                 if not future.cancelled() and future.exception() is None:
@@ -730,7 +730,7 @@ class _Work:
                 batch.claims.close()
 
     def _begin(self, executor: Executor) -> bool:
-        """Submit batches up to the executor's capacity; return whether another process executes some of the rest."""
+        """Submit batches up to the executor's capacity; return whether other processes execute some remaining runs."""
         elsewhere: list[int] = []
         while self._left and len(self._under_way) < 2 * executor.at_once:
             # Batches shrink towards the end, so that all workers finish at about the same time.
@@ -742,13 +742,13 @@ class _Work:
         return bool(elsewhere)
 
     def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
-        """Take runs of about `batch_s`, at least one; runs that are already being executed go to `elsewhere`."""
+        """Lock and return runs of about `batch_s` seconds, at least one; append runs in execution to `elsewhere`."""
         batch, sum_s = _Batch([], [], ExitStack()), 0.0
         scenarios: list[Scenario] = []
         while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):
             number = self._left.popleft()
             key = self._key(number)
-            # Claims are per process, so duplicates within this study have to be detected here.
+            # Claims are per process, so duplicates within this process must be detected here.
             if key in self._begun or not batch.claims.enter_context(self._store.claim(key)):
                 elsewhere.append(number)
                 continue
@@ -761,12 +761,12 @@ class _Work:
             self._begun.add(key)
             batch.numbers.append(number)
             batch.abouts.append(About(scenario.name, scenario.engine, scenario.seed))
-            # Retry a lost run alone: if it crashes its worker, no other run is lost.
+            # A lost run is retried alone, so that no other run is lost if it crashes its worker.
             sum_s = math.inf if self._losses[number] else sum_s + self._weights[number]
         return batch, scenarios
 
     def _end(self, batch: _Batch, future: "Future[Documents]") -> None:
-        """Put a finished batch into the store; resubmit it if it was lost."""
+        """Add a finished batch to the store; resubmit a batch that was lost."""
         with batch.claims:
             self._begun.difference_update(map(self._key, batch.numbers))
             try:
@@ -795,7 +795,7 @@ class _Work:
 
 
 class _Names:
-    """Checks before any run that the figures named by a study will exist."""
+    """Checks before any run that the figures named in a study will exist."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -816,14 +816,14 @@ class _Names:
             self._wanted -= set(self._known)
 
     def check(self) -> None:
-        """Refuse a figure that no run will have."""
+        """Raise if a figure is named that no run will have."""
         for name in (self._study.figure, self._study.against):
             if name is not None and name in self._wanted:
                 self._study.refuse_figure(name, list(self._known))
 
 
 def _reason(error: ScenarioError | TraceError) -> str:
-    """Return the reason why a scenario is wrong, in one line."""
+    """Return the reason why a scenario is invalid, in one line."""
     if isinstance(error, TraceError):
         return " ".join(str(error).split())
     fault, *more = error.faults

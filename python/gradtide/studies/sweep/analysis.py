@@ -1,9 +1,9 @@
 """Analysis of one figure of a study: sensitivity, main effects, and the Pareto front of two figures.
 
-Pure functions; runs are numbered as in the table, and the figure of a run without it is NaN.
+Pure functions; runs are numbered as in the table, and a figure that a run lacks is NaN.
 
-    sensitivity     share of a figure's variance that a key explains alone: variance of the means of its values / total
-    effect          of a value of a key relative to its first one, all else and the seed being equal
+    sensitivity     share of a figure's variance that one key explains: variance of the means of its values / total
+    effect          change of the figure from the first value of a key to another, with all else and the seed equal
     front           points that no other point beats in both figures
 """
 
@@ -18,16 +18,16 @@ from gradtide.studies.sweep.settings import UNITS, quantity, short
 from gradtide.studies.sweep.study import Axis, Study
 
 BINS = 8
-"""Largest number of equal bins for the values of a sampled key, with at least `BINS` points each."""
+"""Largest number of equal bins for the values of a sampled key; a bin also has at least `BINS` points."""
 MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
-"""Maximum number of charts, lines, places, corners and sampled points in a summary; the table has all."""
+"""Largest numbers of charts, lines, places, corners and sampled points in a summary; the table has all."""
 
 ROUNDING = 1e-9
-"""Shares below this are rounding errors of sums."""
+"""Share below which a value is a rounding error of a sum."""
 
 
 def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best: str) -> dict[str, Any]:
-    """Return the analysis of a figure `ys` with its Pareto front against `xs`; `best` is "least" or "most"."""
+    """Return the analysis of a figure `ys`, with its Pareto front against `xs`; `best` is "least" or "most"."""
     means = over_seeds(study, ys)
     found: dict[str, Any] = {
         "sensitivity": sensitivity(study, ys),
@@ -50,13 +50,13 @@ def _strides(study: Study) -> list[tuple[Axis, int]]:
 
 
 def over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
-    """Return the mean over the seeds for each point; NaN if one is missing."""
+    """Return the mean over the seeds for each point; NaN if the value of a seed is missing."""
     seeds = study.seeds
     return array("d", (math.fsum(values[at : at + seeds]) / seeds for at in range(0, len(values), seeds)))
 
 
 def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the share of each key, and of the seed, the largest first; empty if the figure does not vary."""
+    """Return the sensitivity to each key and to the seed, the largest first; empty if the figure does not vary."""
     known = array("d", (y for y in ys if not math.isnan(y)))
     mean = math.fsum(known) / max(len(known), 1)
     whole = math.fsum((y - mean) ** 2 for y in known)
@@ -78,7 +78,7 @@ def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
 
 
 class _Sums:
-    """Sum and number of values in each of some groups; arrays, because a study may have as many seeds as runs."""
+    """Sum and number of the values in each group; in arrays, because a study may have as many seeds as runs."""
 
     def __init__(self, size: int) -> None:
         self._totals, self._counts = array("d", [0.0]) * size, array("L", [0]) * size
@@ -146,7 +146,7 @@ def _words(study: Study, axis: Axis, index: int) -> str:
 
 
 def _named(study: Study, axis: Axis, index: int) -> str:
-    """Return the values of a point of an axis with the last parts of their keys, as in "workers 16"."""
+    """Return the values of a point of an axis, each after the last part of its key, as in "workers 16"."""
     keys = short(study.keys)
     return ", ".join(f"{keys[key]} {text}" for key, text in study.labels(axis, index).items())
 
@@ -154,7 +154,7 @@ def _named(study: Study, axis: Axis, index: int) -> str:
 def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "least") -> dict[str, Any]:
     """Return the Pareto front by ascending `x`, and a sample of dominated points.
 
-    `x` is minimised; `best` says whether `y` is minimised (least) or maximised (most).
+    `x` is minimised. `y` is minimised or maximised, by `best` ("least" or "most").
     """
     sign = -1 if best == "most" else 1
     known = sorted(
@@ -174,7 +174,7 @@ def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "l
 
 
 def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
-    """Return values as numbers for a chart's axis, with unit; None if they are not distinct numbers."""
+    """Return values as numbers for a chart's axis, with their unit; `None` if they are not distinct numbers."""
     found = [quantity(value) for value in values]
     units = {one[1] for one in found if one is not None}
     if None in found or len(units) != 1:
@@ -185,10 +185,10 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over a listed key: a line per value of a second key, a panel per combination of the others.
+    """Return the figure over one listed key, with a line per value of a second key, and a panel per other value.
 
-    The listed key is the one with the most numeric values. Without a numeric key, it is the one with the most values,
-    and the panel contains their `labels`: its `x` are indices of labels.
+    The first key is the one with the most numeric values. If no key is numeric, it is the one with the most values;
+    then `x` of a panel are indices in its `labels`.
     """
     listed = [axis for axis in study.axes if axis.kind != "sample" and 1 < axis.length <= MAX_AT]
     scales = [(axis, key, scale) for axis in listed for key in axis.keys if (scale := _scale(_listed(axis, key)))]
@@ -230,7 +230,7 @@ def _listed(axis: Axis, key: str) -> Sequence[Any]:
 
 
 def samples(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure at the points of each sampled key, the other parts of the study at their first values."""
+    """Return the figure at the points of each sampled key, with all other keys at their first values."""
     found = []
     for axis, stride in _strides(study):
         if axis.kind != "sample":

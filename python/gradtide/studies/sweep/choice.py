@@ -1,4 +1,4 @@
-"""Choice of the executor of a study, by name."""
+"""Selection of the executor of a study, by name."""
 
 from gradtide.studies.sweep.executors import Executor, Local
 
@@ -10,12 +10,12 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
 
     Args:
         executor: local or ray.
-        address: address of the Ray cluster; None for that of RAY_ADDRESS, or else the cluster of this machine.
-        jobs: number of concurrent runs; None for one here, and for all processors of a cluster.
+        address: address of the Ray cluster. Default: that in RAY_ADDRESS, otherwise the cluster of this machine.
+        jobs: number of concurrent runs. Default: 1 locally, on a cluster its number of processors.
 
     Raises:
-        ValueError: if there is no such executor, or if it does not take an address.
-        ExecutorError: if it cannot be used.
+        ValueError: if there is no such executor, or the executor takes no address.
+        ExecutorError: if the executor cannot be used.
     """
     check(executor, address)
     if executor == "ray":
@@ -26,7 +26,7 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
 
 
 def check(executor: str, address: str | None) -> None:
-    """Raise a ValueError if there is no such executor, or if it does not take an address."""
+    """Raise a ValueError if there is no such executor, or the executor takes no address."""
     if executor not in EXECUTORS:
         raise ValueError(f"executor: there is no {executor!r}; write {' or '.join(EXECUTORS)}")
     if address is not None and executor != "ray":

@@ -1,4 +1,4 @@
-"""Executors of a study's runs: local threads or a Ray cluster. They are independent of the study and the store.
+"""Executors of a study's runs: local threads or a Ray cluster. They use neither the study nor the store.
 
 submit(scenarios) -> Future of the documents that the store keeps of the runs; `WorkerLost` if their machine is lost
 """
@@ -19,7 +19,7 @@ Documents = list[dict[str, Any]]
 
 
 class WorkerLost(GradtideError):  # noqa: N818 - the study begins these runs again
-    """Loss of the worker that executed some runs; their outcome is unknown."""
+    """The worker that executed some runs is lost, and the outcome of these runs is unknown."""
 
 
 class Executor(ABC):
@@ -28,8 +28,8 @@ class Executor(ABC):
     Attributes:
         at_once: number of concurrent runs.
         neighbours: number of concurrent runs that share a machine's memory.
-        memory_bytes: memory of a machine; None for the free memory of this machine.
-        batch_s: target duration of a batch of runs.
+        memory_bytes: memory of a machine; `None` for the free memory of this machine.
+        batch_s: target duration of a batch of runs, in seconds.
     """
 
     at_once: int
@@ -43,7 +43,7 @@ class Executor(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Cancel active runs; their results are not needed any more."""
+        """Cancel active runs, whose results are no longer needed."""
 
     def __enter__(self) -> "Executor":
         return self
@@ -53,7 +53,7 @@ class Executor(ABC):
 
 
 class Local(Executor):
-    """Threads of this process, because the core releases the interpreter's lock; the caller's limits apply."""
+    """Threads of this process, since the core releases the interpreter's lock; the caller's limits apply."""
 
     def __init__(self, jobs: int) -> None:
         self.at_once = self.neighbours = jobs
@@ -76,7 +76,7 @@ class Local(Executor):
 
 
 def documents(scenarios: Sequence[Scenario]) -> Documents:
-    """Run scenarios and return the stored document of each: its summary without measured costs, or its error."""
+    """Run scenarios, and return the stored document of each: its summary without measured costs, or its error."""
     return [_document(scenario) for scenario in scenarios]
 
 

@@ -1,6 +1,6 @@
 """Figures of the runs of a study, by their paths in a summary: expected figures, and their direction of improvement.
 
-The figures of a run are predicted from small example runs of each kind of job, with the names of jobs replaced.
+The names of a run's figures are taken from small example runs of each kind of job, with the job's name replaced.
 """
 
 import re
@@ -19,19 +19,19 @@ PARTS = ("jobs", "traffic", "links", "simulated_ms")
 """Parts of a summary with figures; measured costs are excluded, because they differ between equal runs."""
 
 ADVICE = ("fits_on",)
-"""Tables of a summary with suggestions: their numbers are not figures of the run."""
+"""Tables of a summary with suggestions, whose numbers are not figures of the run."""
 
 DEFAULTS = (".iteration_time_ms.mean", ".all.mean_fct_ms", "")
-"""Suffixes of the default figure of a study, in order of preference; the first that differs between points is taken."""
+"""Suffixes of default figures of a study, in order of preference; the first that differs between points is used."""
 
 MOST = (
     *("alpha", "utilisation", "speed_up", "scaling_efficiency", "mfu", "completed"),
     *("_per_s", "_per_s_per_gpu", "_bps", "goodput", "throughput"),
 )
-"""Suffixes of figures for which more is better; for all others, less is better."""
+"""Suffixes of figures for which more is better; for all other figures, less is better."""
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "expert fsdp", "expert dp", "pp", "embedding", "norm")
-"""Groups of ranks of a mesh (crates/train/src/workload); a job has some of them."""
+"""Groups of ranks of a mesh (crates/train/src/workload); a job has only some of them."""
 PHASES = ("begin", "forward", "recompute", "backward", "optimizer", "end")
 _GROUP = re.compile(r"^(parallel\.(groups|critical_path_ms)\.)[^.]+(.*)$")
 _LAYER = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
@@ -39,7 +39,7 @@ _WORKER = re.compile(r"^(asynchrony\.workers\.)\d+(.*)$")
 
 
 def of_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a summary by their paths, as in `jobs.train.iteration_time_ms.mean`."""
+    """Return the numbers of a summary by their paths, such as `jobs.train.iteration_time_ms.mean`."""
     return dict(_numbers({part: summary[part] for part in PARTS if part in summary}, ""))
 
 
@@ -53,7 +53,7 @@ def _numbers(tree: Mapping[str, Any], home: str) -> Iterator[tuple[str, Any]]:
 
 
 def more_is_better(name: str) -> bool:
-    """Return whether the point with most of a figure is the best one.
+    """Return whether the largest value of a figure is the best one.
 
     Example:
         >>> more_is_better("jobs.train.samples_per_s"), more_is_better("jobs.train.iteration_time_ms.mean")
@@ -64,7 +64,7 @@ def more_is_better(name: str) -> bool:
 
 
 def expected(scenario: Scenario) -> Iterator[str]:
-    """Return the figures that a run of a scenario may have, before the run."""
+    """Return the figures that a run of a scenario may have; the scenario is not run."""
     for job in scenario.jobs:
         for name in _of_job(job):
             yield f"jobs.{job.name}.{name}"
@@ -80,7 +80,7 @@ def kinds(scenario: Scenario) -> tuple[object, ...]:
 
 
 def is_recorded(name: str, scenario: Scenario) -> bool:
-    """Return whether a figure belongs to a group of ranks in a recorded step, whose names are only in the recording."""
+    """Return whether a figure is one of a recorded step's rank groups, whose names only the recording contains."""
     return any(
         name.startswith(f"jobs.{job.name}.parallel.") for job in scenario.jobs if job.is_divided and not job.division
     )
@@ -93,7 +93,7 @@ def _kinds(job: "Job") -> list[str]:
 
 def _of_job(job: "Job") -> Iterator[str]:
     names = dict.fromkeys(name for kind in _kinds(job) for name in _example(kind)["jobs.train"])
-    # For workers that differ, by noise or a straggler.
+    # Only jobs whose workers differ, by noise or a straggler, have this figure.
     yield "slowest_worker"
     for name in names:
         group, worker = _GROUP.match(name), _WORKER.match(name)
@@ -128,7 +128,7 @@ def _example(kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def alike(name: str, known: Iterable[str]) -> str:
-    """Return the known figures closest to a misspelt one, in words; empty if none is close."""
+    """Return the known figures closest to a misspelt one, as text; empty if none is close."""
     known = list(dict.fromkeys(known))
     near = nearest(name, known)
     if near is None:

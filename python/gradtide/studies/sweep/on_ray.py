@@ -1,7 +1,7 @@
-"""Executor on an existing Ray cluster; this process is the driver, and the only one to access the store.
+"""Executor on an existing Ray cluster; this process is the driver, and the only process that accesses the store.
 
 Tasks contain resolved scenarios, so a worker needs gradtide but no files. Ray retries a task whose worker is lost. A
-task has several runs, because Ray's overhead of about a millisecond is comparable to a short run.
+task has several runs, because Ray's overhead of about a millisecond is as long as a short run.
 """
 
 import os
@@ -25,17 +25,17 @@ from gradtide.studies.store import code_digest
 from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, documents
 
 TASK_S = 1.0
-"""Target of the estimated time of a task's runs, in seconds."""
+"""Target for the estimated time of a task's runs, in seconds."""
 RETRIES = 1
-"""Ray's own retries of a task whose worker is lost; further ones are up to the study."""
+"""Ray's own retries of a task whose worker is lost; after these, the study decides about further retries."""
 ANSWER_S = 5.0
-"""Timeout for a connection to the head of a cluster; Ray itself would try for minutes."""
+"""Timeout for a connection to the head of a cluster, in seconds; Ray itself would try for minutes."""
 CPUS_S = 2.0
-"""Polling interval of the cluster's number of processors."""
+"""Polling interval for the cluster's number of processors, in seconds."""
 
 
 class OtherCodeError(Exception):
-    """A worker with another version of gradtide than the driver."""
+    """A worker has another version of gradtide than the driver."""
 
 
 class OnRay(Executor):
@@ -62,7 +62,7 @@ class OnRay(Executor):
 
     @property
     def at_once(self) -> int:  # type: ignore[override]
-        """Number of concurrent runs: the cluster's present number of processors."""
+        """Number of concurrent runs, which is the present number of processors of the cluster."""
         if time.monotonic() - self._looked_s >= CPUS_S:
             self._cpus, self._looked_s = int(self._ray.cluster_resources().get("CPU", 0)), time.monotonic()
         return max(1, min(self._cpus, self._jobs or self._cpus))
@@ -84,8 +84,8 @@ class OnRay(Executor):
         return future
 
     def _words(self, error: BaseException) -> BaseException:
-        """Return the error of this package for an error of Ray."""
-        # A run opens no files: an OSError is due to a lost node, which not every version of Ray reports as such.
+        """Return this package's error for an error of Ray."""
+        # A run opens no files, so an OSError means a lost node; not every version of Ray reports lost nodes as such.
         if not isinstance(error, self._ray.exceptions.RayTaskError) or isinstance(error.cause, OSError):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
@@ -133,7 +133,7 @@ def _unusable(msg: str, hint: str, option: str) -> ExecutorError:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Restore the process's signal handlers; Ray's would exit on SIGTERM."""
+    """Restore the process's signal handlers, because Ray's would exit on SIGTERM."""
     numbers = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
     before = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -144,7 +144,10 @@ def _own_signals() -> Iterator[None]:
 
 
 def _task() -> Callable[[str, bytes], Documents]:
-    """Return the task function. Ray pickles inner functions by value, so a worker without gradtide can report that."""
+    """Return the task function.
+
+    Ray pickles inner functions by value, so a worker without gradtide can still report that it lacks gradtide.
+    """
 
     def run(code: str, packed: bytes) -> Documents:
         try:

@@ -1,4 +1,4 @@
-"""Ranking of a study's points: feasible points by figure, then all others with the reason why they have no rank.
+"""Ranking of a study's points: first points with a rank by figure, then the others with the reason for their state.
 
 A point consists of the runs of one setting with all seeds. It has a rank if all its runs have finished, fit in device
 memory, and have the figure by which the study ranks.
@@ -19,7 +19,7 @@ from gradtide.studies.sweep.study import Study
 
 NO_FIT = "does not fit"
 VERDICTS = ("not checked", "fits", "too close to call", NO_FIT)
-"""Memory verdicts of a run in ascending severity; with several jobs the most severe one holds."""
+"""Memory verdicts of a run in ascending severity; with several jobs, the most severe verdict holds."""
 
 SAME = 1e-9
 """Relative difference below which two figures are equal up to rounding."""
@@ -36,14 +36,14 @@ def worst(summary: Mapping[str, Any]) -> Feasibility:
 
 
 def of_memory(one: Feasibility) -> str:
-    """Return the needed memory relative to the available memory, in words; empty if memory was not checked."""
+    """Return the needed and the available memory as text; empty if memory was not checked."""
     if one.needed_bytes is None or one.device_bytes is None:
         return ""
     return f"{words.size(one.needed_bytes, 4)} of {words.size(one.device_bytes, 3)}"
 
 
 class State(IntEnum):
-    """State of a run; that of a point is the maximum over its runs."""
+    """State of a run; the state of a point is the maximum over its runs."""
 
     FINISHED = 0
     NO_FIGURE = 1
@@ -63,18 +63,18 @@ class Point:
     """A point of a study, with its rank.
 
     Attributes:
-        run: number of its first run; those with other seeds follow.
-        settings: value of each key that varies.
-        label: the settings in words.
-        rank: rank of the point, from 1; None for a point that is not ranked.
+        run: number of the point's first run; its runs with other seeds follow.
+        settings: value of each varied key.
+        label: the settings as text.
+        rank: rank of the point, from 1; `None` for a point without a rank.
         state: `ranked`, or the reason: `does not fit`, `no figure`, `failed`, `refused` or `missing`.
-        reason: the reason in a sentence; empty for a ranked point.
-        figure: mean over the seeds of the figure by which the study ranks; None if one of the seeds has no figure.
-        behind_percent: distance from the best point in per cent of its figure; None where the ratio is meaningless.
-        low_percent: lower end of the 95 % interval of `behind_percent` over the seeds; None with one seed.
+        reason: the reason as a sentence; empty for a ranked point.
+        figure: mean over the seeds of the figure by which the study ranks; `None` if a seed has no figure.
+        behind_percent: distance from the best point, in per cent of the best figure; `None` if that is not positive.
+        low_percent: lower end of the 95 % interval of `behind_percent` over the seeds; `None` with one seed.
         high_percent: upper end of that interval.
         feasibility: feasibility in device memory.
-        again: command that runs the point alone, with its first seed; None if it cannot be expressed by names.
+        again: command that runs the first seed of the point alone; `None` if names of keys cannot express it.
     """
 
     run: int
@@ -91,7 +91,7 @@ class Point:
     again: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the point in its JSON form."""
+        """Return the point as a JSON-compatible dict."""
         return {
             "rank": self.rank,
             "run": self.run,
@@ -111,7 +111,7 @@ class Point:
 
     @property
     def candidate(self) -> Candidate:
-        """The point in the form of a study's answer."""
+        """The point as a candidate of a study's answer."""
         refused = f"{self.state}: {self.reason}" if self.state in ("refused", "failed", "missing", "no figure") else ""
         return Candidate(self.label, self.figure, self.feasibility, refused=refused, rank=self.rank)
 
@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
 
 
 def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int]:
-    """Return the points, the best first: ranked points, then the others by state, and within a state by figure.
+    """Return the points in this order: ranked points, the best first, then the others by state and figure.
 
     Args:
         ys: the figure of each point; NaN without a figure.
@@ -157,15 +157,15 @@ def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int
 
 
 def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bool) -> tuple[float | None, ...]:
-    """Return the distance of a point from the best one in per cent, and its interval over the seeds.
+    """Return the distance of a point from the best point in per cent, and its interval over the seeds.
 
-    There is no interval if the seeds change nothing.
+    The interval is `None` if all seeds give the same distance.
 
     Args:
         study: the study of these runs.
         ys: the figure of each run.
-        best: the best point.
-        point: the point.
+        best: number of the best point.
+        point: number of the point.
         most: whether the largest figure is best.
     """
     first, other = (ys[at * study.seeds : (at + 1) * study.seeds] for at in (best, point))

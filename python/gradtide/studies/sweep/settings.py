@@ -1,7 +1,7 @@
-"""Formats the values of a study, of any type that a scenario's key can have.
+"""Formats the values of a study, which can have any type of a scenario's key.
 
-A table cell is a number, a text or a boolean; other values are written as JSON. A label is for people, as in
-`fsdp=32, tp=8`.
+A table cell is a number, a string or a boolean; other values are written as JSON. A label is a short text for people,
+such as `fsdp=32, tp=8`.
 """
 
 import json
@@ -14,10 +14,10 @@ from gradtide import units
 from gradtide.scenario.write import toml_value
 
 LABEL = 60
-"""Largest number of characters of a label; inline models are longer."""
+"""Largest number of characters of a label; longer ones, such as those of inline models, are cut."""
 
 UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
-"""Divisor and unit in which quantities are shown."""
+"""Divisor and display unit of a quantity, by its base unit."""
 
 _LARGEST = 2**63
 _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
@@ -28,7 +28,7 @@ _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
 
 
 def quantity(value: Any) -> tuple[float, str | None] | None:
-    """Return a value as a number without unit, or as a whole number with unit bps, ps or B; None if it is neither."""
+    """Return a value as a number without unit, or as an integer in bps, ps or B; `None` if it is neither."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value, None
     for parse, unit in _QUANTITIES:
@@ -42,7 +42,7 @@ def quantity(value: Any) -> tuple[float, str | None] | None:
 def cell(value: Any) -> Any:
     """Return a value as a cell of a table.
 
-    A number outside the range of tables and JSON becomes a text: its point is listed as refused.
+    A number outside the range of tables and JSON becomes a string, because its point is listed as refused.
     """
     if isinstance(value, (bool, str)):
         return value
@@ -54,7 +54,7 @@ def cell(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return the label of a value: a table as `fsdp=32, tp=8`, a table with only a kind or name as that text.
+    """Return the label of a value: `fsdp=32, tp=8` for a table, or only its kind or name if it has no other key.
 
     Example:
         >>> label({"ps": {"placement": "packed"}}), label({"kind": "ring"}), label(True), label([1, "2"])
@@ -89,7 +89,7 @@ def _flat(table: Mapping[str, Any], home: str) -> "list[tuple[str, str]]":
 
 
 def sampled(value: Any) -> str:
-    """Return the label of a sampled value: quantities in a larger unit than bps, ps or B.
+    """Return the label of a sampled value, with quantities in a larger unit than bps, ps or B.
 
     Example:
         >>> sampled("63116700000bps"), sampled(12)
@@ -127,7 +127,7 @@ def short(keys: Sequence[str]) -> dict[str, str]:
 
 
 def argument(value: Any) -> str | None:
-    """Return a value in the syntax of `--set`; None if it cannot be written on a command line."""
+    """Return a value in the syntax of `--set`; `None` if it cannot be written on a command line."""
     if isinstance(value, str):
         return value if value == value.strip() else toml_value(value)
     try:
@@ -137,7 +137,7 @@ def argument(value: Any) -> str | None:
 
 
 def option(value: Any) -> str:
-    """Return a value in the syntax of the option with its name: a mesh as `fsdp=16,tp=8`."""
+    """Return a value in the syntax of the option of the same name; a mesh becomes `fsdp=16,tp=8`."""
     if not isinstance(value, Mapping):
         return str(value)
     return ",".join(f"{key}={part if isinstance(part, str) else toml_value(part)}" for key, part in value.items())

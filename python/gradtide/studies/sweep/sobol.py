@@ -2,12 +2,12 @@
 
 Each dimension has a primitive polynomial over GF(2) and direction numbers, from Joe and Kuo (2008),
 "Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30, table new-joe-kuo-6.
-The first 2^k points of any dimension lie one in each interval of 2^-k.
+In each dimension, every interval [i/2^k, (i + 1)/2^k) contains exactly one of the first 2^k points.
 """
 
 BITS = 32
 
-# (degree s, coefficients a, m_1..m_s) of dimensions 2, 3, ...; the first is van der Corput's.
+# (degree s, coefficients a, m_1..m_s) of dimensions 2, 3, ...; dimension 1 is van der Corput's sequence.
 _DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (1, 0, (1,)),
     (2, 1, (1, 3)),
@@ -46,7 +46,7 @@ _VECTORS = [_vectors(dimension) for dimension in range(DIMENSIONS)]
 
 
 def point(index: int, dimension: int) -> float:
-    """Return a coordinate, from 0 to below 1, of the point `index` of the sequence in the order of Gray codes."""
+    """Return a coordinate in [0, 1) of the point `index` of the sequence in Gray-code order."""
     gray, value = index ^ (index >> 1), 0
     for bit in range(gray.bit_length()):
         if gray >> bit & 1:

@@ -2,17 +2,17 @@
 
     [sweep]                                     every combination of grid, zip and sample, each with every seed
     scenario = "base.toml"                      or a model, together with a cluster
-    cluster = "h100-hgx/16"                     replaces the scenario's
+    cluster = "h100-hgx/16"                     replaces the cluster of the scenario
     seeds = 5
     [sweep.grid]                                every combination of the values
     "cluster.link.rate" = ["1Gbps", "10Gbps"]
-    [sweep.zip]                                 lists in parallel: the first values, then the second ones, ...
+    [sweep.zip]                                 lists that vary together: all first values, then all second values, ...
     "job.train.workers" = [2, 4]
     [sweep.sample]                              low-discrepancy points between bounds (Sobol)
     points = 64
     "job.train.compute.batch" = { min = 8, max = 256, log = true }
 
-Runs are in the order of the file: the first key of the grid varies slowest, the seed fastest.
+The order of runs is that of the file: the first key of the grid varies slowest, the seed fastest.
 """
 
 import json
@@ -39,7 +39,7 @@ MAX_RUNS = 1_000_000
 """Largest number of runs of a study; a larger one can be split into several studies."""
 
 SCENARIO, CLUSTER = "scenario", "cluster"
-"""Keys that vary the whole scenario, and its whole cluster."""
+"""Keys that vary the whole scenario, and the whole cluster."""
 SEED, ENGINE = "run.seed", "run.engine"
 
 KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
@@ -49,16 +49,16 @@ TABLES = ("job", "cluster", "traffic", "run")
 """A dict or JSON file with one of these keys is a scenario, otherwise a model."""
 
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
-"""Keys that a language model may need before it becomes a job: options of `gradtide run MODEL`."""
+"""Keys that a language model may need to become a job; they are options of `gradtide run MODEL`."""
 TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
 """Name of each of these keys, by its path in the scenario that trains the model."""
 _DIGITS = 6
-"""Significant digits of a sampled fraction: the last digits of a logarithm differ between machines."""
+"""Significant digits of a sampled fraction; more would differ between machines, because logarithms do."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bounds of a sampled key: numbers, or quantities in whole `unit`s."""
+    """Bounds of a sampled key, which are numbers, or quantities that are whole numbers of `unit`."""
 
     low: float
     high: float
@@ -67,7 +67,7 @@ class Range:
     is_log: bool
 
     def value(self, share: float) -> Any:
-        """Return the value at a fraction of the range, 0 to 1."""
+        """Return the value at a fraction of the range, from 0 to 1."""
         if self.unit is None and self.is_whole and not self.is_log:
             return math.floor(self.low + share * (self.high - self.low + 1))
         at = self.low * (self.high / self.low) ** share if self.is_log else self.low + share * (self.high - self.low)
@@ -84,7 +84,7 @@ class Axis:
     Attributes:
         kind: grid, zip or sample.
         keys: dotted paths.
-        values: the values of each key; for a sample its range.
+        values: the values of each key; for a sample, the range of each key.
     """
 
     kind: str
@@ -100,7 +100,7 @@ class Axis:
         return {key: values[index] for key, values in zip(self.keys, self.values, strict=True)}
 
     def share(self, index: int, number: int) -> float:
-        """Return the position of the sampled key `number` within its bounds at a point, 0 to 1."""
+        """Return the relative position (0 to 1) within its bounds of the sampled key `number` at a point."""
         return sobol.point(index, number)
 
     def loc(self, key: str, index: int) -> Loc:
@@ -109,7 +109,7 @@ class Axis:
 
 
 def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Split a study from its inline scenario or model; the latter is None if the study gives a name."""
+    """Split a study from its inline scenario or model, which is `None` if the study gives a name."""
     table = study.get("sweep")
     if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
@@ -120,17 +120,17 @@ class Study:
     """A valid study: its runs, numbered from 0.
 
     Attributes:
-        text: the text of the file; None for a dict.
+        text: the text of the file; `None` for a dict.
         axes: groups of keys that vary together, in the order of the file.
-        keys: the keys that vary, in the order of the file.
-        seeds: number of seeds, the runs of each point.
-        figure: the figure by which points are ranked; None for the first that differs between them: the iteration time
-            of a job, or the completion time of a tenant's flows.
-        best: whether the smallest or the largest figure is best; None to derive it from the figure's name.
-        against: second objective of the Pareto front: another figure, or a key that varies; None for no front.
+        keys: the varied keys, in the order of the file.
+        seeds: number of seeds, which is the number of runs of each point.
+        figure: the figure by which points are ranked. `None` for the first default figure that differs between points:
+            the iteration time of a job, or the completion time of a tenant's flows.
+        best: whether the smallest or the largest figure is best; `None` to derive this from the figure's name.
+        against: second objective of the Pareto front: another figure, or a varied key; `None` for no front.
 
     Raises:
-        ScenarioError: with every fault of the file.
+        ScenarioError: with all faults of the file.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Study:
         self._refuse_many()
 
     def _cluster_of(self, table: Mapping[str, Any], option: Any) -> Any:
-        """Return the cluster that replaces the scenario's: the study's, or that of `--cluster`."""
+        """Return the cluster that replaces the scenario's: that of `--cluster`, or otherwise the study's."""
         varied = next((axis for axis in self.axes if CLUSTER in axis.keys), None)
         if varied is not None and (option is not None or CLUSTER in table):
             where = ("sweep", varied.kind, CLUSTER)
@@ -180,10 +180,10 @@ class Study:
 
         Args:
             study: the file or dict.
-            cluster: replaces the cluster of each scenario, as in `gradtide.run`.
+            cluster: replacement of the cluster of each scenario, as in `gradtide.run`.
 
         Raises:
-            ScenarioError: with every fault.
+            ScenarioError: with all faults of the file.
         """
         if isinstance(study, Mapping):
             study, scenario = _apart(study)
@@ -203,7 +203,7 @@ class Study:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that vary."""
+        """The varied keys."""
         return tuple(key for axis in self.axes for key in axis.keys)
 
     @property
@@ -224,7 +224,7 @@ class Study:
         return {key: value for axis, index in self._indices(run) for key, value in axis.at(index).items()}
 
     def sampled(self, key: str) -> list[Any]:
-        """Return representative values of a key that varies: all of a list, or the first of a sample."""
+        """Return representative values of a varied key: all values of a list, or the first of a sample."""
         axis = next(axis for axis in self.axes if key in axis.keys)
         return [axis.at(0)[key]] if axis.kind == "sample" else list(axis.values[axis.keys.index(key)])
 
@@ -239,12 +239,12 @@ class Study:
         """Return the scenario of a run.
 
         Raises:
-            ScenarioError: if a key or value is wrong; its faults name the study file.
+            ScenarioError: if a key or value is invalid; its faults point into the study file.
         """
         values = self.values(run)
         base = self._load(values, run)
         nth_seed = run % self.seeds
-        if nth_seed:  # `run.seed` is no axis if `seeds` > 1
+        if nth_seed:  # no conflict with a varied seed, because `run.seed` cannot be an axis if `seeds` > 1
             values[SEED] = base.seed + nth_seed
         try:
             scenario = base.set(values) if values else base
@@ -254,7 +254,7 @@ class Study:
         return scenario
 
     def again(self, run: int) -> list[str] | None:
-        """Return the command line of a single run; None if it cannot be expressed by names and `--set`."""
+        """Return the command line of a single run; `None` if names and `--set` cannot express it."""
         values = self.values(run)
         base, cluster = self._named(values)
         if not isinstance(base, str) or not isinstance(cluster, str | Path | None):
@@ -272,14 +272,14 @@ class Study:
         return line + (["--seed", str(self.first_seed(run) + nth_seed)] if nth_seed else [])
 
     def label(self, run: int, against: int | None = None) -> str:
-        """Return the values of a run as a label, as in `workers 16; parallel fsdp=8, tp=2`.
+        """Return the values of a run as a label, such as `workers 16; parallel fsdp=8, tp=2`.
 
         Args:
-            run: the run.
-            against: another run; values that both have are left out.
+            run: number of the run.
+            against: number of another run; values that both runs have are omitted.
         """
         keys = settings.short(self.keys)
-        # An axis with a single value distinguishes no points.
+        # An axis with a single value does not distinguish points.
         varied = [one for one in self._indices(run) if one[0].length > 1] or self._indices(run)
         if against is not None:
             places = {id(axis): index for axis, index in self._indices(against)}
@@ -287,7 +287,7 @@ class Study:
         return "; ".join(f"{keys[key]} {text}" for one in varied for key, text in self.labels(*one).items())
 
     def labels(self, axis: Axis, index: int) -> dict[str, str]:
-        """Return the label of each key's value on an axis at a point; labels of different values differ."""
+        """Return the label of each key's value at a point of an axis; labels of different values differ."""
         if axis.kind == "sample":
             return {key: settings.sampled(value) for key, value in axis.at(index).items()}
         for key, values in zip(axis.keys, axis.values, strict=True):
@@ -303,7 +303,7 @@ class Study:
         return found[::-1]
 
     def _load(self, values: dict[str, Any], run: int) -> Scenario:
-        """Return the base scenario of a run; removes from `values` the keys that are used for it."""
+        """Return the base scenario of a run; keys that it uses are removed from `values`."""
         base, cluster = self._named(values)
         cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
         keys: dict[str, Any] = {}
@@ -329,7 +329,7 @@ class Study:
         return self._bases[known]
 
     def _named(self, values: dict[str, Any]) -> tuple[Any, Any]:
-        """Remove scenario (or model) and cluster of a run from its values, and return them."""
+        """Remove scenario (or model) and cluster from the values of a run, and return them."""
         base = self._at_home(values.pop(SCENARIO, self._base))
         return base, self._at_home(values.pop(CLUSTER)) if CLUSTER in values else self._cluster
 
@@ -339,7 +339,7 @@ class Study:
         return str(self._base_dir / name) if is_file else name
 
     def _is_model(self, base: Any) -> bool:
-        """Whether the base of a run is a model without a job, as opposed to a scenario."""
+        """Whether the base of a run is a model, which has no job, and not a scenario."""
         if isinstance(base, Mapping):
             return not any(name in base for name in TABLES)
         if not isinstance(base, str):
@@ -352,7 +352,7 @@ class Study:
         return self._are_models[base]
 
     def _placed(self, fault: Fault, run: int, cluster: str | None = None) -> Fault:
-        """Return a fault of a value set by the study with its location in the study file."""
+        """Return a fault with its location in the study file, if the study has set the value."""
         key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
         short = {"engine": ENGINE, **{name: path for path, name in TRAINED.items()}}
         key = short.get(str(key), key) if fault.file == "replace()" else key
@@ -370,7 +370,7 @@ class Study:
                 return self._source.fault(fault.code, axis.loc(named, index), fault.msg, fault.hint, fault.input)
         if is_name:
             return self._source.fault(fault.code, ("sweep", named), fault.msg, fault.hint, fault.input)
-        # A scenario made from a model has no file for its other keys.
+        # A scenario made from a model has no file to which faults of its other keys could point.
         return replace(fault, file=self._source.name) if key is not None or fault.file == Source().name else fault
 
     # reading
@@ -422,7 +422,7 @@ class Study:
         return None
 
     def refuse_figure(self, name: str, known: Sequence[str]) -> NoReturn:
-        """Refuse a figure that is not in the summary of any run.
+        """Raise for a figure that is not in the summary of any run.
 
         Raises:
             ScenarioError: always, at `figure` or `against`.
@@ -434,7 +434,7 @@ class Study:
         raise ScenarioError([fault])
 
     def _lists(self, table: Mapping[str, Any], kind: str) -> dict[str, list[Any]]:
-        """Return the lists of a part, without invalid ones."""
+        """Return the lists of a part of the study, without invalid lists."""
         found = {}
         for key, values in self._part(table, kind).items():
             loc = ("sweep", kind, key)
@@ -521,7 +521,7 @@ class Study:
                 seen[key] = axis.kind
 
     def _refuse_many(self) -> None:
-        """Refuse a study of too many runs; reads only the first, to estimate the total time."""
+        """Raise if a study has too many runs; the message estimates the total time from the first run."""
         if len(self) <= MAX_RUNS:
             return
         msg = f"the study has {len(self):,} runs"
@@ -533,7 +533,7 @@ class Study:
 
 
 def _bounds(low: Any, high: Any) -> tuple[float, float, str | None] | None:
-    """Return two bounds as numbers with their common unit, if any; None if their units differ."""
+    """Return two bounds as numbers, with their common unit if they have one; `None` if their units differ."""
     first, last = quantity(low), quantity(high)
     if first is None or last is None or first[1] != last[1]:
         return None

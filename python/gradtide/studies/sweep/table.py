@@ -1,8 +1,8 @@
 """The table of a study: a row per run in the order of the study, written in pieces.
 
-A row contains the number of its run, the varied keys, the seed, the reason if the run was refused or failed, whether
-it fits in memory, and every number of the run's own `summary.json` by its path. `points.csv` has a row per point,
-ranked.
+A row contains the number of its run, the varied keys, the seed, the state of the run with the reason of a failure,
+whether the run fits in memory, and every number of the run's `summary.json` by its path. `points.csv` has a row per
+point, in the order of the ranking.
 """
 
 import io
@@ -24,18 +24,18 @@ Rows = Callable[[], Iterable[Row]]
 
 
 def numbers(row: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a row with a number, or a text that is a rate, a time or a size."""
+    """Return the columns of a row with a number, or with the text of a rate, a time or a size."""
     return [name for name, value in row.items() if name not in ("run", "seed") and quantity(value) is not None]
 
 
 def columns(rows: Rows) -> dict[str, type]:
-    """Return columns and types of a table; numeric columns with missing values are float."""
+    """Return columns and types of a table; numeric columns with missing values have type float."""
     kinds: dict[str, set[type]] = {}
     counts: dict[str, int] = {}
     total = 0
     for total, row in enumerate(rows(), 1):  # noqa: B007 - `total` is used below
         for name, value in row.items():
-            # Integer columns are unsigned.
+            # Integer columns are unsigned, so negative integers need float.
             kinds.setdefault(name, set()).add(float if type(value) is int and value < 0 else type(value))
             counts[name] = counts.get(name, 0) + 1
     return {name: _kind(found | (set() if counts[name] == total else {type(None)})) for name, found in kinds.items()}
@@ -73,7 +73,7 @@ def write(rows: Rows, path: Path, *, as_parquet: bool = False) -> None:
 
 
 def has_parquet() -> bool:
-    """Whether tables can be written as Parquet: pyarrow can be imported."""
+    """Whether tables can be written as Parquet, for which pyarrow must be installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -82,7 +82,7 @@ def has_parquet() -> bool:
 
 
 class _Parquet:
-    """Writer of a table as Parquet; does nothing without a path."""
+    """Writer of a table as Parquet; without a path, it writes nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class _Parquet:
 
         table = pyarrow.table(piece)
         if self._writer is None:
-            # Passed as an open file, because pyarrow takes some paths for URIs.
+            # pyarrow gets an open file, because it would interpret some paths as URIs.
             file = self._ends.enter_context(self._path.open("wb"))
             self._writer = self._ends.enter_context(parquet.ParquetWriter(file, table.schema))
         self._writer.write_table(table)

@@ -1,1 +1,1 @@
-"""What a job does to other tenants' flows: in two bands, over a map of loads, by policies and by a linear programme."""
+"""Effect of a job on other tenants' flows: in two bands, over a map of loads, under policies, and as an LP."""

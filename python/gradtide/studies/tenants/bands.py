@@ -1,7 +1,7 @@
-"""`gradtide tenants`: how do training jobs slow down background flows, and is de-prioritising the jobs free?
+"""`gradtide tenants`: the slowdown of background flows by training jobs, and the cost of de-prioritising the jobs.
 
-The jobs run in the band of the background flows and in a lower band, paired by seed with the same flows; a third run
-has the flows without jobs.
+The jobs run in the band of the background flows and in a lower band; both runs of a seed have the same flows, so they
+are paired. A third run has the flows without jobs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +26,11 @@ from gradtide.units import PS_PER_MS
 
 
 class TenantsResult(StudyRows):
-    """Jobs beside other tenants' flows, in their band and in a lower one.
+    """Jobs beside other tenants' flows, in the flows' band and in a lower band.
 
     Attributes:
-        comparison: both bands, paired by seed.
-        rows: one dict per seed, side, tenant and class of flows; the columns of `rows.csv`.
+        comparison: comparison of both bands, paired by seed.
+        rows: one dict per seed, side, tenant and class of flows, with the columns of `rows.csv`.
         results: the runs by case.
     """
 
@@ -67,7 +67,7 @@ class TenantsResult(StudyRows):
         }
 
     def write(self, folder: Path) -> None:
-        """Write everything into `folder`, which is made if it is missing."""
+        """Write the result into `folder`, which is created if it is missing."""
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
 
@@ -86,25 +86,27 @@ def tenants(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> TenantsResult:
-    """Run jobs beside other tenants' flows, in their band and in a lower one, and the flows without jobs.
+    """Run jobs beside other tenants' flows, in the flows' band and in a lower band, and the flows without jobs.
 
     Args:
-        scenario: has a job or several, background flows, and the fluid or the packet engine.
+        scenario: a scenario with one or several jobs, background flows, and the fluid or the packet engine.
         cluster: as in `run`.
-        seeds: each draws the background flows anew; all sides see the same flows. From two on, changes have intervals.
+        seeds: seeds of the background flows; all sides of a seed have the same flows. With at least two seeds, changes
+            have confidence intervals.
         job: name of the job that changes its band. Default: all jobs.
-        classes: which flows are small and which are large, as in `small=100kB,large=1MB`. Default: small is up to
-            100 kB, and large from 10 MB on.
+        classes: limits of small and large flows, as in `small=100kB,large=1MB`. Default: small flows have up to 100 kB,
+            large flows at least 10 MB.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
-        limits: memory and time limits of the study.
-        keys: keys that replace the scenario's, by short name, as in `run`.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `run`.
 
     Raises:
-        Interrupted: on Ctrl-C, with the study of the seeds that are finished.
-        ScenarioError: if the scenario is wrong, or the study would take more than the limits.
-        ValueError: if it has no job or no background flows, no seed is given, or `job` or `classes` is wrong.
+        Interrupted: on Ctrl-C, with the study of the finished seeds.
+        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
+        ValueError: if the scenario has no job or no background flows, no seed is given, or `job` or `classes` is
+            invalid.
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)
@@ -144,7 +146,7 @@ def tenants(  # noqa: PLR0913 - the options of the command
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures for `--fail-if`: `iteration_change_percent`, `small_mean_saves_percent` and so on."""
+    """Return the figures for `--fail-if`: `iteration_change_percent`, `small_mean_saves_percent` and others."""
     named = {"iteration_change_percent": summary["iteration_time_ms"]["change_percent"]}
     for size, classes in summary["classes"].items():
         for figure in FIGURES:

@@ -32,17 +32,17 @@ from gradtide.studies.tenants.comparison import FREE_PERCENT, Comparison, hinted
 from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
-# Table 5.4 of Gao (2020): loads of the hosts' links by the job and by the flows.
+# Table 5.4 of Gao (2020): loads of the hosts' links from the job, and from the flows.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
 TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 
 
 class BoundaryResult(StudyRows):
-    """Cells of job load and background load, each a job beside background flows in two bands.
+    """A map over job load and background load; each cell has a job beside background flows in two bands.
 
     Attributes:
-        cells: the study of every cell, by (job load, background load).
-        rows: one dict per cell; the columns of `cells.csv`.
+        cells: the study of each cell, by (job load, background load).
+        rows: one dict per cell, with the columns of `cells.csv`.
     """
 
     def __init__(self, cells: dict[Cell, TenantsResult], failed: Mapping[Case, str] | None = None) -> None:
@@ -61,8 +61,8 @@ class BoundaryResult(StudyRows):
         }
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
-        # Cells with failed runs have a row, but no drawings.
+        """Write the result into the existing `folder`."""
+        # A cell with failed runs has a row, but no folder, so no figures.
         failed = {case.cell for case in self.failed}
         for cell, study in self.cells.items():
             if cell in failed:
@@ -86,25 +86,26 @@ def boundary(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> BoundaryResult:
-    """Map where de-prioritising a job is free.
+    """Map the loads at which de-prioritising a job is free.
 
     Args:
-        scenario: has one job, background flows drawn from sizes, and the packet engine.
+        scenario: a scenario with one job, background flows drawn from sizes, and the packet engine.
         cluster: as in `run`.
-        job_loads: loads of a host's link by the job, to which its compute time is scaled (eq. 5.2).
-        traffic_loads: loads by the background flows, to which their arrivals are scaled (eq. 5.3).
-        seeds: seeds of the flows; every cell is run with each.
-        jobs: number of parallel runs; the result does not depend on it.
+        job_loads: loads of a host's link by the job, as shares of its rate; the job's compute time is scaled to them
+            (eq. 5.2).
+        traffic_loads: loads by the background flows, as shares; their arrivals are scaled to them (eq. 5.3).
+        seeds: seeds of the flows; every cell is run with each seed.
+        jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the map is complete.
-        limits: memory and time limits of the map.
-        keys: keys that replace the scenario's, by short name, as in `run`.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `run`.
 
     Raises:
-        Interrupted: on Ctrl-C, with the map of the cells that are finished.
-        ScenarioError: if a scenario of the map is wrong, or it would exceed the limits; raised before any run.
+        Interrupted: on Ctrl-C, with the map of the finished cells.
+        ScenarioError: before any run, if a scenario of the map is invalid, or the limits would be exceeded.
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
-            does not have one job that sends and background flows that are drawn from sizes.
+            does not have exactly one job, which sends, and background flows that are drawn from sizes.
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)
@@ -126,7 +127,7 @@ def boundary(  # noqa: PLR0913 - the options of the command
 
 
 def points_of(base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float]) -> dict[Cell, Scenario]:
-    """Return the scenario of every cell of a map; raises the errors of `boundary`."""
+    """Return the scenario of each cell of a map; errors are those of `boundary`."""
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)
     _check_loads("job_loads", job_loads)
@@ -151,12 +152,12 @@ def _cells(
 
 
 def load_words(share: float) -> str:
-    """Write a load, as in `3.125 %`."""
+    """Format a load, as in `3.125 %`."""
     return f"{100 * share:.4g} %"
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a cell for `--fail-if`: `iteration_change_percent`, `small_saves_percent` and so on."""
+    """Return the figures of a cell for `--fail-if`: `iteration_change_percent`, `small_saves_percent` and others."""
     return {name: value for name, value in row.items() if name not in ("cell", "colour")}
 
 
@@ -182,7 +183,7 @@ def _check_scalable(base: Scenario) -> None:
 
 
 def _check_duration(base: Scenario, job_load: float) -> None:
-    """Check that two iterations, warm-up and measured, fit into the duration; iterations are long at a low load."""
+    """Raise unless two iterations (warm-up and measured) fit into the duration: at a low load, iterations are long."""
     needed_ps = 2 * _compute_ps(base, job_load)
     if base.duration_ps is not None and needed_ps > base.duration_ps:
         raise ValueError(
@@ -193,14 +194,14 @@ def _check_duration(base: Scenario, job_load: float) -> None:
 
 
 def _compute_ps(base: Scenario, job_load: float) -> int:
-    """Return the compute time per iteration at which the job's load of a link is `job_load` (eq. 5.2)."""
+    """Return the compute time per iteration in ps at which the job's load of a link is `job_load` (eq. 5.2)."""
     job = base.jobs[0]
     bits = 8 * 2 * (job.workers - 1) * job.parameter_bytes / job.workers
     return round(bits / (job_load * base.link_rate_bps) * 1e12)
 
 
 def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
-    """Scale the job's compute time and the flows' arrivals to the loads (eqs 5.2 and 5.3)."""
+    """Scale the job's compute time and the flows' arrivals to the given loads (eqs 5.2 and 5.3)."""
     keys = base.replace(scale_to=f"{_compute_ps(base, job_load)}ps", timeline=0).to_dict()
     for table in keys["traffic"].values():
         table.pop("arrivals", None)

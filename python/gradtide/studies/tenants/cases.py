@@ -1,4 +1,4 @@
-"""The runs of tenant studies: their identifying keys (cases), scenarios and folder names."""
+"""The runs of tenant studies: their keys (cases), scenarios and folder names."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,30 +8,32 @@ from gradtide.scenario import Scenario
 from gradtide.studies import run
 
 SAME, LOW, NO_JOB = "same", "low", "no-job"
-"""Sides of a study: jobs in the band of the background flows, in a lower band, and no jobs. Policies are further sides,
-by name."""
+"""Sides of a study: jobs in the band of the background flows, jobs in a lower band, and no jobs.
+
+Policies are further sides, by name.
+"""
 
 BANDS = (SAME, LOW)
 
 SAMPLES, SAMPLED_ROWS = 800, 400_000
-"""Samples of a run's probe, and the largest number of rows that it keeps; for figures."""
+"""Number of samples of a run's probe, and largest number of rows of its table; the rows are for figures."""
 
 
 class Cell(NamedTuple):
-    """A cell of a map: loads of the job and of the background flows, as shares of a host's link."""
+    """A cell of a map: the loads of the job and of the background flows, as shares of a host's link."""
 
     job_load: float
     traffic_load: float
 
     @property
     def name(self) -> str:
-        """The name of the cell's folder, as in `job-25-flows-3.125`."""
+        """The name of the cell's folder, such as `job-25-flows-3.125`."""
         return f"job-{100 * self.job_load:g}-flows-{100 * self.traffic_load:g}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """Key of a run in a study: seed, side, and the cell of a map (None for the unchanged scenario)."""
+    """Key of a run in a study: seed, side, and cell of a map; the cell is `None` for the unchanged scenario."""
 
     seed: int
     side: str
@@ -57,7 +59,7 @@ def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[
 def head(
     kind: str, base: Scenario, seeds: Sequence[int], job: str, failed: Mapping[Case, str] | None = None
 ) -> dict[str, Any]:
-    """Return the first keys of a study's summary; `failed` gives the reasons of failed runs."""
+    """Return the first keys of a study's summary; `failed` contains the reasons of failed runs."""
     why = {case.name: error for case, error in (failed or {}).items()}
     return {
         **run.head(kind, base.engine),
@@ -69,7 +71,7 @@ def head(
 
 
 def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
-    """Refuse a scenario without jobs or background flows; return the seeds that produce different runs."""
+    """Return the seeds that produce different runs; raise if a scenario has no jobs or no background flows."""
     if not base.traffic:
         raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
     if not len(base.traffic[0].band):
@@ -83,7 +85,7 @@ def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
 
 
 def check_one_job(base: Scenario, why: str) -> None:
-    """Refuse a scenario with several jobs, for studies that scale or plan a single one; `why` is the reason."""
+    """Raise if a scenario has several jobs; for studies that scale or plan a single job, which is the reason `why`."""
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
         raise ValueError(
@@ -92,7 +94,7 @@ def check_one_job(base: Scenario, why: str) -> None:
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
-    """Return the names of the jobs whose band a study changes: all, or the named one."""
+    """Return the names of the jobs whose band a study changes, which are all jobs or the named one."""
     names = tuple(one.name for one in base.jobs)
     if job is None:
         return names
@@ -102,10 +104,10 @@ def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
 
 
 def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = None) -> Scenario:
-    """Return the scenario of one seed with jobs in the band of the background flows, in the low one, or without jobs.
+    """Return the scenario of one seed and side: jobs in the flows' band, jobs in the low band, or no jobs.
 
-    Only jobs in `moved` change, or all jobs. A job whose priority is a list already travels in several bands and keeps
-    them instead of the low band.
+    Only jobs in `moved` change their band; `None` means all jobs. A job whose priority is a list of bands keeps that
+    list on the low side, because it uses several bands already.
     """
     if side == NO_JOB:
         return without_jobs(base).replace(seed=seed)
@@ -119,20 +121,20 @@ def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = 
 
 
 def prioritised(base: Scenario, seed: int, priority: Mapping[str, Any], moved: Sequence[str] | None = None) -> Scenario:
-    """Return the scenario of one seed in which jobs have other priorities, by name."""
+    """Return the scenario of one seed in which jobs have other priorities; `priority` is by name of the job."""
     names = [name for name in priority if moved is None or name in moved]
     return base.replace(seed=seed).set({f"job.{name}.priority": priority[name] for name in names})
 
 
 def without_jobs(base: Scenario) -> Scenario:
-    """Return the scenario with its background flows alone."""
+    """Return the scenario without its jobs, with only its background flows."""
     keys = base.to_dict()
     del keys["job"]
     return Scenario.from_dict(keys)
 
 
 def probed(base: Scenario) -> Scenario:
-    """Return the scenario with a probe for the drawings of queues and links: its own probe if it has one."""
+    """Return the scenario with a probe for the figures of queues and links, which is its own probe if it has one."""
     if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
         return base
     count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))

@@ -1,7 +1,7 @@
 """Paired comparison of two sides by seed: cost to the jobs, gain of the background flows, and the verdict.
 
-A side is one treatment of the jobs with the same background flows (`cases`): jobs in the flows' band (`SAME`), in a
-lower band or under a policy, or no jobs.
+A side is one treatment of the jobs beside the same background flows (`cases`): jobs in the flows' band (`SAME`), jobs
+in a lower band or under a policy, or no jobs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,27 +18,30 @@ from gradtide.studies.result import Flow, RunResult
 from gradtide.studies.tenants.cases import LOW, NO_JOB, SAME, Case, Cell
 
 Pair = dict[str, Any]
-"""A figure on all sides; `Comparison.pair` documents its keys."""
+"""A figure on all sides; `Comparison.pair` documents the keys."""
 
 Reader = Callable[[int, str], float | None]
-"""Function that returns a figure of the run of a (seed, side); None if there is no such run or figure."""
+"""Returns a figure of the run of a seed and a side; `None` if there is no such run or figure."""
 
 FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 
-# Fig. 5.19 of Gao (2020): green costs the job less than 1 %, yellow up to 30 %, red more.
+# Fig. 5.19 of Gao (2020): a green cell costs the job less than 1 %, a yellow cell up to 30 %, a red cell more.
 FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Mean change over the seeds in percent, None if a seed has no figure; 95 % interval, None with one seed."""
+    """Mean change in percent over the seeds, and its 95 % interval.
+
+    `percent` is `None` if a seed has no figure, `ends` is `None` with one seed.
+    """
 
     percent: float | None
     ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, changes: Sequence[float] | None, *, repeated: bool = False) -> "Effect":
-        """Return mean and interval of one change per seed; `repeated`: all seeds gave the same run, so no interval."""
+        """Return mean and interval of one change per seed; no interval if `repeated`: all seeds gave the same run."""
         if not changes:
             return cls(None)
         return cls(sum(changes) / len(changes), None if repeated else mean_interval(changes))
@@ -50,13 +53,13 @@ class Effect:
 
     @property
     def colour(self) -> str:
-        """Colour of a cost; `unclear` if its interval spans several."""
+        """Colour of a cost; `unclear` if its interval contains several colours."""
         found = {colour(end) for end in self.ends or (self.percent,)}
         return found.pop() if len(found) == 1 else "unclear"
 
     @property
     def is_free(self) -> bool | None:
-        """Whether the cost is below the threshold for free; None if unknown, or if the interval contains that."""
+        """Whether the cost is below `FREE_PERCENT`; `None` if it is unknown, or its interval contains that."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -64,14 +67,14 @@ class Effect:
 
     @property
     def sign(self) -> int:
-        """Sign of the effect: 1 or -1; 0 if it is zero or its interval contains zero."""
+        """Sign of the effect, 1 or -1; 0 if the effect is zero or its interval contains zero."""
         if self.percent is None:
             return 0
         low, high = self.ends or (round(self.percent, 1),) * 2
         return 1 if low > 0 else -1 if high < 0 else 0
 
     def sentence(self, more: str, less: str, none: str) -> str:
-        """Return text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`."""
+        """Return a text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`."""
         value = self.percent or 0.0
         text = none if round(value, 1) == 0 else f"{abs(value):.1f} % {more if value > 0 else less}"
         if self.ends is None:
@@ -85,7 +88,7 @@ class Effect:
 
 
 def colour(cost_percent: float | None) -> str:
-    """Return the colour of a cell of fig. 5.19 for the cost of de-prioritising to the job."""
+    """Return the colour of a cell of fig. 5.19, by the cost of de-prioritising to the job."""
     if cost_percent is None:
         return "unknown"
     return "green" if cost_percent < FREE_PERCENT else "yellow" if cost_percent <= DEAR_PERCENT else "red"
@@ -100,13 +103,13 @@ LEADS = {
     "too expensive": "{what} is too expensive {where}",
     "unclear": "Unclear with {seeds} seeds whether {what} is free {where}",
 }
-"""Verdicts of a study with intervals, and the beginnings of their sentences."""
+"""Beginning of the sentence for each verdict of a study with intervals."""
 
 
 def verdict(cost: Effect, gain: Effect) -> str:
-    """Return the verdict that follows from the cost to the job and the gain of small flows: a key of `LEADS`.
+    """Return the verdict from the cost to the job and the gain of small flows, which is a key of `LEADS`.
 
-    It is `one run` without intervals, and `unknown` if too few flows or iterations completed.
+    Without intervals it is `one run`, and `unknown` if too few flows or iterations completed.
     """
     if cost.percent is None or gain.percent is None:
         return "unknown"
@@ -122,10 +125,10 @@ def verdict(cost: Effect, gain: Effect) -> str:
 def sentence(
     what: str, cost: Effect, gain: Effect, seeds: Sequence[int], *, whose: str = "its iterations", where: str = "here"
 ) -> str:
-    """Return the sentence about cost, gain, their intervals and the verdict.
+    """Return the sentence with the verdict, the cost and the gain, and their intervals.
 
-    `what` is the treatment, as in `de-prioritising this job`; `whose` names the iterations, and `where` is "here" or a
-    part of a map.
+    `what` is the treatment, as in `de-prioritising this job`; `whose` is the subject of the cost; `where` is "here" or
+    a part of a map.
     """
     found = verdict(cost, gain)
     if found == "unknown":
@@ -141,7 +144,7 @@ def sentence(
 
 
 def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
-    """Return the text, with the reason for missing intervals if there is only one seed."""
+    """Return the text; with one seed, append the reason why there is no interval."""
     if len(seeds) > 1:
         return text
     if scenario.drawn:
@@ -151,17 +154,17 @@ def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Jobs in the band of the background flows compared with another treatment, with the same flows.
+    """Comparison of jobs in the band of the background flows with another treatment beside the same flows.
 
     Attributes:
         scenario: the scenario of the study.
         seeds: seeds for which both sides have finished.
         results: runs by case.
         moved: names of the jobs whose band changes.
-        other: the side that is compared with `SAME`: the low band, or a policy.
-        cell: cell of a map, or None.
+        other: the side that is compared with `SAME`, which is the low band or a policy.
+        cell: cell of a map, or `None`.
         classes: size limits of small and large flows.
-        alone_ps: by seed, lower bounds of completion times (`studies.alone`); empty if not requested.
+        alone_ps: lower bounds of completion times by seed (`studies.alone`); empty if not requested.
     """
 
     scenario: Scenario
@@ -174,14 +177,14 @@ class Comparison:
     alone_ps: Mapping[int, Mapping[Flow, int]] = field(default_factory=dict)
 
     def run(self, seed: int, side: str) -> RunResult | None:
-        """Return the run of a seed and side, None if it has not finished."""
+        """Return the run of a seed and a side; `None` if it has not finished."""
         return self.results.get(Case(seed, side, self.cell))
 
     @cached_property
     def between_ps(self) -> tuple[int, int | None]:
-        """Interval in which the jobs run on both sides; its end is None if no job ends before its run.
+        """Interval in which the jobs run on both sides; its end is `None` if no job completes its iterations in a run.
 
-        On every side, only flows that start in this interval count, because other flows do not meet a job.
+        On every side, only flows that start in this interval are counted, because other flows do not meet a job.
         """
         runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
         ran = [run.jobs_ran_ps for run in runs if run is not None]
@@ -200,7 +203,7 @@ class Comparison:
 
     @cached_property
     def is_repeated(self) -> bool:
-        """Whether all seeds gave the same run, so that intervals over them are meaningless."""
+        """Whether all seeds gave the same run, in which case intervals over the seeds are meaningless."""
         if len(self.seeds) < 2:
             return False
 
@@ -211,7 +214,7 @@ class Comparison:
         return all(figures(seed) == figures(self.seeds[0]) for seed in self.seeds)
 
     def means(self, of: Reader) -> dict[str, float | None]:
-        """Return the means over the seeds for each side; None if a seed has no such figure."""
+        """Return the mean over the seeds for each side; `None` if a seed has no such figure."""
 
         def mean(side: str) -> float | None:
             values = [value for seed in self.seeds if (value := of(seed, side)) is not None]
@@ -220,7 +223,7 @@ class Comparison:
         return {"no_job": mean(NO_JOB), "same": mean(SAME), "low": mean(self.other)}
 
     def saved_percent(self, of: Reader) -> list[float] | None:
-        """Return the saving of each seed in percent of the mean of `SAME`; None if a figure is missing."""
+        """Return the saving of each seed, in percent of the mean of `SAME`; `None` if a figure is missing."""
         same = self.means(of)["same"]
         pairs = [(of(seed, SAME), of(seed, self.other)) for seed in self.seeds]
         if not same or any(low is None for _, low in pairs):
@@ -228,9 +231,9 @@ class Comparison:
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
     def added_percent(self, of: Reader) -> list[float] | None:
-        """Return the increase due to the jobs in the flows' band, by seed, in percent of the mean without jobs.
+        """Return the increase by the jobs in the flows' band for each seed, in percent of the mean without jobs.
 
-        None if a figure is missing.
+        The result is `None` if a figure is missing.
         """
         without = self.means(of)["no_job"]
         pairs = [(of(seed, NO_JOB), of(seed, SAME)) for seed in self.seeds]
@@ -242,11 +245,11 @@ class Comparison:
         """Return the means of a figure on all sides, and its changes.
 
         Returns:
-            `no_job`, `same` and `low`: means over the seeds, without jobs, in the band of the flows and otherwise.
-            `change_percent`: the thesis's (section 5.4): (same - low) / low for decreases, and (low - same) / same
-            for the iteration time, which grows. `saves_percent`: (same - low) / same, and `saves_interval_percent`, the
-            ends of its 95 % interval: Student's t on the savings of the seeds. `job_adds_percent`: (same - no_job) /
-            no_job, and `job_adds_interval_percent` likewise.
+            `no_job`, `same` and `low`: means over the seeds without jobs, with jobs in the flows' band, and on the
+            other side. `change_percent`, as in section 5.4 of Gao (2020): (same - low) / low for figures that decrease,
+            (low - same) / same for the iteration time, which increases (`grows`). `saves_percent`: (same - low) / same.
+            Its 95 % interval is `saves_interval_percent`, from Student's t over the savings of the seeds.
+            `job_adds_percent`: (same - no_job) / no_job. Its 95 % interval is `job_adds_interval_percent`.
         """
         means = self.means(of)
         same, low = means["same"], means["low"]
@@ -265,16 +268,16 @@ class Comparison:
         }
 
     def flows(self, size: str, figure: str) -> Reader:
-        """Return the reader of one figure of a class of the first tenant's flows."""
+        """Return a function that reads one figure of a size class of the first tenant's flows."""
         tenant = self.scenario.traffic[0].name
         return lambda seed, side: _inside(self.flow_classes.get((seed, side)), tenant, size, figure)
 
     def iteration_ms(self, job: str) -> Reader:
-        """Return the reader of a job's mean iteration time."""
+        """Return a function that reads a job's mean iteration time, in milliseconds."""
         return lambda seed, side: self._of_run(seed, side, "jobs", job, "iteration_time_ms", "mean")
 
     def links(self, figure: str) -> Reader:
-        """Return the reader of a figure of the links."""
+        """Return a function that reads a figure of the links."""
         return lambda seed, side: self._of_run(seed, side, "links", figure)
 
     def _of_run(self, seed: int, side: str, *keys: str) -> float | None:
@@ -283,7 +286,7 @@ class Comparison:
 
     @cached_property
     def classes_summary(self) -> dict[str, dict[str, Any]]:
-        """For each class of flows: number of completed flows, and a pair for each figure."""
+        """For each size class of flows: the number of completed flows, and the `pair` of each figure."""
         return {
             size: {
                 "flows": self.means(self.flows(size, "completed"))["same"],
@@ -294,7 +297,7 @@ class Comparison:
 
     @cached_property
     def jobs_summary(self) -> dict[str, dict[str, Any]]:
-        """For each job: model, whether its band changes, fewest measured iterations in a run, iteration time."""
+        """For each job: model, whether its band changes, fewest measured iterations of a run, and iteration time."""
 
         def measured(job: str) -> int:
             runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
@@ -312,7 +315,7 @@ class Comparison:
 
     @cached_property
     def payer(self) -> str:
-        """The moved job with the highest cost; a job of unknown cost counts as highest."""
+        """The moved job with the highest cost; an unknown cost counts as the highest."""
 
         def cost(job: str) -> float:
             change: float | None = self.jobs_summary[job]["iteration_time_ms"]["change_percent"]
@@ -363,7 +366,7 @@ class Comparison:
 
 
 def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
-    """Return the number at a path of nested keys; None if a key is missing."""
+    """Return the number at a path of nested keys; `None` if a key is missing."""
     found: Any = table
     for key in keys:
         found = None if found is None else found.get(key)
@@ -371,6 +374,6 @@ def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:
-    """Return the average over cells, by seed; None if a cell has no figures."""
+    """Return the average over cells for each seed; `None` if a cell has no figures."""
     known = [part for part in parts if part]
     return [sum(values) / len(known) for values in zip(*known, strict=True)] if len(known) == len(parts) else None

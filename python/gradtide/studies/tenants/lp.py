@@ -1,9 +1,9 @@
-"""`gradtide tenants lp`: a linear program chooses start time and band of each bucket, and a simulation checks it.
+"""`gradtide tenants lp`: a linear programme chooses start time and band of each bucket, and a simulation checks it.
 
     runs in every band -> transfer time of each bucket in each band -> LP -> run with the LP's order and bands
 
-The result is compared with the job in the band of the background flows, in the low band, and in priority order. All are
-predicted with the same estimates and simulated with the same flows.
+The result is compared with three other policies: the job in the band of the background flows, the job in the low band,
+and priority order. All policies are predicted with the same estimates and simulated beside the same flows.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,17 +32,17 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
-"""Orders that are the same in every iteration."""
+"""Orders that are equal in every iteration."""
 
 FLOWS = ("small", "large")
-"""Classes of background flows that the table shows."""
+"""Size classes of background flows in the table."""
 
 BUCKET_TIMES = ("ready", "start", "end", "needed", "slack", "margin")
 PS_PER_US = 1e6
 
 
 MOST_POLICIES = 4
-"""Number of compared policies: both bands, priority order, and the LP's solution."""
+"""Largest number of compared policies: both bands, priority order, and the LP's solution."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Policy:
 
 
 class LpResult(StudyRows):
-    """What the programme chose, what it predicts, and what happens.
+    """The LP's solution with its prediction, and simulations of this and other policies.
 
     Attributes:
-        rows: one dict per policy and seed; the columns of `rows.csv`.
+        rows: one dict per policy and seed, with the columns of `rows.csv`.
         found: the LP's solution: start times in picoseconds, and bands.
-        results: the runs by case, whose side is the policy.
+        results: the runs by case; the side of a case is the policy.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LpResult(StudyRows):
         self.summary |= build("tenants", headline, [one.scenario for one in results.values()]).to_dict()
 
     def write(self, folder: Path) -> None:
-        """Write everything into `folder`, which is made if it is missing."""
+        """Write the result into `folder`, which is created if it is missing."""
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
     def _verdict(self) -> str:
@@ -131,7 +131,7 @@ class LpResult(StudyRows):
         return time_ps / PS_PER_MS
 
     def _policy(self, policy: Policy) -> dict[str, Any]:
-        """Return the means of a policy, and its difference from all buckets in the high band, paired by seed."""
+        """Return the means of a policy, and its difference, paired by seed, from all buckets in the high band."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
         def mean(key: str) -> float | None:
@@ -173,24 +173,26 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> LpResult:
-    """Choose the start and band of each bucket of a job beside background flows, and simulate the result.
+    """Choose start time and band of each bucket of a job beside background flows, and simulate the result.
 
     Args:
-        scenario: has one job of layers, background flows and the packet engine.
+        scenario: a scenario with one job of layers, background flows and the packet engine.
         cluster: as in `run`.
-        seeds: each draws the background flows anew. Times are measured and policies compared with the same flows.
-        bands: in which a bucket may travel, the highest first. Default: that of the background flows and the lowest.
-        quantile: of a bucket's times in a band, as 0.9, to plan with in place of their mean.
-        give: share of the least iteration time that may be given up to have fewer bytes in high bands.
+        seeds: seeds of the background flows. Times are measured, and policies compared, with the same flows.
+        bands: allowed bands of a bucket, the highest first. Default: the band of the background flows, and the lowest
+            band.
+        quantile: quantile of a bucket's transfer times in a band, such as 0.9, that is used for planning. Default: the
+            mean.
+        give: share by which the iteration may exceed its minimum time, in order to have fewer bytes in high bands.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
-        limits: memory and time limits of the study.
-        keys: keys that replace the scenario's, by short name, as in `run`.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `run`.
 
     Raises:
-        Interrupted: on Ctrl-C; nothing can be said before all is finished.
-        ScenarioError: if the scenario is wrong, or the study would take more than the limits.
+        Interrupted: on Ctrl-C; there is no partial result.
+        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
         SolverMissingError: if HiGHS is not installed.
         ValueError: if the scenario is not of this kind, or a number is out of range.
     """
@@ -234,13 +236,13 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
     """Return a job's buckets with their windows [ready, needed] and transfer times in each band, in picoseconds.
 
     The windows are those of a worker without delays. Transfer times are a + b·d for d bytes, fitted to all transfers in
-    a band from first to last byte, because a few iterations are too small a sample for a single bucket. They include
-    the idle times of the queue before (`overhead`) and after a transfer (`sync`). Times are made non-decreasing towards
-    lower bands. With `quantile` the fit is scaled by that quantile of measured / fitted time. `runs` are by band,
-    highest first.
+    a band, from first to last byte; a few iterations would be too small a sample for a single bucket. The times include
+    the idle times of the queue before a transfer (`overhead`) and after it (`sync`). They are made non-decreasing
+    towards lower bands. With `quantile` the fit is scaled by that quantile of measured / fitted time. `runs` are by
+    band, highest first.
 
     Raises:
-        ValueError: if a band's runs have no measured iteration.
+        ValueError: if the runs in a band have no measured iteration.
     """
     fits = [_fitted(band, results, quantile) for band, results in runs.items()]
     first = _first_iteration(next(iter(runs.values()))[0])
@@ -263,7 +265,7 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
 
 
 def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> tuple[float, float]:
-    """Return a and b of the fit a + b·d: picoseconds, and picoseconds per byte."""
+    """Return a (picoseconds) and b (picoseconds per byte) of the fit a + b·d."""
     tables = [result.transfers.to_numpy() for result in results]
     sizes = np.concatenate([table["bytes"] for table in tables])
     took_ps = np.concatenate([table["end_us"] - table["start_us"] for table in tables]) * PS_PER_US
@@ -285,7 +287,7 @@ def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
 def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int], in_turn: bool) -> Scenario:
     """Return a single-job scenario that sends buckets (lists of layers) in a given order, each in its band.
 
-    `in_turn`: strict order: the queue idles until the next bucket in the order is ready.
+    With `in_turn` the order is strict: the queue idles until the next bucket in the order is ready.
     """
     job = scenario.jobs[0]
     of_layer = {layer: band for layers, band in zip(order, bands, strict=True) for layer in layers}
@@ -297,7 +299,7 @@ def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures for `--fail-if`: `lp_simulated_ms`, `low_small_mean_fct_ms` and so on."""
+    """Return the figures for `--fail-if`: `lp_simulated_ms`, `low_small_mean_fct_ms` and others."""
     named: dict[str, float | None] = {"lower_bound_ms": summary["lower_bound_ms"]}
     for row in summary["policies"]:
         named.update({f"{row['policy']}_{key}": value for key, value in row.items() if key != "policy"})
@@ -334,8 +336,8 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
             return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
         return lp.by_rank(buckets, bands, ranks)
 
-    # Enforce the strict order only if the LP's iteration time depends on it: actual times differ from the estimates,
-    # and a work-conserving queue adapts to them better.
+    # The strict order is enforced only if the LP's iteration time depends on it. Otherwise the queue is
+    # work-conserving, because it then adapts better to actual times, which differ from the estimates.
     busy = lp.by_rank(buckets, found.bands, [found.order.index(index) for index in range(len(buckets))])
     rests = lp.evaluate(buckets, found.compute, busy, found.bands) > found.iteration_time * (1 + lp.SAME)
     sent = found.order if rests else busy

@@ -1,6 +1,6 @@
-"""`gradtide tenants policies`: cost to the jobs and gain of other tenants under each policy that assigns bands.
+"""`gradtide tenants policies`: cost to the jobs and gain of other tenants under policies that assign bands.
 
-Each policy is compared with the jobs in the band of the background flows, paired by seed with the same flows.
+Each policy is compared with the jobs in the band of the background flows; both runs of a seed have the same flows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +23,10 @@ from gradtide.studies.tenants.comparison import Comparison, Effect, averaged, hi
 from gradtide.studies.trained import Cluster, trained
 
 ORACLE = "oracle"
-"""The policy with full knowledge of future flows: an upper bound for the others, never recommended."""
+"""The policy with full knowledge of future flows, which is an upper bound for the others and never recommended."""
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", ORACLE)
-"""Alternatives to `all-high`, the band of the background flows. The oracle is not realisable: it knows future flows."""
+"""Alternatives to the band of the background flows for all buckets (`all-high`). The oracle is not realisable."""
 
 WHY_NOT = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}
 """Reason why a policy has no rank, by whether it is free for the jobs."""
@@ -36,12 +36,12 @@ LABELS = ("cell", "job_load", "traffic_load", "policy", "job", "colour")
 
 
 class PoliciesResult(StudyRows):
-    """Policies beside one another, in one cell or in those of a map.
+    """Comparison of policies, in one cell or in the cells of a map.
 
     Attributes:
-        comparisons: each policy against the band of the flows, cell by cell.
-        runs: every run by its case.
-        rows: one dict per cell and policy; the columns of `policies.csv`.
+        comparisons: comparison of each policy with the band of the flows, cell by cell.
+        runs: the runs by case.
+        rows: one dict per cell and policy, with the columns of `policies.csv`.
     """
 
     def __init__(self, comparisons: Sequence[Comparison], failed: Mapping[Case, str] | None = None) -> None:
@@ -63,7 +63,7 @@ class PoliciesResult(StudyRows):
         }
 
     def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`; the runs of a map are not kept one by one."""
+        """Write the result into the existing `folder`; the folders of single runs are omitted for a map."""
         runs = {case.folder: run for case, run in self.runs.items() if case.cell is None}
         write_study(self, folder, "policies.csv", runs)
 
@@ -86,22 +86,23 @@ def policies(  # noqa: PLR0913 - the options of the command
     """Run jobs beside other tenants' flows under several policies, paired by seed.
 
     Args:
-        scenario: has a job or several, all of which follow the policy, background flows and the packet engine.
+        scenario: a scenario with one or several jobs, all of which follow the policy, background flows and the packet
+            engine.
         cluster: as in `run`.
-        names: policies out of `POLICIES`. Default: all, but the oracle with one job only, and straggler where workers
-            of a job differ. A scenario whose priority is adaptive keeps its own settings of its policy.
-        loads: of the job and of the background flows, which make the cells of a map of one job; None runs the scenario
-            as it is.
-        seeds: each draws the background flows anew; all policies see the same flows.
+        names: policies in `POLICIES`. Default: all policies, but the oracle only with a single job, and straggler only
+            if the workers of a job differ. A scenario whose priority is adaptive keeps its own settings for its policy.
+        loads: loads of the job, and loads of the background flows, whose combinations are the cells of a map of one
+            job. Default: the unchanged scenario.
+        seeds: seeds of the background flows; all policies have the same flows.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
-        limits: memory and time limits of the study.
-        keys: keys that replace the scenario's, by short name, as in `run`.
+        limits: memory and time limits.
+        keys: replacements of the scenario's keys, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
-        ScenarioError: if the scenario is wrong, or the study would take more than the limits.
+        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
         ValueError: if a policy is unknown, or the scenario does not suit `tenants` or its map.
     """
     base = trained(scenario, cluster, **keys)
@@ -145,7 +146,7 @@ def under(base: Scenario, seed: int, policy: str) -> Scenario:
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a cell and policy for `--fail-if`, as `iteration_change_percent`."""
+    """Return the figures of a cell and policy for `--fail-if`, such as `iteration_change_percent`."""
     return {name: value for name, value in row.items() if name not in LABELS}
 
 
@@ -171,7 +172,7 @@ def _row(found: Comparison) -> dict[str, Any]:
 
 
 def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
-    """Return each policy's mean cost to the jobs and gain of small flows; unknown if it is unknown in a cell."""
+    """Return the mean cost to the jobs and the mean gain of small flows by policy; unknown if unknown in any cell."""
     effects: dict[str, tuple[Effect, Effect]] = {}
     for policy in dict.fromkeys(one.other for one in found):
         own = [one for one in found if one.other == policy]
@@ -185,7 +186,7 @@ def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
 
 
 def _answers(found: Sequence[Comparison]) -> list[Candidate]:
-    """Return the policies with the gain of small flows in percent; a policy with a cost to the job has no rank."""
+    """Return the policies with the gain of small flows in percent; a policy that costs the job time has no rank."""
     answers = []
     for policy, (cost, gain) in _effects(found).items():
         is_free, why_not = cost.is_free, WHY_NOT[cost.is_free]
@@ -194,7 +195,7 @@ def _answers(found: Sequence[Comparison]) -> list[Candidate]:
 
 
 def _headline(found: Sequence[Comparison]) -> str:
-    """Recommend a policy: the free one with the largest gain, averaged over the cells."""
+    """Return the recommendation: the free policy with the largest gain, averaged over the cells."""
     effects = _effects(found)
     first = {one.other: one for one in reversed(found)}
     whose = {policy: first[policy].whose if len(first[policy].moved) > 1 else "its iterations" for policy in effects}
