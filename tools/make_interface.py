@@ -42,16 +42,16 @@ def page(text: str) -> str:
 
 
 SHARED_BY = 3
-"""An option that this many commands have with one meaning is in the table of shared options."""
+"""An argument or option that this many commands have with one meaning is listed once, before the commands."""
 
 
 def commands() -> str:
-    """Return the options that commands share, then a section per command: its sentence, and its own options."""
+    """Return the arguments and options that commands share, then a section per command with its own."""
     found = list(_commands(typer.main.get_command(cli.app), ""))
     rows = {name: _option_rows(command) for name, command in found}
     counts = Counter(row for own in rows.values() for row in own)
-    shared = [row for row, count in counts.items() if count >= SHARED_BY and row[0].startswith("`")]
-    sections = [f"### Shared options\n\n{_list(shared)}"]
+    shared = [row for row, count in counts.items() if count >= SHARED_BY]
+    sections = [f"### Shared arguments and options\n\n{_list(shared)}"]
     for name, command in found:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
         own = _list([row for row in rows[name] if row not in shared])
