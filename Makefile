@@ -79,7 +79,7 @@ check: lint .venv/.built
 	$(MAKE) -j$(JOBS) types-linux types-darwin types-win32
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
 	python -m pytest tests/test_layers.py
-	mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 types-%: .venv/.dev .venv/.built
 	mypy --platform $* --cache-dir .mypy_cache/$*
@@ -132,7 +132,7 @@ validate-gpu: .venv/.torch
 	python validation/gpu/train.py --device $(or $(DEVICE),cuda)
 
 docs: .venv/.dev .venv/.built
-	mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 # Updates LICENSE-THIRD-PARTY; needed after a change of Cargo.lock.
 licences: .venv/.python .venv/.cargo

@@ -183,7 +183,18 @@ def test_a_page_that_shows_something_else_is_found(tmp_path):
 
 def test_every_page_of_the_site_is_in_its_navigation():
     navigation = set(re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
-    assert navigation == {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")}
+    notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")}
+    assert navigation == notebooks | {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")}
+
+
+# Pages with nothing to run: definitions, answers that link to examples, and steps for maintainers.
+WITHOUT_EXAMPLE = ("docs/faq.md", "docs/glossary.md", "docs/releasing.md")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.count("/") == 1 and page.startswith("docs/")])
+def test_every_page_for_users_has_an_example(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert (page in WITHOUT_EXAMPLE) != bool(re.search(r"^```(console|pycon|sh)\n", text, re.MULTILINE))
 
 
 @pytest.mark.timeout(300)
@@ -191,7 +202,12 @@ def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert (tmp_path / "site" / "tutorial" / "index.html").exists()
+    site = tmp_path / "site"
+    assert (site / "search" / "search_index.json").exists()
+    assert "data:image/png" in (site / "notebooks" / "my_model" / "index.html").read_text(encoding="utf-8")
+    for page in site.rglob("*.html"):
+        fetched = re.findall(r"<(?:script|img|link)[^>]*", page.read_text(encoding="utf-8"))
+        assert not [tag for tag in fetched if re.search(r"(src|href)=.?(https?:)?//", tag)], page
 
 
 def test_the_version_to_cite_is_that_of_the_package():
