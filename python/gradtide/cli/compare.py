@@ -31,24 +31,26 @@ def compare(  # noqa: PLR0913 - the options of the command
     schedule: list[str] | None = option(
         "NAME",
         "Compare this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, "
-        "optimal or file:order.csv. Repeatable; the others are compared with the first.",
+        "optimal or file:order.csv. Repeatable; the first one is the baseline.",
     ),
     rate: str | None = option("LIST", "Vary the link rate, as in 1Gbps,10Gbps."),
     workers: str | None = option("LIST", "Vary the number of workers, as in 2,8."),
     servers: str | None = option("LIST", "Vary the number of parameter servers, as in 1,2,4."),
     batch: str | None = option("LIST", "Vary the samples in a worker's mini-batch, as in 32,64."),
-    task: str | None = option("LIST", "Vary the task of a job with parameter servers: train,inference."),
+    task: str | None = option("LIST", "Vary the task of a job with parameter servers, as in train,inference."),
     model: str | None = option("LIST", "Vary the model, as in resnet50,vgg16."),
     parallel: list[str] | None = option(
         "MESH",
-        "Compare this way to divide a language model over ranks: fsdp=16,tp=8,micro_batch=2,recompute=selective. "
-        "Repeatable.",
+        "Compare this mesh of ranks for a language model, as in fsdp=16,tp=8,micro_batch=2. Repeatable.",
     ),
     training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models; or meshes of ranks."""
+    """Compare schedules, link rates, models, or meshes of ranks.
+
+    Every combination of the given values is simulated. The first schedule is the baseline of the others.
+    """
     from gradtide.scenario.source import as_options
     from gradtide.studies import compare as study
     from gradtide.studies.schedules import SCHEDULE_KEYS

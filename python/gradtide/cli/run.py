@@ -27,12 +27,16 @@ def run(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
+    plan: Path | None = option("FILE", "Send gradients by this plan.json, which gradtide plan writes."),
     training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs", "store")],
 ) -> None:
-    """Simulate one scenario: how long is an iteration, and what does it wait for?"""
+    """Predict the time of an iteration and what it waits for.
+
+    Simulates one scenario, or a model on a cluster. Background flows beside the job, if there are any, have their
+    completion times below it.
+    """
     loaded = changes.trained(scenario, cluster, **training.keys)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
