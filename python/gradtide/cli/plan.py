@@ -141,7 +141,7 @@ def _print_plan(result: "PlanResult") -> None:
     bound_ms = result.summary["lower_bound_ms"]
     searched = result.summary["searched"]
     say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
-    print_table(["", "level", "schedule", "buckets", "T, ms", "saves", "95 % interval"], rows)
+    print_table(["", "level", "schedule", "buckets", "iteration, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
         say(f"No plan can be below {words.milliseconds(bound_ms)}.")
     print_answer(result.summary)
@@ -171,7 +171,7 @@ def _print_sharding(result: "ShardingResult") -> None:
     searched = result.summary["searched"]
     large = f", {searched['too_large']} too large for the memory" if searched["too_large"] else ""
     say(f"{searched['settings']} settings of fully_shard{large}")
-    columns = ["", "setting", "unit", "fwd", "bwd", "freed", "T, ms", "saves", "95 % interval", "memory"]
+    columns = ["", "setting", "unit", "fwd", "bwd", "freed", "iteration, ms", "saves", "95 % interval", "memory"]
     print_table(columns, list(map(cells, result.rows)))
     say(
         "unit: blocks that are gathered together; fwd, bwd: units gathered ahead; freed: after the forward pass",

@@ -15,7 +15,7 @@ from gradtide.cli.options import (
     option,
     save,
 )
-from gradtide.cli.printing import print_answer, print_json, print_table, say, talk_of_cost, talk_of_files
+from gradtide.cli.printing import is_wide, print_answer, print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 from gradtide.cli.study import show_estimate
 
@@ -71,7 +71,7 @@ def run(
             say("")
             print_table(*words.group_rows(job))
         if summary["jobs"] and not parallel:
-            print_table(*words.run_rows(summary))
+            print_table(*words.run_rows(summary, has_symbols=is_wide()))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:
                 say("")

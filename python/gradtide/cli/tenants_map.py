@@ -71,7 +71,7 @@ def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequenc
     from gradtide.studies.tenants.boundary import load_words
 
     cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
-    say("What the lower band costs the job, and what it saves small flows (mean FCT)")
+    say("What the lower band costs the job, and what it saves small flows (mean completion time)")
     print_table(
         ["job load", *(f"flows {load_words(load)}" for load in columns)],
         [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],
