@@ -508,7 +508,10 @@ def test_a_plan_that_does_not_fit_is_one_error(gradtide, tmp_path, change, code)
         (["buy", "alexnet", "--fail-if", "iteratoin_ms>1"], "iteration_ms"),
         (["buy", "alexnett"], "no scenario alexnett"),
         (["collectives", "paper/zhang2017", "--collectives", "rings"], 'did you mean "ring"'),
-        (["collectives", "paper/zhang2017", "--collectives", "ring", "--rate", "1Gbps"], "--rate"),
+        (
+            ["collectives", "paper/zhang2017", "--collectives", "ring", "--rates", "1Gbps"],
+            "--rates; did you mean --rate?",
+        ),
         (["compare", "paper/zhang2017", "--sizes", "1MB"], "--sizes"),
         (["collectives", "paper/zhang2017", "--collectives", "ring", "--sizes", "1"], "sizes: "),
         (["reproduce", "zhang2017/99"], "zhang2017 has Conclusions"),

@@ -131,7 +131,7 @@ def test_text_json_table_and_page_show_the_same_figures(tmp_path, capsys, monkey
     for row in study.rows:
         line = next(line for line in text.splitlines() if line.startswith(row["schedule"] + " "))
         assert f"{row['iteration_time_us'] / 1e3:.1f}" in line
-        assert f"{row['utilisation']:.3f}" in line
+        assert f"{100 * row['utilisation']:.1f} %" in line
         assert f"{row['lower_bound_us'] / 1e3:.1f}" in line
         assert f"{row['above_bound_percent']:.1f} %" in line
 

@@ -65,11 +65,13 @@ def _symbols(text: str) -> set[str]:
 
 
 def number(value: float) -> str:
-    """Write a figure with four significant digits and no exponent below a million."""
-    if value == 0:
-        return "0"
-    text = f"{value:.4g}"
-    return f"{value:.0f}" if "e" in text else text
+    """Write a figure with four significant digits and no exponent, and without zeros at its end."""
+    return _four_digits(value, f"{value:.4g}")
+
+
+def _four_digits(value: float, text: str) -> str:
+    """Return `text`, the value with four digits, without an exponent of a large number or a dot at its end."""
+    return "0" if value == 0 else f"{value:.0f}" if "e+" in text or text.endswith(".") else text
 
 
 def rate(bps: float) -> str:
@@ -81,10 +83,14 @@ def rate(bps: float) -> str:
 
 
 def milliseconds(value_ms: float) -> str:
-    """Write a time, as in `932.2 ms` or `1.110 s`."""
-    if value_ms >= 10_000:
-        return f"{value_ms / 1e3:#.4g} s"
-    return "0 ms" if value_ms == 0 else f"{value_ms:#.4g}".rstrip(".") + " ms"
+    """Write a time with four digits, in seconds from 10 s on.
+
+    Example:
+        >>> milliseconds(93.2), milliseconds(5938.2), milliseconds(5938200.0)
+        ('93.20 ms', '5938 ms', '5938 s')
+    """
+    value, unit = (value_ms / 1e3, "s") if value_ms >= 10_000 else (value_ms, "ms")
+    return f"{_four_digits(value, f'{value:#.4g}')} {unit}"
 
 
 def figure(name: str, value: float) -> str:
@@ -276,8 +282,11 @@ def _ms(value: float | None) -> str:
     return "–" if value is None else milliseconds(value)
 
 
-def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table that a run prints: one row per figure, one column per job."""
+def run_rows(summary: Mapping[str, Any], *, has_symbols: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table that a run prints: one row per figure, one column per job.
+
+    With `has_symbols` the rows name the symbols of the papers, and have the ratios that are known by them.
+    """
     jobs = summary["jobs"]
     rows: list[list[str]] = []
 
@@ -286,6 +295,9 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}"
+
+    def overlapped(job: Any) -> str:
+        return "–" if job["alpha"] is None else f"{percent(job['alpha'])} of the possible overlap"
 
     def part(name: str) -> Any:
         def cell(job: Any) -> str:
@@ -318,11 +330,16 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("scaling efficiency", lambda job: f"{percent(job['scaling_efficiency'])} of {workers(job['workers'])}")
     if any(job["samples_per_s"] for job in jobs.values()):
         add("throughput", lambda job: f"{number(job['samples_per_s'])} samples/s" if job["samples_per_s"] else "–")
-    add("communication (N)", lambda job: _ms(job["comm_ms"]))
-    add("ratio rho = N/C", lambda job: share(job["rho"]))
-    add("overlap alpha", lambda job: share(job["alpha"]))
-    add("utilisation U = C/T", lambda job: share(job["utilisation"]))
-    add("lower bound of T", lambda job: _ms(job["lower_bound_ms"]))
+    if has_symbols:
+        add("communication N", lambda job: _ms(job["comm_ms"]))
+        add("ratio rho = N/C", lambda job: share(job["rho"]))
+        add("overlap alpha", lambda job: share(job["alpha"]))
+        add("utilisation U = C/T", lambda job: share(job["utilisation"]))
+        add("lower bound of T", lambda job: _ms(job["lower_bound_ms"]))
+    else:
+        add("communication", lambda job: _ms(job["comm_ms"]))
+        add("  overlap with compute", overlapped)
+        add("least iteration time", lambda job: _ms(job["lower_bound_ms"]))
     add("network slack", lambda job: " … ".join(_ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {buckets(job['buckets'])}")
     return ["", *jobs], rows
@@ -495,7 +512,7 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
         rows.append([size, done, *(_ms(figures[key]) for key in names), *slowdown(figures), *unfinished])
     more = ["slowdown"] if "mean_slowdown" in classes["all"] else []
     more += ["unfinished"] if is_open else []
-    return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99", *more], rows
+    return [f"{name}: flows", "completed", "mean time", "p50", "p90", "p99", *more], rows
 
 
 def _unfinished(figures: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ Results go to stdout, messages and progress to stderr. Slow imports are inside t
 command line are reported at once.
 """
 
-import inspect
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from gradtide import _core, signals, streams
 from gradtide.answer.again import asked_by
@@ -53,7 +52,16 @@ from gradtide.cli.ends import (
     error_document,
     stopped_document,
 )
-from gradtide.cli.groups import CommandWithSubcommands, OneCommand
+from gradtide.cli.examples import example_lines
+from gradtide.cli.groups import (
+    CommandWithSubcommands,
+    Helped,
+    Listed,
+    OneCommand,
+    is_missing,
+    name_of,
+    usage_message,
+)
 from gradtide.cli.options import exact_command, with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
 from gradtide.errors import GradtideError, InternalError
@@ -118,7 +126,7 @@ def _made(name: str, command: Callable[..., None]) -> Any:
     return typer.main.get_command(app)
 
 
-class Root(TyperGroup):
+class Root(Helped, TyperGroup):
     """The commands in the order of the table, whether they have subcommands or not."""
 
     commands: Any
@@ -131,9 +139,13 @@ class Root(TyperGroup):
         """Return the names of all commands."""
         return list(self.commands)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after `gradtide`."""
+        return ["[OPTIONS]", self.subcommand_metavar]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a line for each command, without its options."""
-        self.commands = {name: TyperCommand(name, help=inspect.getdoc(command)) for name, command in COMMANDS.items()}
+        """Write the summary of each command."""
+        self.commands = {name: Listed(name, command) for name, command in COMMANDS.items()}
         super().format_commands(ctx, formatter)
 
 
@@ -237,11 +249,12 @@ def _explained_usage(error: Any) -> dict[str, Any]:
         # Its message is the whole help.
         talk(*context.get_help().split("\n"))
         return error_document("usage", "no command is given")
+    message = usage_message(error)
+    talk(f"error: {message}")
     if context is not None:
-        talk(*context.get_usage().split("\n"))
-        talk(f"Try '{context.command_path} {context.help_option_names[0]}' for help.", "")
-    message = error.format_message()
-    talk(f"Error: {message}")
+        if is_missing(error):
+            talk("for example:", *(f"  {line}" for line in example_lines(name_of(context), 120)))
+        talk(f"help: {context.command_path} {max(context.help_option_names, key=len)}")
     param = getattr(error, "param", None)
     is_argument = param is not None and param.param_type_name == "argument"
     named = None if param is None else param.metavar if is_argument else max(param.opts, key=len)

@@ -7,33 +7,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage, writing
-from gradtide.cli.options import JsonOption, QuietOption, option
+from gradtide.cli.options import OUTPUT, JsonOption, QuietOption, WideOption, option
 from gradtide.cli.printing import cell, print_json, print_table, put_at_once, say, talk
 
 if TYPE_CHECKING:
     from gradtide.announced import Arrival, Burst, BurstsResult
 
-PORT_TEXT = "UDP and TCP port of the receiver. Default: 7474."
+PORT_TEXT = "Use this UDP and TCP port of the receiver. Default: 7474."
 
 
 def bursts(  # noqa: PLR0913 - the options of the command
     host: Annotated[str, typer.Argument(metavar="HOST", help="A host that runs gradtide bursts receive.")],
-    bytes_: str | None = option("SIZE", "Payload of a burst, as in 400kB.", None, "--bytes"),
+    bytes_: str | None = option("SIZE", "Send this payload in each burst, as in 400kB.", None, "--bytes"),
     count: int | None = option("N", "Send N bursts. Default: 1.", min=1),
-    idle: str | None = option("TIME", "Pause between the end of a burst and the next, as in 7s. Default: 0s."),
-    setup: str | None = option("TIME", "Wait before the first byte, as an application does. Default: 0s."),
+    idle: str | None = option("TIME", "Wait between the end of a burst and the next burst, as in 7s. Default: 0s."),
+    setup: str | None = option(
+        "TIME", "Wait before the first byte of each burst, as an application does. Default: 0s."
+    ),
     start: str | None = option("TIME", "Wait before the first burst. Default: 0s."),
     announce: str | None = option("PACKETS", "Announce each burst with this threshold, as in 10pkt."),
-    timeout: str | None = option("TIME", "Begin a burst whose announcement is not answered. Default: 200ms."),
-    transport: str | None = option("NAME", "Use this TCP of the system, as in cubic. Default: the system's."),
+    timeout: str | None = option(
+        "TIME", "Send a burst without an answer to its announcement after this time. Default: 200ms."
+    ),
+    transport: str | None = option(
+        "NAME", "Use this congestion control of the system, as in cubic. Default: the system's."
+    ),
     like: str | None = option("SCENARIO", "Send the bursts of a scenario's tenant, as in paper/pcn."),
-    tenant: str | None = option("NAME", "With --like: the tenant. Default: the only one that has bursts."),
+    tenant: str | None = option(
+        "NAME", "With --like: send the bursts of this tenant. Default: the only tenant with bursts."
+    ),
     port: int | None = option("PORT", PORT_TEXT, min=1, max=65535),
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a CSV file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a CSV file.", rich_help_panel=OUTPUT)
+    ] = None,
     as_json: JsonOption = False,
+    wide: WideOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Send bursts to another host as a training worker does, announced to switches that know PCN or not."""
+    """Send bursts to a host as a training worker does.
+
+    The other host runs gradtide bursts receive. With --announce, each burst is announced to switches with PCN first.
+    """
     from gradtide import announced
     from gradtide.files import write_whole
 
@@ -80,14 +94,17 @@ def _words(result: "BurstsResult") -> str:
 
 
 def receive(
-    listen: str = option("ADDRESS", "Listen at this address. Default: all addresses of this host.", ""),
+    listen: str = option("ADDRESS", "Listen on this address. Default: all addresses of this host.", ""),
     port: int | None = option("PORT", PORT_TEXT, min=1, max=65535),
-    together: int = option("N", "Senders that wait for one another after each burst.", 1, min=1),
-    count: int | None = option("N", "End after N bursts. Default: when it is interrupted.", min=1),
+    together: int = option("N", "Let N senders wait for one another after each burst.", 1, min=1),
+    count: int | None = option("N", "Exit after N bursts. Default: run until Ctrl-C.", min=1),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Answer announcements and receive bursts, from whoever sends them; their contents are thrown away."""
+    """Receive bursts and answer their announcements.
+
+    Accepts every sender, prints the time of each burst, and discards its contents.
+    """
     from gradtide import announced
 
     if as_json and count is None:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, Without, option, split
 from gradtide.cli.printing import cell, print_answer, print_table, say
 from gradtide.cli.study import Checked, conduct
 
@@ -14,23 +14,29 @@ def buy(  # noqa: PLR0913 - the options of the command
     *,
     cluster: ClusterOption = None,
     nodes: int | None = option(
-        "N", "Let N hosts take part, or nodes with several GPUs. Default: as many as the job needs.", min=2
+        "N", "Buy a network for N hosts, or N nodes with several GPUs. Default: as many as the job needs.", min=2
     ),
     fabrics: str = option(
-        "LIST", "Consider these networks: clos2, clos3, leaf-spine, star.", "clos2,clos3,leaf-spine,star"
+        "LIST", "Compare these networks, each clos2, clos3, leaf-spine or star.", "clos2,clos3,leaf-spine,star"
     ),
-    bisection: str = option("LIST", "Consider these bisection ratios.", "1,1/2,1/4,1/8"),
+    bisection: str = option("LIST", "Compare these bisection ratios.", "1,1/2,1/4,1/8"),
     collectives: str | None = option(
-        "LIST", "Consider these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8."
+        "LIST", "Compare these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8."
     ),
-    rates: str | None = option("LIST", "Consider these link rates, as in 10Gbps,25Gbps."),
-    prices: Path | None = option("FILE", "Read what switches, cables and network cards cost (TOML)."),
-    engine: str = option("NAME", "Set the network engine: fluid or packet.", "fluid"),
-    training: Training,
+    rates: str | None = option("LIST", "Compare these link rates, as in 10Gbps,25Gbps.", None, "--rates", "--rate"),
+    prices: Path | None = option(
+        "FILE", "Read the prices of switches, cables and network cards from this file (.toml)."
+    ),
+    engine: str = option("NAME", "Simulate the network with this engine: fluid or packet.", "fluid"),
+    training: Annotated[Training, Without("rate", "collective")],
     changes: Changes,
     common: Common,
 ) -> None:
-    """How much network is this job worth? Compares fabrics, bisection ratios, collectives and link rates."""
+    """Choose fabric, bisection, link rate and collective of a job.
+
+    Compares networks by their cost and by the iteration time of the job, and names the network beyond which more
+    money buys little time.
+    """
     from gradtide.studies import buy as study
     from gradtide.studies.run import sample
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, writing
-from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, WideOption, option
 from gradtide.cli.printing import print_json, print_table, put, say, talk
 
 
@@ -15,24 +15,30 @@ def calibrate(  # noqa: PLR0913 - the options of the command
         str,
         typer.Argument(
             metavar="FILE",
-            help="Output of nccl-tests, or CSV with bytes, time_us and perhaps depth, collective, ranks.",
+            help="Output of nccl-tests, or a CSV file with the columns bytes and time_us, and optionally depth, "
+            "collective and ranks.",
         ),
     ],
     link: str | None = option(
-        "RATE", "Set the rate of the hosts' links, as in 10Gbps. Default: that of the slowest stage."
+        "RATE", "Set the rate of the hosts' links, as in 10Gbps. Default: the rate of the slowest stage."
     ),
     collective: str | None = option(
-        "NAME", "Read the times as those of send, all_reduce, all_gather or reduce_scatter. Default: what FILE says."
+        "NAME", "Read the times as times of send, all_reduce, all_gather or reduce_scatter. Default: stated in FILE."
     ),
-    ranks: int | None = option("N", "Read the times as those of N ranks. Default: what FILE says, or 2.", min=2),
-    output: Path | None = option("FILE", "Write the keys as a file for --cluster.", None, "-o", "--output"),
+    ranks: int | None = option("N", "Read the times as times of N ranks. Default: stated in FILE, or 2.", min=2),
+    output: Path | None = option("FILE", "Write the keys to a file for --cluster.", None, "-o", "--output"),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
+    wide: WideOption = False,
     quiet: QuietOption = False,
     *,
     limited: Limited,
 ) -> None:
-    """What do my hosts add to a transfer? Fits their stages and the cost of a message to measured times."""
+    """Fit the cost of messages on hosts to measured transfers.
+
+    Prints the keys of [cluster.host] that explain the times best: the rates of the stages of a host, and the time of
+    a message.
+    """
     from gradtide.studies import calibrate as study
 
     name = Path(source).name

@@ -11,14 +11,17 @@ from gradtide.cli.study import Checked, conduct
 def check(
     scenario: ModelArgument,
     *,
-    against: str = option("SIMULATOR", "Run it there too: ns3.", "ns3"),
-    ns3: Path | None = option("DIR", "Use the ns-3 that is installed there. Default: /usr or /usr/local."),
+    against: str = option("SIMULATOR", "Compare with this simulator: ns3.", "ns3"),
+    ns3: Path | None = option("DIR", "Use the ns-3 that is installed in this directory. Default: /usr or /usr/local."),
     cluster: ClusterOption = None,
     training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs", "store")],
 ) -> None:
-    """Is that so? Runs a scenario in an installed ns-3 too, and compares every flow and iteration."""
+    """Compare a scenario with ns-3, flow by flow.
+
+    Runs the scenario in an installed ns-3, too, and compares the completion times of flows and iterations.
+    """
     from gradtide.studies import check as study
 
     loaded = changes.trained(scenario, cluster, **training.keys)

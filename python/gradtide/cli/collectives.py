@@ -1,9 +1,9 @@
 """`gradtide collectives`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, Without, option, split
 from gradtide.cli.printing import cell, print_answer, print_table, say
 from gradtide.cli.study import Checked, conduct
 
@@ -16,14 +16,20 @@ def collectives(
     *,
     cluster: ClusterOption = None,
     collectives: str | None = option(
-        "LIST", "Compare these, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8,ps+distributed."
+        "LIST", "Compare these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8."
     ),
-    sizes: str | None = option("LIST", "Exchange gradients of these sizes, as in 1kB,1MB. Default: 1kB to 1GB."),
-    training: Training,
+    sizes: str | None = option(
+        "LIST", "Exchange gradients of these sizes, as in 1kB,1MB. Default: sizes from 1kB to 1GB."
+    ),
+    training: Annotated[Training, Without("schedule", "collective")],
     changes: Changes,
     common: Common,
 ) -> None:
-    """Compare ways to exchange gradients on a scenario's cluster, over gradient sizes."""
+    """Compare collectives over sizes of the gradient.
+
+    Simulates a single exchange on the otherwise idle cluster, and divides its time into latency, bandwidth and
+    contention.
+    """
     from gradtide import words
     from gradtide.studies import collectives as study
 

@@ -16,7 +16,7 @@ from gradtide.cli.options import (
     option,
     split,
 )
-from gradtide.cli.printing import print_answer, print_table, say, signed_percent
+from gradtide.cli.printing import is_wide, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import Checked, conduct
 
 if TYPE_CHECKING:
@@ -31,24 +31,26 @@ def compare(  # noqa: PLR0913 - the options of the command
     schedule: list[str] | None = option(
         "NAME",
         "Compare this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, "
-        "optimal or file:order.csv. Repeatable; the others are compared with the first.",
+        "optimal or file:order.csv. Repeatable; the first one is the baseline.",
     ),
     rate: str | None = option("LIST", "Vary the link rate, as in 1Gbps,10Gbps."),
     workers: str | None = option("LIST", "Vary the number of workers, as in 2,8."),
     servers: str | None = option("LIST", "Vary the number of parameter servers, as in 1,2,4."),
     batch: str | None = option("LIST", "Vary the samples in a worker's mini-batch, as in 32,64."),
-    task: str | None = option("LIST", "Vary the task of a job with parameter servers: train,inference."),
+    task: str | None = option("LIST", "Vary the task of a job with parameter servers, as in train,inference."),
     model: str | None = option("LIST", "Vary the model, as in resnet50,vgg16."),
     parallel: list[str] | None = option(
         "MESH",
-        "Compare this way to divide a language model over ranks: fsdp=16,tp=8,micro_batch=2,recompute=selective. "
-        "Repeatable.",
+        "Compare this mesh of ranks for a language model, as in fsdp=16,tp=8,micro_batch=2. Repeatable.",
     ),
     training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models; or meshes of ranks."""
+    """Compare schedules, link rates, models, or meshes of ranks.
+
+    Every combination of the given values is simulated. The first schedule is the baseline of the others.
+    """
     from gradtide.scenario.source import as_options
     from gradtide.studies import compare as study
     from gradtide.studies.schedules import SCHEDULE_KEYS
@@ -144,48 +146,51 @@ def _print_comparison(result: "CompareResult") -> None:
     for row in result.rows:
         groups.setdefault(tuple(row[key] for key in GROUP), {})[row["schedule"]] = row
     varied = [key for key in GROUP if len({row[key] for row in result.rows}) > 1]
-    if len(groups) > 1:
-        shown = [key for key in GROUP if key in varied or key in ("model", "workers", "rate_bps")]
-        table = []
-        for members in groups.values():
-            times = [
-                f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
-            ]
-            best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
-            of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
-            saves = f"{best['saves_percent']:.1f} %"
-            table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
-        say("Iteration time in ms")
-        names = ["link" if key == "rate_bps" else key for key in shown]
-        print_table([*names, *schedules, "best saves", "still waits"], table)
+    # The first columns are there whether their values differ or not; others follow if their values differ.
+    first = ("model", "workers", "rate_bps")
+    shown = [*first, *(key for key in varied if key not in first)]
+    table = []
+    for members in groups.values():
+        times = [f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules]
+        best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
+        of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
+        saves = f"{best['saves_percent']:.1f} %"
+        table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
+    say("Iteration time in ms")
+    names = ["link" if key == "rate_bps" else key for key in shown]
+    print_table([*names, *schedules, "best saves", "still waits"], table)
     if len(groups) == 1 or len(schedules) > 1:
         telling = max(
             groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
         )
         row = next(iter(telling.values()))
-        say(*[""] * (len(groups) > 1), f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
+        say("", f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)
     print_answer(result.summary)
 
 
 def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
-    """Print what each schedule of one group comes to."""
+    """Print the figures of each schedule of one group; with `--wide` by the symbols of the papers."""
+    from gradtide import words
 
     def share(value: float | None) -> str:
-        return "–" if value is None else f"{value:.3f}"
+        return "–" if value is None else f"{value:.3f}" if is_wide() else words.percent(value)
 
+    names = {"rho": "rho", "alpha": "alpha", "utilisation": "U"}
+    if not is_wide():
+        names = {"alpha": "overlap", "utilisation": "compute share"}
     table = [
         [
             name,
             f"{row['iteration_time_us'] / 1e3:.1f}",
             f"{row['iteration_time_p95_us'] / 1e3:.1f}",
             signed_percent(row["gain_percent"]),
-            *(share(row[key]) for key in ("rho", "alpha", "utilisation")),
+            *(share(row[key]) for key in names),
             f"{row['straggler_percent']:.1f} %",
-            f"{row['lower_bound_us'] / 1e3:.1f}",
+            *([f"{row['lower_bound_us'] / 1e3:.1f}"] if is_wide() else []),
             f"{round(row['above_bound_percent'], 1) + 0.0:.1f} %",
         ]
         for name, row in rows.items()
     ]
-    columns = ("schedule", "T, ms", "p95", "throughput", "rho", "alpha", "U", "straggler", "bound, ms", "above it")
-    print_table(list(columns), table)
+    time, bound = ("T, ms", ["bound, ms", "above it"]) if is_wide() else ("mean, ms", ["above bound"])
+    print_table(["schedule", time, "p95", "throughput", *names.values(), "straggler", *bound], table)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, WideOption, option
 from gradtide.cli.printing import print_json, print_table, say, talk, wants_json
 
 
@@ -33,43 +33,47 @@ def convert(  # noqa: PLR0913 - the options of the command
         str,
         typer.Argument(
             metavar="IN",
-            help="File of any format of --formats; traces also as folder or pattern; a scenario or run folder.",
+            help="A file in a format of --formats; for traces also a folder or a pattern; a scenario or a run folder.",
         ),
     ],
     target: Annotated[
         Path | None,
         typer.Argument(
             metavar="OUT",
-            help="File to write; its suffix or --to says the format.",
+            help="File to write; its suffix or --to determines the format. Default: print a summary.",
         ),
     ] = None,
     from_format: str | None = option(
-        "FORMAT", "Read IN as this format. Default: what its content shows.", None, "--from"
+        "FORMAT", "Read IN as this format. Default: recognised by its content.", None, "--from"
     ),
-    to_format: str | None = option("FORMAT", "Write OUT in this format. Default: what its suffix says.", None, "--to"),
+    to_format: str | None = option(
+        "FORMAT", "Write OUT in this format. Default: recognised by its suffix.", None, "--to"
+    ),
     formats_wanted: Annotated[
         bool, typer.Option("--formats", help="List the formats.", is_eager=True, callback=_show_formats)
     ] = False,
-    packet: str | None = option("SIZE", "cdf-ns2: read a value as this size, 1460B or 1B."),
-    topology: Path | None = option("FILE", "hpcc-flow: read from this file which nodes are hosts."),
-    start_unit: str | None = option("ps|us", "htsim-cm: read, or write, starts in this unit."),
-    rank: int | None = option(None, "Trace: write this rank alone.", min=0),
+    packet: str | None = option("SIZE", "cdf-ns2: read values in units of this size, 1460B or 1B."),
+    topology: Path | None = option("FILE", "hpcc-flow: read the hosts from this topology file."),
+    start_unit: str | None = option("ps|us", "htsim-cm: read or write start times in this unit."),
+    rank: int | None = option("N", "Trace: write this rank alone.", min=0),
     cut: bool = option(
-        None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
+        None, "Trace to DAG: let received transfers start without waiting, for gradtide order.", False, "--cut"
     ),
     version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
     step: int | None = option(
-        None, "Trace to Chakra: write this step of all ranks, with what waits for transfers.", min=0
+        "N", "Trace to Chakra: write this step of all ranks, with the ops that wait for transfers.", min=0
     ),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
+    wide: WideOption = False,
     quiet: QuietOption = False,
     *,
     limited: Limited,
 ) -> None:
-    """Read a file of another tool and print what is in it, or write it as another format.
+    """Read a file of another tool, or write it in another format.
 
-    Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them.
+    Without OUT it prints a summary of the contents. Reads traces of PyTorch and Chakra, flow sizes, lists of flows,
+    networks and models; --formats lists the formats.
     """
     from gradtide.studies import convert as study
 

@@ -3,12 +3,15 @@
 import typer
 
 from gradtide.cli.ends import EXIT_CANNOT_GO_ON
-from gradtide.cli.options import JsonOption
+from gradtide.cli.options import JsonOption, WideOption
 from gradtide.cli.printing import print_json, print_table
 
 
-def doctor(as_json: JsonOption = False) -> None:
-    """Print what is installed, what is missing, and what it is needed for."""
+def doctor(as_json: JsonOption = False, wide: WideOption = False) -> None:
+    """Print which optional parts are installed or missing.
+
+    Also names the commands that need each part. The exit code is 3 if a part is broken.
+    """
     from gradtide.studies import doctor as study
 
     findings = study.doctor()

@@ -10,9 +10,10 @@ from gradtide.cli.printing import print_json, put
 
 
 def explain(
-    code: Annotated[str, typer.Argument(help="Code of an error, as in GT012.")], as_json: JsonOption = False
+    code: Annotated[str, typer.Argument(metavar="CODE", help="Code of an error, as in GT012.")],
+    as_json: JsonOption = False,
 ) -> None:
-    """Say what an error's code means, with an example and how to fix it."""
+    """Explain an error code, with a wrong and a fixed example."""
     from gradtide import codes
 
     code = code.strip().upper()

@@ -1,13 +1,153 @@
-"""Commands of typer with subcommands and without repeated options of one value."""
+"""The classes of commands: their help, commands with subcommands, and errors of the command line."""
 
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from gradtide.cli.ends import UsageError
+from gradtide.cli.examples import example_lines
+from gradtide.words import shown, uncapitalised
 
 # From click, which typer imports or contains, depending on its version.
 Command: Any = next(cls for cls in TyperGroup.__mro__ if cls.__name__ == "Command")
+
+
+OPTIONS = "Options"
+"""Heading of the options that belong to one command alone, and of those in no other group."""
+
+
+def first_paragraph(text: str | None) -> str:
+    """Return the summary of a command: the first paragraph of its help, on one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+def name_of(ctx: Any) -> str:
+    """Return the name of a command without `gradtide`, as in `tenants map`."""
+    return str(ctx.command_path).partition(" ")[2]
+
+
+class Helped:
+    """Mix-in for the help of a command: its text is wrapped, never cut, and has examples and groups of options."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the whole summary, whatever the limit, because the list of commands wraps it."""
+        return first_paragraph(self.help)  # type: ignore[attr-defined]
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        """Write the usage line, with arguments by their names."""
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the name of the command."""
+        return ["[OPTIONS]", *(argument_name(param) for param in self.get_params(ctx) if is_argument(param))]  # type: ignore[attr-defined]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, and below it the examples."""
+        super().format_help_text(ctx, formatter)  # type: ignore[misc]
+        with formatter.section("Examples"):
+            for line in example_lines(name_of(ctx), formatter.width - formatter.current_indent):
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options in groups, and the subcommands."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], OPTIONS: []}
+        for param in self.get_params(ctx):  # type: ignore[attr-defined]
+            if is_argument(param):
+                groups["Arguments"].append((argument_name(param), param.help or ""))
+            elif (record := _option_record(param, ctx)) is not None:
+                groups.setdefault(getattr(param, "rich_help_panel", None) or OPTIONS, []).append(record)
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+        if hasattr(self, "format_commands"):
+            self.format_commands(ctx, formatter)
+
+
+def is_argument(param: Any) -> bool:
+    """Return whether a parameter of a command is an argument, and not an option."""
+    return bool(param.param_type_name == "argument")
+
+
+def argument_name(param: Any) -> str:
+    """Return an argument as the usage line names it, in brackets if it may be left out."""
+    name = param.metavar or param.name.upper()
+    return name if param.required else f"[{name}]"
+
+
+def _option_record(param: Any, ctx: Any) -> tuple[str, str] | None:
+    if param.secondary_opts or not getattr(param, "help", None):
+        record: tuple[str, str] | None = param.get_help_record(ctx)
+        return record
+    if param.hidden:
+        return None
+    value = "" if param.is_flag else f" {param.metavar or 'N'}"
+    return ", ".join(sorted(param.opts, key=len)) + value, with_default(param)
+
+
+def with_default(param: Any) -> str:
+    """Return the help of an option, and its default unless the help states it."""
+    text = str(param.help)
+    is_stated = param.is_flag or callable(param.default) or param.default in (None, "", ()) or "Default:" in text
+    return text if is_stated else f"{text} Default: {param.default}."
+
+
+def is_missing(error: Any) -> bool:
+    """Return whether an error of typer is a missing argument or option."""
+    return type(error).__name__ == "MissingParameter"
+
+
+def usage_message(error: Any) -> str:
+    """Return the message of an error of typer, with the fix."""
+    param, kind = getattr(error, "param", None), type(error).__name__
+    if kind == "MissingParameter" and param is not None:
+        return f"Missing argument {argument_name(param)}: {uncapitalised(param.help or 'see the help')}"
+    if kind == "NoSuchOption":
+        near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1, cutoff=0.7)
+        return f"No such option: {error.option_name}" + (f"; did you mean {near[0]}?" if near else "")
+    if kind == "BadOptionUsage":
+        return str(error.message).replace("Option '", "").replace("' ", " ").replace("an argument", "a value")
+    if kind == "BadParameter" and param is not None and hasattr(param, "min"):
+        name = max(param.opts, key=len)
+        return f"{name} {_given(param)}: write {_number(param)}"
+    found = re.fullmatch(r"Got unexpected extra arguments?\(?s?\)? \((.*)\)", str(error.message))
+    if found is not None:
+        return _unexpected(found[1], error.ctx)
+    return str(error.format_message())
+
+
+def _given(param: Any) -> str:
+    """Return the value of an option on the command line, of which typer's error has no copy."""
+    for place, word in enumerate(sys.argv):
+        name, _, value = word.partition("=")
+        if name in param.opts:
+            return shown(value or " ".join(sys.argv[place + 1 : place + 2]))
+    return ""
+
+
+def _number(param: Any) -> str:
+    """Return the numbers that an option takes, as in `a whole number of at least 1`."""
+    kind = "a number" if "float" in str(getattr(param, "type_descriptor", param)) else "a whole number"
+    if param.max is not None:
+        return f"{kind} from {param.min} to {param.max}"
+    return kind if param.min is None else f"{kind} of at least {param.min}"
+
+
+def _unexpected(words: str, ctx: Any) -> str:
+    """Return the message of arguments that the command does not have, which may be a misspelt subcommand."""
+    below = getattr(ctx.command, "commands", {})
+    near = difflib.get_close_matches(next(iter(sys.argv[2:]), ""), below, n=1)
+    hint = (
+        f"did you mean {ctx.command_path} {near[0]}?"
+        if near
+        else f"leave {shown(words)} out, or quote names with blanks"
+    )
+    return f"Unexpected argument: {shown(words)}; {hint}"
 
 
 class Once:
@@ -34,11 +174,18 @@ class Once:
         return parser
 
 
-class OneCommand(Once, TyperCommand):
+class OneCommand(Helped, Once, TyperCommand):
     """A command without subcommands."""
 
 
-class CommandWithSubcommands(Once, TyperGroup):
+class Listed(Helped, TyperCommand):
+    """A command in the list of commands, without its options, whose signatures take time to read."""
+
+    def __init__(self, name: str, command: Callable[..., None]) -> None:
+        super().__init__(name, help=inspect.getdoc(command))
+
+
+class CommandWithSubcommands(Helped, Once, TyperGroup):
     """A command that has subcommands as well: `tenants SCENARIO` and `tenants map SCENARIO`."""
 
     allow_extra_args = False
@@ -62,10 +209,15 @@ class CommandWithSubcommands(Once, TyperGroup):
         with subcommand.make_context(name, args, parent=ctx) as inner:
             return subcommand.invoke(inner)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return subcommands and options, and values of the argument that may stand in place of a subcommand."""
+        found: list[Any] = super().shell_complete(ctx, incomplete)
+        arguments = [] if incomplete.startswith("-") else [param for param in self.params if is_argument(param)]
+        return found + [item for param in arguments[:1] for item in param.shell_complete(ctx, incomplete)]
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the usage of the command itself; its subcommands stand below its options."""
-        pieces: list[str] = Command.collect_usage_pieces(self, ctx)
-        return pieces
+        return Helped.collect_usage_pieces(self, ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters; a subcommand, whose usage begins with those of its parent, sees none.

@@ -1,9 +1,10 @@
-"""Options of several commands: each is defined once, in its group.
+"""Options that several commands share; each is defined once, in a group.
 
-A command declares a parameter of type `Common` or `Changes`; `with_options` replaces it by the options of the group on
-the command line, and passes the group as one value.
+A group is a dataclass, such as `Changes`. `with_options` replaces a command's parameter of that type by one option for
+each field of the group, and passes the values to the command as one instance of the group.
 """
 
+import copy
 import dataclasses
 import inspect
 import re
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from gradtide import inputs, signals
 from gradtide.cli.checks import Check, parse_check
+from gradtide.cli.completion import COMPLETIONS, Complete
 from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
 from gradtide.cli.printing import only_json, talk, widen
 from gradtide.errors import ScenarioError
@@ -30,17 +32,32 @@ if TYPE_CHECKING:
     from gradtide.estimate import Limits
     from gradtide.scenario import Scenario
 
-OutputOption = Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document and nothing else.", is_eager=True, callback=only_json)
+OUTPUT, LIMITS = "Output", "Runs and limits"
+"""Headings of options in the help, beside those that a group of options names itself."""
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.", rich_help_panel=OUTPUT),
 ]
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print no messages and no progress.")]
-ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one JSON document and nothing else.",
+        is_eager=True,
+        callback=only_json,
+        rich_help_panel=OUTPUT,
+    ),
+]
+QuietOption = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Print no messages and no progress.", rich_help_panel=OUTPUT)
+]
 ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="SCENARIO",
-        help="Scenario (.toml, .json, paper/…), or a model: a preset's name, a layer table (.csv) or a config.json.",
+        help="A scenario (.toml, .json, or a preset such as paper/gao2020-ch4), or a model: the name of a preset, a "
+        "layer table (.csv), a model file or a config.json.",
     ),
 ]
 ClusterOption = Annotated[
@@ -48,12 +65,18 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="CLUSTER",
-        help="Train a model on this cluster, or put it in the place of the scenario's: one of presets, as in "
-        "ethernet-25g/16, or a file. Default: the scenario's; for a model 8 hosts at 10 Gbit/s.",
+        help="Use this cluster: a preset with a number of hosts or nodes, as in ethernet-25g/16, or a file. Default: "
+        "the scenario's; for a model, 8 hosts at 10 Gbit/s.",
     ),
 ]
 WideOption = Annotated[
-    bool, typer.Option("--wide", help="Do not fit tables and texts to the width of the terminal.", callback=widen)
+    bool,
+    typer.Option(
+        "--wide",
+        help="Do not fit tables and texts to the width of the terminal, and show the symbols of the papers.",
+        callback=widen,
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
@@ -68,21 +91,24 @@ MaxInputOption = Annotated[
     typer.Option(
         "--max-input",
         metavar="SIZE",
-        help="Read files of up to this size, unpacked. Default: 10MB of text, 4GB of a trace or a list.",
+        help="Read files of up to this size, unpacked. Default: 10MB for a text, 4GB for a trace or a list of flows.",
         callback=_allow,
+        rich_help_panel=LIMITS,
     ),
 ]
-SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
+SeedsOption = Annotated[
+    int, typer.Option("--seeds", min=1, metavar="N", help="Repeat every run with N seeds, starting at --seed.")
+]
 
 
 def option(metavar: str | None, text: str, default: Any = None, *names: str, **limits: float) -> Any:
-    """Return the default of a command's parameter, which declares it as an option.
+    """Return the declaration of an option, for the default of a command's parameter.
 
     Args:
-        metavar: what the help calls its value; None for a flag, and for the name of the value's type.
-        text: its help.
-        default: its value where it is not given.
-        names: as in `--from`; the parameter's name if there are none.
+        metavar: name of the option's value in the help; None for a flag, and for a number that the help calls N.
+        text: help of the option.
+        default: value if the option is not on the command line.
+        names: names of the option, as in `--from`; without any, the option has the name of the parameter.
         limits: `min` and `max` of a number.
     """
     return typer.Option(default, *names, metavar=metavar, help=text, **limits)  # type: ignore[arg-type]
@@ -90,15 +116,17 @@ def option(metavar: str | None, text: str, default: Any = None, *names: str, **l
 
 @dataclass(frozen=True, kw_only=True)
 class Limited:
-    """What a command may take."""
+    """Limits of the memory and the time of a command."""
+
+    heading: ClassVar = LIMITS
 
     max_memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Stop if this needs more memory. Default: 80 % of free memory."),
+        typer.Option(metavar="SIZE", help="Stop before the command needs more memory. Default: 80 % of free memory."),
     ] = None
     max_time: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Stop if this takes longer, as in 10h. Default: 1h."),
+        typer.Option(metavar="TIME", help="Stop before the command takes longer, as in 10h. Default: 1h."),
     ] = None
 
     @cached_property
@@ -112,27 +140,39 @@ class Limited:
 
 @dataclass(frozen=True, kw_only=True)
 class Common(Limited):
-    """Output, checks and limits of a command that runs something."""
+    """Output, checks and limits of a command that simulates."""
 
     output: OutputOption = None
     as_json: JsonOption = False
     max_input: MaxInputOption = None
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIGURE>LIMIT", help="Exit with code 1 if this holds, as in 'iteration_time_ms>950'."),
+        typer.Option(
+            metavar="FIGURE>LIMIT",
+            help="Exit with code 1 if this comparison is true for any result, as in 'iteration_time_ms>950'. "
+            "Repeatable.",
+        ),
     ] = None
     jobs: Annotated[
-        int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Run N simulations at once. Results do not change.")
+        int,
+        typer.Option(
+            "-j", "--jobs", min=1, metavar="N", help="Run N simulations at once, which does not change results."
+        ),
     ] = 2
     store: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep finished runs in this file, for other studies, too. Default: none."),
+        typer.Option(
+            metavar="FILE", help="Keep finished runs in this file; other studies read them from it. Default: none."
+        ),
     ] = None
     wide: WideOption = False
     quiet: QuietOption = False
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print what the simulation cost.")] = False
+    verbose: Annotated[
+        bool,
+        typer.Option("-v", "--verbose", help="Print how long the simulation took.", rich_help_panel=OUTPUT),
+    ] = False
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print what all runs together will take, and run nothing.")
+        bool, typer.Option("--estimate", help="Estimate memory and time of all runs, and run nothing.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -161,16 +201,31 @@ def refuse_beside_estimate(options: Mapping[str, Any]) -> None:
             fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
 
 
+OPTION_OF = {"link_rate": "--rate", "collective": "--collective"}
+"""Options that have not the name of the key, by its short name."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Changes:
     """Changes of a scenario by the command line."""
 
+    heading: ClassVar = "Scenario"
+
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, as in cluster.link.rate=1Gbps. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set any key of the scenario, as in cluster.link.rate=1Gbps. Repeatable; docs/reference/scenario.md "
+            "lists the keys.",
+        ),
     ] = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Set the root of all random streams.")] = None
-    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Set the network engine: fluid or packet.")] = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Set the seed of all random numbers. Default: 0.")
+    ] = None
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Simulate the network with this engine: fluid or packet.")
+    ] = None
 
     def load(self, name: str) -> "Scenario":
         """Read a scenario and change it."""
@@ -179,12 +234,25 @@ class Changes:
         return self.of(Scenario.load(name))
 
     def trained(self, name: str, cluster: str | None, **keys: Any) -> "Scenario":
-        """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`."""
+        """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`.
+
+        `schedule` is a text such as `priority+chunk=1MB`.
+        """
         from gradtide.scenario.source import as_options
+        from gradtide.studies.schedules import SCHEDULE_KEYS, contender
         from gradtide.studies.trained import trained
 
-        with as_options({"model": "SCENARIO", "cluster": "--cluster"}, None):
+        self._refuse_contradictions(keys)
+        schedule = keys.pop("schedule", None)
+        options = {"model": "SCENARIO", "cluster": "--cluster"} | OPTION_OF
+        with as_options(options, None):
             scenario = trained(name, cluster, **keys)
+        if schedule is not None:
+            with (
+                as_usage_error(ValueError, option="--schedule"),
+                as_options(dict.fromkeys(SCHEDULE_KEYS, "--schedule")),
+            ):
+                scenario, _ = contender(schedule).on(scenario)
         return self.of(scenario)
 
     def of(self, scenario: "Scenario") -> "Scenario":
@@ -199,6 +267,20 @@ class Changes:
         for warning in changed.warnings:
             talk(f"warning: {warning}")
         return changed
+
+    def _refuse_contradictions(self, keys: Mapping[str, Any]) -> None:
+        """Refuse a key that `--set` and an option of its own give two values."""
+        from gradtide.scenario.keys import short_names
+
+        paths = {path: name for name, path in short_names().items()}
+        for dotted, value in self._values.items():
+            table, *rest = dotted.split(".")
+            name = paths.get((table, "*", *rest[1:]) if table == "job" else (table, *rest), "")
+            if name in keys and str(keys[name]) != str(value):
+                option = OPTION_OF.get(name, f"--{name.replace('_', '-')}")
+                fail_usage(
+                    f"{option} {keys[name]} and --set {dotted}={value} give {dotted} two values; leave one of them out"
+                )
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -239,54 +321,83 @@ def mesh(text: str | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a model is trained: keys of a job, by their short names."""
+    """Model, cluster and training of a scenario's jobs: the keys that are changed most often, by short names."""
 
+    heading: ClassVar = "Training"
+
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Train with N workers. Default: the cluster's hosts, or 8.")
+    ] = None
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Set the rate of the hosts' links, as in 25Gbps.")
+    ] = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Send gradients by this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, "
+            "caramel, edf, optimal or file:order.csv.",
+        ),
+    ] = None
+    collective: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Exchange gradients by this collective, as in tree.")
+    ] = None
     parallel: Annotated[
         str | None,
         typer.Option(
             metavar="MESH",
-            help="Divide a language model over ranks, as in fsdp=16,tp=8 or fsdp=16,tp=8,micro_batch=2,recompute=full.",
+            help="Divide a language model over ranks, as in fsdp=16,tp=8 or fsdp=16,micro_batch=2.",
         ),
     ] = None
     device: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Device that computes, as in H100-bf16. Default: the model file's, else the cluster's."
+            metavar="NAME", help="Compute on this device, as in H100-bf16. Default: the model file's or the cluster's."
         ),
     ] = None
     batch: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Samples of a worker's mini-batch, for a model without --parallel."),
+        typer.Option(min=1, metavar="N", help="Set the samples of a worker's mini-batch, without --parallel."),
     ] = None
-    seq: Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens of a sequence, for a language model.")] = (
-        None
-    )
+    seq: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Set the tokens of a sequence of a language model.")
+    ] = None
     micro_batch: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sequences that a rank computes at once. Default: 1.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Set the sequences that a rank computes at once. Default: 1."),
     ] = None
     global_batch: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sequences of an iteration, of all ranks together.")
+        int | None, typer.Option(min=1, metavar="N", help="Set the sequences of an iteration on all ranks together.")
     ] = None
     recompute: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="What backward computes again: none, selective or full.")
+        str | None,
+        typer.Option(metavar="WHAT", help="Recompute activations in the backward pass: none, selective or full."),
     ] = None
     precision: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Number format: bf16, fp16, float8 or fp32. Default: bf16.")
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="Compute in this number format: bf16, fp16, float8 or fp32. Default: bf16."
+        ),
     ] = None
     efficiency: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="State the share of the device's peak that large matrix products reach."),
+        typer.Option(
+            metavar="SHARE", help="Assume that large matrix products reach this share of the device's peak, as in 0.6."
+        ),
     ] = None
     times: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take the times of ops from this table, as in the ops.csv of a run folder."),
+        typer.Option(metavar="FILE", help="Take the times of ops from this table, such as ops.csv of a run folder."),
     ] = None
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The given values by short name; paths are absolute, since the scenario may be in another folder."""
+        """The given values by short name; paths are absolute, because the scenario may be in another folder."""
+        values = dataclasses.asdict(self)
+        kind = None if self.collective is None else self.collective.replace("-", "_")
         times = None if self.times is None else str(self.times.absolute())
-        return {**dataclasses.asdict(self), "parallel": mesh(self.parallel), "times": times}
+        own = {"link_rate": values.pop("rate"), "collective": kind, "parallel": mesh(self.parallel), "times": times}
+        return {name: value for name, value in (values | own).items() if value is not None}
 
 
 NO_EFFECT = {
@@ -347,8 +458,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         groups[name] = (group, [field.name for field in taken])
         for field in taken:
             options[field.name] = inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=_under(getattr(group, "heading", OUTPUT), types[field.name]),
             )
+
+    for name, parameter in options.items():
+        if name in COMPLETIONS:
+            options[name] = _completed(parameter, COMPLETIONS[name])
 
     @wraps(command)
     def flat(**given: Any) -> None:
@@ -362,6 +480,25 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     flat.__annotations__ = {name: option.annotation for name, option in options.items()}
     return flat
+
+
+def _under(heading: str, hint: Any) -> Any:
+    """Return the annotation of an option with its heading in the help; the option's own heading goes first."""
+    kind, declared = get_args(hint)
+    declared = copy.copy(declared)
+    declared.rich_help_panel = declared.rich_help_panel or heading
+    return Annotated[kind, declared]
+
+
+def _completed(parameter: inspect.Parameter, complete: Complete) -> inspect.Parameter:
+    """Return a parameter whose values the shell completes."""
+    is_annotated = get_origin(parameter.annotation) is Annotated
+    kind, declared = get_args(parameter.annotation) if is_annotated else (None, parameter.default)
+    declared = copy.copy(declared)
+    declared.autocompletion = complete
+    if is_annotated:
+        return parameter.replace(annotation=Annotated[kind, declared])
+    return parameter.replace(default=declared)
 
 
 @contextmanager

@@ -5,34 +5,41 @@ from typing import Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, Limited, MaxInputOption, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, WideOption, option
 from gradtide.cli.printing import print_answer, print_json, print_table, say
 
 
 def order(  # noqa: PLR0913 - the options of the command
     dag: Annotated[
-        str, typer.Argument(metavar="DAG", help="Op DAG (.json: ops and target), or a built-in one (presets graph).")
+        str,
+        typer.Argument(
+            metavar="DAG", help="A graph of ops (.json), or the name of a built-in one: gradtide presets graphs."
+        ),
     ],
     scheduler: str = option(
-        "NAME", "Order by layer, tic, tac, tac_folded, random, arbitrary, optimal, or an order file (.json).", "optimal"
+        "NAME",
+        "Order transfers by layer, tic, tac, tac_folded, random, arbitrary or optimal, or as in an order file (.json).",
+        "optimal",
     ),
     ties: str | None = option(
         "RULE",
-        "Order transfers that TAC holds for equal by id, or as TicTac's released code does: upstream. Default: id.",
+        "Break ties of TAC by id, or as the released code of TicTac does (upstream). Default: id.",
     ),
-    seed: int | None = option(
-        None, "Set the root of all random streams, of random, arbitrary and optimal. Default: 0.", min=0
-    ),
+    seed: int | None = option(None, "Set the seed of random, arbitrary and optimal. Default: 0.", min=0),
     device: str | None = option("NAME", "Built-in DAG: compute on this device. Default: K80."),
     batch: int | None = option(None, "Built-in DAG: set the samples of a mini-batch. Default: the paper's.", min=1),
     task: str | None = option("NAME", "Built-in DAG: train or inference. Default: train."),
     rate: str | None = option("RATE", "Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
+    wide: WideOption = False,
     *,
     limited: Limited,
 ) -> None:
-    """In which order should a worker receive its parameters, and how far is that from the best?"""
+    """Choose the order in which a worker receives parameters.
+
+    Also says how much longer the iteration takes than with the best order.
+    """
     from gradtide.studies import graph
     from gradtide.studies import order as study
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, Without, option, split
 from gradtide.cli.printing import print_answer, print_table, put, say, talk, talk_of_files
 from gradtide.cli.study import Checked, conduct
 from gradtide.errors import GradtideError
@@ -22,43 +22,53 @@ def plan(  # noqa: PLR0913 - the options of the command
     workers: int | None = option("N", "Set the number of workers.", min=2),
     device: str | None = option(
         "NAME",
-        "Use only what this device can carry out: cpu, gpu, or a preset such as H100-bf16, which then computes, too; "
-        "ideal for whatever gradtide models. Default: the scenario's; if it names none, what every device can do.",
+        "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every "
+        "feature that gradtide models. Default: the scenario's device, else the features of every device.",
     ),
     level: str | None = option(
         "NAME",
-        "Allow the runtime this much at most: buckets, priority or crossiter. Default: the most that the device can "
-        "do.",
+        "Allow the runtime at most this level: buckets, priority or crossiter. Default: the highest level of the "
+        "device.",
     ),
     schedule: str | None = option(
         "NAME",
-        "Plan this order, even if another one saves more: fifo, priority or caramel. Default: the search chooses.",
+        "Plan this order, even if another order saves more: fifo, priority or caramel. Default: the search chooses.",
     ),
     collectives: str | None = option(
         "LIST",
-        "Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that the device's library "
-        "has.",
+        "Search these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those of the device's library.",
     ),
     overhead: str | None = option(
-        "TIME", "Charge a scheduler this time per message, above level buckets. Default: 1ms."
+        "TIME", "Add this time to each message of a scheduler, above level buckets. Default: 1ms."
     ),
-    worth: str = option("PERCENT", "Recommend a plan only if it saves at least this.", "1%"),
+    worth: str = option(
+        "PERCENT", "Recommend a plan only if it saves at least this share of the iteration time.", "1%"
+    ),
     smallest: str | None = option("SIZE", "Send no message smaller than this. Default: 1MiB."),
     baseline: str | None = option(
-        "NAME", "Compare with ddp or scenario. Default: the scenario's own schedule if it has one, else ddp."
+        "NAME",
+        "Compare plans with ddp, or with the schedule of the scenario. Default: scenario if it has one, else ddp.",
     ),
     noise: float | None = option(
-        "SHARE", "Vary compute times by this, if the scenario does not. Default: 0.03.", min=0, max=0.5
+        "SHARE", "Vary compute times at random by this share, if the scenario does not. Default: 0.03.", min=0, max=0.5
     ),
-    seeds: int | None = option("N", "Run N seeds with noise, paired. Default: 8.", min=1),
+    seeds: int | None = option("N", "Repeat the baseline and the plan with N seeds of this noise. Default: 8.", min=1),
     output: Path | None = option(
-        "PATH", "Write the plan to NAME.json, or a folder of results.", None, "-o", "--output"
+        "PATH",
+        "Write the plan alone to a file PATH that ends in .json, or else a folder of results.",
+        None,
+        "-o",
+        "--output",
     ),
-    training: Training,
+    training: Annotated[Training, Without("collective")],
     changes: Changes,
     common: Common,
 ) -> None:
-    """How should this job send its gradients, or FSDP shard it, and is it worth it? Writes plan.json."""
+    """Plan how a job sends its gradients, and what that saves.
+
+    Searches orders, buckets and collectives that the device can carry out. A job with FSDP gets settings of
+    fully_shard instead. gradtide run --plan and gradtide.torch read the plan.
+    """
     from gradtide.studies import plan as study
     from gradtide.studies.run import sample
 
@@ -131,7 +141,7 @@ def _print_plan(result: "PlanResult") -> None:
     bound_ms = result.summary["lower_bound_ms"]
     searched = result.summary["searched"]
     say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
-    print_table(["", "level", "schedule", "buckets", "T, ms", "saves", "95 % interval"], rows)
+    print_table(["", "level", "schedule", "buckets", "iteration, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
         say(f"No plan can be below {words.milliseconds(bound_ms)}.")
     print_answer(result.summary)
@@ -161,7 +171,7 @@ def _print_sharding(result: "ShardingResult") -> None:
     searched = result.summary["searched"]
     large = f", {searched['too_large']} too large for the memory" if searched["too_large"] else ""
     say(f"{searched['settings']} settings of fully_shard{large}")
-    columns = ["", "setting", "unit", "fwd", "bwd", "freed", "T, ms", "saves", "95 % interval", "memory"]
+    columns = ["", "setting", "unit", "fwd", "bwd", "freed", "iteration, ms", "saves", "95 % interval", "memory"]
     print_table(columns, list(map(cells, result.rows)))
     say(
         "unit: blocks that are gathered together; fwd, bwd: units gathered ahead; freed: after the forward pass",

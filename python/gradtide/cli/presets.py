@@ -5,18 +5,22 @@ from typing import Annotated
 import typer
 
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import JsonOption
+from gradtide.cli.options import JsonOption, WideOption
 from gradtide.cli.printing import cell, print_json, print_table, say
 
 
 def presets(
     kind: Annotated[
         str | None,
-        typer.Argument(help="model, language, graph, device, accelerator, cluster, flow or paper; leave out for all."),
+        typer.Argument(
+            metavar="KIND",
+            help="model, language, graph, device, accelerator, cluster, flow or paper. Default: all kinds.",
+        ),
     ] = None,
     as_json: JsonOption = False,
+    wide: WideOption = False,
 ) -> None:
-    """List what is built in: models, op graphs, devices, accelerators, clusters, flow sizes and papers' scenarios."""
+    """List built-in models, devices, clusters and scenarios."""
     from gradtide import presets as room
 
     kind = kind if kind is None else kind.removesuffix("s")

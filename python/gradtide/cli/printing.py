@@ -90,18 +90,17 @@ def signed_percent(value: float | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table within the width of the terminal, and the legend of its symbols."""
+    """Print a table within the width of the terminal; with `--wide`, also the legend of its symbols."""
     texts = [[shown(str(cell)) for cell in row] for row in rows]
-    above, blocks = layout([shown(column) for column in columns], texts, _width())
-    if above:
-        print(above)
+    blocks = layout([shown(column) for column in columns], texts, _width())
     bold = ("\033[1m", "\033[0m") if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
     for number, (header, *lines) in enumerate(blocks):
         print(("\n" if number else "") + bold[0] + header + bold[1])
         print("\n".join(lines)) if lines else None
-    meanings = legend([*columns, *(row[0] for row in texts)])
-    if meanings:
-        say(meanings)
+    if is_wide():
+        meanings = legend([*columns, *(row[0] for row in texts)])
+        if meanings:
+            put(meanings)
 
 
 def say(*paragraphs: str) -> None:
@@ -125,17 +124,22 @@ def put_at_once(*lines: str) -> bool:
     return takes_more("stdout")
 
 
-def widen(is_wide: bool) -> bool:
+def widen(wanted: bool) -> bool:
     """Print everything that follows unwrapped, as `--wide` requests, or within the width of the terminal."""
-    _layout["is_wide"] = is_wide
-    return is_wide
+    _layout["is_wide"] = wanted
+    return wanted
+
+
+def is_wide() -> bool:
+    """Return whether `--wide` is given: tables then name the symbols of the papers, too."""
+    return _layout["is_wide"]
 
 
 _layout = {"is_wide": False}
 
 
 def _width() -> int | None:
-    if _layout["is_wide"]:
+    if is_wide():
         return None
     # Piped output is 80 columns wide, unless COLUMNS is set.
     is_known = sys.stdout.isatty() or os.environ.get("COLUMNS")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage, writing
-from gradtide.cli.options import JsonOption, QuietOption, option
+from gradtide.cli.options import JsonOption, QuietOption, WideOption, option
 from gradtide.cli.printing import print_json, print_table, put, talk
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ NETWORK_RUNS = 50
 def profile(  # noqa: PLR0913 - the options of the command
     target: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE:FACTORY", help="As in torchvision.models:resnet50 or model.py:make."),
+        typer.Argument(
+            metavar="MODULE:FACTORY",
+            help="Function that returns the module, as in torchvision.models:resnet50 or model.py:make.",
+        ),
     ] = None,
     input_: list[str] | None = option(
         "[NAME=]SHAPE[:DTYPE]",
@@ -28,33 +31,35 @@ def profile(  # noqa: PLR0913 - the options of the command
         "--input",
     ),
     device: str | None = option(
-        "NAME", "Compute times of this device preset, or measure them on this machine: measure. Default: V100."
+        "NAME", "Take times from the roofline of this device, or measure them on this machine: measure. Default: V100."
     ),
     optimizer: str | None = option(
         "NAME",
-        "With --device measure: time the step of this optimizer of torch.optim too, as in AdamW. Default: updates take "
+        "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take "
         "no time.",
     ),
     network: bool = option(
-        None, "Measure transfers between two hosts instead, with gloo, and write a table for gradtide calibrate.", False
+        None, "Measure transfers between two hosts with gloo instead, and write a table for gradtide calibrate.", False
     ),
-    python_path: Path | None = option("DIR", "Look for MODULE in this directory first, as in --python-path ."),
+    python_path: Path | None = option("DIR", "Search MODULE in this directory first, as in --python-path ."),
     output: Path | None = option("FILE", "Write a model file.", None, "-o", "--output"),
-    dag: Path | None = option("FILE", "Write the step's graph of ops."),
+    dag: Path | None = option("FILE", "Also write the graph of ops of a step, for gradtide order."),
     rate: str | None = option("RATE", "With --dag: receive parameters at this rate. Default: 10Gbps."),
     runs: int | None = option(
         "N",
-        "With --device measure or --network: take the quickest of N runs. Default: 20 runs, and 50 of small transfers.",
+        "With --device measure or --network: take the shortest of N times. Default: 20, and 50 for small transfers.",
         min=1,
     ),
     as_json: JsonOption = False,
+    wide: WideOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios.
+    """Write the layers of a PyTorch module as a model file.
 
-    This imports MODULE and calls FACTORY, and so runs their code. With --optimizer it steps a copy of the model by the
-    optimizer with its default settings, and divides the time of a step among the layers by bytes. With --network it
-    measures two hosts instead.
+    The file has the bytes and the forward and backward times of each layer, by roofline or measured. The command
+    imports MODULE and calls FACTORY, which runs their code. With --optimizer it times one step of a copy of the model
+    with the default settings of the optimizer, and divides this time among the layers by bytes. With --network it
+    measures transfers between two hosts instead.
     """
     from gradtide import profiling as room
     from gradtide.studies.arguments import refuse

@@ -13,6 +13,7 @@ from gradtide.cli.options import (
     MaxInputOption,
     OutputOption,
     QuietOption,
+    WideOption,
     check_target,
     option,
 )
@@ -26,18 +27,22 @@ def report(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study, or traces, one for each rank."
+            metavar="RUN_DIR|TRACE…", help="Traces, one of each rank; or the folder of a finished run or study."
         ),
     ],
     output: OutputOption = None,
-    step: int | None = option("N", "Trace: show this step. Default: the typical one.", min=0),
+    step: int | None = option("N", "Trace: show this step. Default: the step of median length.", min=0),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
+    wide: WideOption = False,
     quiet: QuietOption = False,
     *,
     limited: Limited,
 ) -> None:
-    """Make the report of a finished run or study again, or show where the time of a trace's step goes."""
+    """Show where a recorded step spends its time.
+
+    Reads traces of PyTorch, one of each rank. Of a folder of a finished run or study it writes the report again.
+    """
     from gradtide import report as room
 
     if len(paths) == 1 and os.path.exists(os.path.join(paths[0], "summary.json")):

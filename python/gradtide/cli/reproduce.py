@@ -16,17 +16,22 @@ def reproduce(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or caramel/11. Default: all, as a site."
+            metavar="PAPER/PART[/FIGURE]",
+            help="A paper, or a part or figure of it, as in gao2020/ch5/5.12 or caramel/11. Default: a site of all "
+            "papers.",
         ),
     ] = None,
     *,
-    quick: bool = option(None, "Of all papers: leave out the figures with long runs.", False, "--quick"),
-    only_list: bool = option(None, "List what there is, and what it found when it was last made.", False, "--list"),
+    quick: bool = option(None, "For the site of all papers: leave out figures with long runs.", False, "--quick"),
+    only_list: bool = option(
+        None, "List the parts, and how many statements agreed when they were last reproduced.", False, "--list"
+    ),
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
-    """Reproduce papers' tables and figures, with the published value beside ours: one, or all as a site.
+    """Reproduce tables and figures of papers.
 
-    Without -o it writes a folder in out/, named after the paper; the site is out/reproduce.
+    Prints the published values beside ours. Without an argument it writes a site of all papers. Default of -o: a
+    folder in out/ that is named after the paper, and out/reproduce for the site.
     """
     from gradtide import papers
 

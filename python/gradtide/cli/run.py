@@ -15,7 +15,7 @@ from gradtide.cli.options import (
     option,
     save,
 )
-from gradtide.cli.printing import print_answer, print_json, print_table, say, talk_of_cost, talk_of_files
+from gradtide.cli.printing import is_wide, print_answer, print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 from gradtide.cli.study import show_estimate
 
@@ -27,12 +27,16 @@ def run(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
+    plan: Path | None = option("FILE", "Send gradients by this plan.json, which gradtide plan writes."),
     training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs", "store")],
 ) -> None:
-    """Simulate one scenario: how long is an iteration, and what does it wait for?"""
+    """Predict the time of an iteration and what it waits for.
+
+    Simulates one scenario, or a model on a cluster. Background flows beside the job, if there are any, have their
+    completion times below it.
+    """
     loaded = changes.trained(scenario, cluster, **training.keys)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
@@ -67,7 +71,7 @@ def run(
             say("")
             print_table(*words.group_rows(job))
         if summary["jobs"] and not parallel:
-            print_table(*words.run_rows(summary))
+            print_table(*words.run_rows(summary, has_symbols=is_wide()))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:
                 say("")

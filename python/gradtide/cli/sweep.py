@@ -10,7 +10,7 @@ import typer
 
 from gradtide import signals
 from gradtide.cli.ends import EXIT_CANNOT_GO_ON, Stopped, as_usage_error, fail_usage
-from gradtide.cli.options import Common, JsonOption, Without, check_target, option, save
+from gradtide.cli.options import Common, JsonOption, WideOption, Without, check_target, option, save
 from gradtide.cli.printing import print_answer, print_json, print_table, say, talk
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import LimitReached
@@ -32,11 +32,11 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="CLUSTER",
-        help="Take this cluster in place of every scenario's: one of presets, as in h100-hgx/16, or a file of one.",
+        help="Run every scenario on this cluster: a preset with a number of nodes, as in h100-hgx/16, or a file.",
     ),
 ]
 MAX_ROWS = 100
-"""Points with a rank, and without one, that the terminal shows."""
+"""Largest number of points in each table of the terminal: one table of ranked points, one of points without rank."""
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -44,10 +44,16 @@ def sweep(  # noqa: PLR0913 - the options of the command
     *,
     cluster: ClusterOption = None,
     store: StoreOption = None,
-    shard: str | None = option("I/N", "Run only every N-th run, from the I-th on; needs --store."),
-    executor: str = option("NAME", "Where runs take place: local, or ray for a Ray cluster that is there.", "local"),
+    shard: str | None = option(
+        "I/N", "Run only every N-th run, starting at the I-th, and keep it in the file of --store."
+    ),
+    executor: str = option(
+        "NAME", "Run on this machine (local), or on a Ray cluster that is already running (ray).", "local"
+    ),
     address: str | None = option(
-        "ADDRESS", "The Ray cluster, as in 10.0.0.1:6379. Default: RAY_ADDRESS, or the cluster of this machine."
+        "ADDRESS",
+        "Use the Ray cluster at this address, as in 10.0.0.1:6379. Default: RAY_ADDRESS, or the cluster of this "
+        "machine.",
     ),
     jobs: Annotated[
         int | None,
@@ -56,13 +62,19 @@ def sweep(  # noqa: PLR0913 - the options of the command
             "--jobs",
             min=1,
             metavar="N",
-            help="Run N simulations at once. Results do not change. Default: 2; on Ray, one for each processor.",
+            help="Run N simulations at once, which does not change results. Default: 2; on Ray, one for each "
+            "processor.",
         ),
     ] = None,
-    estimate: bool = option(None, "Print what the runs will take, and run nothing.", False, "--estimate"),
+    estimate: bool = option(
+        None, "Estimate memory and time of the runs that are not in the store, and run nothing.", False, "--estimate"
+    ),
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
-    """Run a scenario over the values of any of its keys; finished runs are never run again."""
+    """Run a scenario over the values of any of its keys.
+
+    The study file names the scenario, the keys and their values. A run whose result is in the store is not run again.
+    """
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import sweep as run_study
     from gradtide.studies.sweep.choice import check
@@ -108,14 +120,19 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
 def merge(
     study: StudyArgument,
-    stores: Annotated[list[Path] | None, typer.Argument(metavar="STORE", help="Take the runs of these stores.")] = None,
+    stores: Annotated[
+        list[Path] | None, typer.Argument(metavar="STORE", help="Stores to read finished runs from.")
+    ] = None,
     *,
     cluster: ClusterOption = None,
     store: Annotated[list[Path] | None, STORE_OPTION] = None,
-    take: list[Path] | None = option("FILE", "Take the runs of this store, too. Repeatable.", None, "--from"),
+    take: list[Path] | None = option("FILE", "Read finished runs from this store, too. Repeatable.", None, "--from"),
     common: Annotated[Common, Without("fail_if", "verbose", "jobs", "estimate")],
 ) -> None:
-    """Write the table of a study from what stores have of it; nothing is run."""
+    """Write the table of a study from finished runs in stores.
+
+    Nothing is simulated. Runs that no store contains are missing from the table, and the exit code is then 3.
+    """
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import merge as merge_study
 
@@ -136,12 +153,15 @@ def merge(
 def list_store(
     store: Annotated[Path, typer.Argument(metavar="FILE", help="A store of finished runs.")],
     *,
-    scenario: str | None = option("NAME", "Count only runs of this scenario, as the list names it."),
+    scenario: str | None = option(
+        "NAME", "Count only runs of this scenario; its name is in the first column of the list."
+    ),
     engine: str | None = option("NAME", "Count only runs of this engine: fluid or packet."),
     seed: int | None = option("N", "Count only runs with this seed.", min=0),
     as_json: JsonOption = False,
+    wide: WideOption = False,
 ) -> None:
-    """List what a store of finished runs holds: scenarios, engines, versions, seeds and numbers of runs."""
+    """List the finished runs of a store."""
     from gradtide.studies.store import listed
 
     if not store.exists():

@@ -1,15 +1,13 @@
 """Tables of text within a width; numbers are never cut or wrapped.
 
-One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough,
-columns that have one value in all rows are written once above it. If that is not enough either, it becomes several
-tables below one another, each with the columns that identify the rows; and if even one column is too wide for that,
-every row becomes a list of its cells.
+A column keeps its place whether its values differ or not. A table that is too wide first wraps its headers, then the
+texts in its cells. If that is not enough, the table is divided into several tables, each with the columns that identify
+the rows. If even one column is too wide for that, every row becomes a list of its cells.
 """
 
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
 
 GAP = 2
 NARROW = 16
@@ -23,32 +21,12 @@ _HOLD = "\u00a0"
 """Between a number and its unit, where no line ends."""
 
 
-class Layout(NamedTuple):
-    """A table as lines: columns with a common value above it, and parts within the width, each with its header."""
-
-    above: str
-    blocks: list[list[str]]
-
-
-def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Layout:
-    """Lay out a table for a width; None for unlimited width."""
+def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
+    """Return a table as the lines of its parts, each with a header; None is an unlimited width."""
     cells = [[str(cell) for cell in row] for row in rows]
-    shown = list(range(len(columns)))
-    if width is None:
-        return Layout("", [_grid(columns, cells, shown, None)])
-    above = ""
-    if len(cells) > 1 and _widths(columns, cells, shown, width) is None:
-        shared = [index for index in shown if len({row[index] for row in cells}) == 1]
-        if len(shared) < len(shown) - 1:
-            above = "; ".join(f"{columns[index]}: {cells[0][index]}" for index in shared)
-            shown = [index for index in shown if index not in shared]
-    return Layout(
-        wrap(above, width), _blocks([columns[i] for i in shown], [[row[i] for i in shown] for row in cells], width)
-    )
-
-
-def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     everything = list(range(len(columns)))
+    if width is None:
+        return [_grid(columns, cells, everything, None)]
     if (widths := _widths(columns, cells, everything, width)) is not None:
         return [_grid(columns, cells, everything, widths)]
     keys = _keys(columns, cells, width)
@@ -65,7 +43,7 @@ def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) 
 
 
 def wrap(text: str, width: int | None) -> str:
-    """Return a text with no line longer than the width, unless a word is; what its first line is indented by stays."""
+    """Return a text with no line longer than the width, except for longer words; the indentation is kept."""
     if width is None:
         return text
     return "\n".join(line for part in text.split("\n") for line in _wrapped_line(part, width))
@@ -123,7 +101,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the first columns that identify the rows; none if they take more than two thirds of the width."""
+    """Return the smallest number of first columns that identify the rows; none if they fill two thirds of the width."""
     for count in range(1, len(columns)):
         keys = list(range(count))
         if len({tuple(row[:count]) for row in cells}) == len(cells):
@@ -162,4 +140,4 @@ def _record(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]
     return lines
 
 
-__all__ = ["Layout", "layout", "wrap"]
+__all__ = ["layout", "wrap"]

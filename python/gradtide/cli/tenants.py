@@ -18,13 +18,18 @@ def tenants(
     seeds: SeedsOption = 1,
     job: str | None = option("NAME", "Move this job to the lower band. Default: all jobs."),
     classes: str | None = option(
-        "LIST", "Set the largest small and the smallest large flow. Default: small=100kB,large=10MB."
+        "LIST",
+        "Set the size of the largest small flow and of the smallest large flow. Default: small=100kB,large=10MB.",
     ),
     training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """What does a training job do to background flows, and is a lower priority band free here?"""
+    """Predict what a training job does to background flows.
+
+    Runs the flows without the job, beside the job in their own priority band, and beside the job in a lower band. The
+    answer says whether the lower band is free for the job.
+    """
     from gradtide.studies.run import sample
     from gradtide.studies.tenants import bands as study
 

@@ -12,14 +12,19 @@ def tenants_lp(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    give: str | None = option("SHARE", "Give up this share of the iteration time, as in 1%."),
-    quantile: float | None = option("Q", "Plan with this quantile of measured times. Default: the mean.", min=0, max=1),
+    give: str | None = option("SHARE", "Allow the iteration to take longer by this share, as in 1%. Default: 0%."),
+    quantile: float | None = option(
+        "Q", "Plan with this quantile of the simulated transfer times. Default: the mean.", min=0, max=1
+    ),
     seeds: SeedsOption = 1,
     training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """Choose the start and the priority band of each bucket by a linear programme."""
+    """Choose start and priority band of each bucket by an LP.
+
+    The linear programme minimises the iteration time, and then the bytes in the highest band. Needs highspy.
+    """
     from gradtide.lp import SolverMissingError
     from gradtide.studies.plan import parse_percent
     from gradtide.studies.run import sample

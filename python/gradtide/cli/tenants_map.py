@@ -17,7 +17,10 @@ def tenants_map(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    policy: list[str] | None = option("NAME", "Map this policy, one of those of tenants policies. Repeatable."),
+    policy: list[str] | None = option(
+        "NAME",
+        "Map this policy; gradtide tenants policies lists them. Repeatable. Default: the low band for all transfers.",
+    ),
     job_loads: str | None = option("LIST", "Give the job these loads, as in 0.125,0.25."),
     traffic_loads: str | None = option("LIST", "Give background flows these loads, as in 0.03,0.1."),
     seeds: SeedsOption = 1,
@@ -25,7 +28,10 @@ def tenants_map(  # noqa: PLR0913 - the options of the command
     changes: Changes,
     common: Common,
 ) -> None:
-    """Map where a lower priority band is free: tenants over the loads of the job and of background traffic."""
+    """Map the loads at which a lower priority band is free.
+
+    Repeats gradtide tenants for every pair of a load of the job and a load of the background flows.
+    """
     from gradtide.studies.run import sample
     from gradtide.studies.tenants import boundary as study
     from gradtide.studies.tenants.bands import tenants
@@ -65,7 +71,7 @@ def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequenc
     from gradtide.studies.tenants.boundary import load_words
 
     cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
-    say("What the lower band costs the job, and what it saves small flows (mean FCT)")
+    say("What the lower band costs the job, and what it saves small flows (mean completion time)")
     print_table(
         ["job load", *(f"flows {load_words(load)}" for load in columns)],
         [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],

@@ -19,14 +19,14 @@ def tenants_policies(
     policy: list[str] | None = option(
         "NAME",
         "Compare this policy: all-low, lower-layers-high, background, deadline, straggler or oracle. Repeatable. "
-        "Default: all, but oracle with one job only, and straggler where workers differ.",
+        "Default: all of them; oracle only with one job, straggler only with unequal workers.",
     ),
     seeds: SeedsOption = 1,
     training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """Compare policies that choose the priority band of a job's transfers."""
+    """Compare policies that choose the band of each transfer."""
     from gradtide.studies.tenants.policies import default_policies
 
     loaded = changes.trained(scenario, cluster, **training.keys)

@@ -78,6 +78,7 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
             return replace(fault, file=others.get(fault.loc.rpartition(".")[2], "command line"))
         if not equals or option is None or fault.line is not None:
             return fault
+        value = value.removeprefix("{ kind = ").removesuffix(" }") if what == "collective" else value
         value = value[1:-1] if value[:1] == value[-1:] == '"' else value
         text = f"{option} {value}"
         return replace(fault, file=option, text=text, column=len(option) + 1, width=max(1, len(value)))
