@@ -71,6 +71,8 @@ def test_more_nodes_lose_what_mpt_loses():
 def test_the_page_shows_what_the_comparison_gave():
     page = llm_steps.PAGE.read_text(encoding="utf-8")
     assert llm_steps.tables_of_kinds(llm_steps.TABLES) in page, "python validation/llm_steps.py --write makes it anew"
+    file = (llm_steps.TABLES / llm_steps.PREDICTIONS).read_text(encoding="utf-8")
+    assert llm_steps.predictions(llm_steps.TABLES) == file, "python validation/llm_steps.py --write makes it anew"
     kept = llm_steps.kept(llm_steps.TABLES)
     assert llm_steps.tables(llm_steps.TABLES, kept) in page, "python validation/llm_steps.py --write makes it anew"
     for table, steps in READ.items():

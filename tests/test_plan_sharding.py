@@ -300,6 +300,7 @@ def test_pairs_of_fsdp_are_those_that_the_testbed_measured():
     assert [row for row in rows if row.startswith("fsdp ")] == testbed.pairs(CASES_OF_TESTBED)
     assert {one.source for one in pairs(sharded=True)} == {SHARDED}
     assert SHARDED not in {one.source for one in pairs()}
+    assert testbed.page(CASES_OF_TESTBED) in testbed.PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("number", range(len(CASES_OF_TESTBED)))

@@ -1,6 +1,6 @@
 """Caramel (2020): how many of its statements hold, over values of what the paper leaves open.
 
-Usage: python validation/caramel.py [--page]   a row of Markdown for each setting; a quarter of an hour
+Usage: python validation/caramel.py [--page]   how many statements agree in each setting; a quarter of an hour
 
 In each setting the host's two values are fitted again, to the same two sentences as in `gradtide.papers.caramel2020`.
 So no setting is fitted to the statements that it is counted on. With --page the table is written into
@@ -98,10 +98,13 @@ def checks_of(setting: Setting, stage_gbps: float, message_us: float) -> list[Ch
     return [one for one in checks if one["verdict"] in ("agrees", "differs")]
 
 
+def _column(link: str, of_steps: bool) -> str:
+    return f"{'two steps' if of_steps else 'transfer'}, {link.replace('Gbps', ' Gbit/s')}"
+
+
 def main() -> None:
     """Print the table and the statements that agree in no setting, or write them into their page."""
-    rows = ["| waits | link | fitted: a stage | fitted: a message | agree |", "|---|---:|---:|---:|---:|"]
-    print("\n".join(rows), flush=True)
+    cells: dict[tuple[str, bool], list[str]] = {}
     ever: dict[str, bool] = {}
     for link, of_steps, waits_ms in product(LINKS, (False, True), WAITS_MS):
         setting = Setting(waits_ms, of_steps, link)
@@ -111,15 +114,16 @@ def main() -> None:
             for one in checks_of(setting, stage_gbps, message_us)
         }
         ever |= {name: agrees or ever.get(name, False) for name, agrees in found.items()}
-        cells = [
-            f"{waits_ms:g} ms, of {'two steps' if of_steps else 'a transfer'}",
-            link.replace("Gbps", " Gbit/s"),
-            f"{stage_gbps:.1f} Gbit/s",
-            f"{message_us:.0f} us",
-            f"{sum(found.values())} of {len(found)}",
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-        print(rows[-1], flush=True)
+        cells.setdefault((link, of_steps), []).append(f"{sum(found.values())} ({stage_gbps:.1f}, {message_us:.0f})")
+        print(f"{waits_ms:g} ms, {_column(link, of_steps)}: {cells[link, of_steps][-1]} of {len(found)}", flush=True)
+    rows = [
+        f"| wait, ms | {' | '.join(_column(*of) for of in cells)} |",
+        "|---:|" + "---:|" * len(cells),
+        *(
+            f"| {wait:g} | {' | '.join(column[row] for column in cells.values())} |"
+            for row, wait in enumerate(WAITS_MS)
+        ),
+    ]
     never = [name for name, agrees in ever.items() if not agrees]
     rows += ["", f"{len(never)} statements agree in no setting: {'; '.join(never)}."]
     if "--page" in sys.argv:

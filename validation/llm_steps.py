@@ -27,6 +27,7 @@ What is fitted on which rows: `FITS`. Steps of Megatron are predicted with what 
 
 import argparse
 import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -61,6 +62,10 @@ ANSWERS = "answers.csv"
 """In the folder of the tables: the time of every step as a user states it (`--write` writes it)."""
 OURS = "ours.csv"
 """In the folder of the tables: the time of every step (`--write` writes it)."""
+PREDICTIONS = "predictions.csv"
+"""In the folder of the tables: every measured step beside both predictions (`--write` writes it)."""
+FAR = 0.20
+"""The page lists published steps with a larger relative error than this."""
 PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
 Row = Mapping[str, str]
 GPUS_PER_NODE = 8
@@ -753,30 +758,24 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
         closed = f"{100 * fmean(map(abs, errors(steps, {}))):.1f}"
         mean, largest = f"{100 * fmean(found):.1f}", f"{100 * max(found):.0f}"
         lines.append(f"| {table} | {len(found)} | {mean} | {largest} | {closed} | {unseen.get(table, closed)} |")
-    lines += ["", "<!-- table: steps -->", "", "| step | measured, s | ours, s | error, % |", "|---|---:|---:|---:|"]
-    for table in ("megatron_table5", "torchtitan"):
-        for step in read(folder, table):
-            time_s = ours[table][step.id]
-            error = 100 * (time_s / step.measured_s - 1)
-            lines.append(f"| {step.id}, {step.gpus} GPUs | {step.measured_s:.2f} | {time_s:.2f} | {error:+.1f} |")
     memory = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
     if memory:
-        lines += ["", f"Memory of torchtitan's fullest rank: mean absolute error {100 * fmean(memory):.0f} %.", ""]
+        lines += ["", f"Memory of the fullest rank, torchtitan: mean absolute error {100 * fmean(memory):.0f} %.", ""]
     pairs = doublings(folder)
     if pairs:
         loss = presets.accelerator("H100").scaling_loss
         ours, without = (f"{100 * loss_distance(pairs, one):.1f}" for one in (loss, 0.0))
         change = f"{100 * (median(pair.measured for pair in pairs) - 1):.1f}"
         lines += [
-            f"{len(pairs)} doublings of MPT: the median takes {change} % longer. Mean absolute error of that change: "
-            f"{ours} points of a percent, {without} without the loss.",
+            f"Doubling the GPUs of MPT (n = {len(pairs)}): the median step takes {change} % longer. The mean absolute "
+            f"error of the predicted change is {ours} percentage points, and {without} without `scaling_loss`.",
             "",
         ]
     return "\n".join(lines)
 
 
 def tables_of_kinds(folder: Path) -> str:
-    """Return the tables of the page that have errors as a user states steps: by kind, and of each published step."""
+    """Return the tables of the page with errors as a user states steps: by kind, and of published steps `FAR` off."""
     found = answers(folder)
     lines = [
         "<!-- table: kinds -->",
@@ -799,18 +798,18 @@ def tables_of_kinds(folder: Path) -> str:
     }
     said = [f"{len(one)} {name} steps {100 * fmean(one):.1f} %" for name, one in by_family.items() if one]
     lines += ["", f"Mean absolute error over all published steps: {', '.join(said)}.", ""]
-    lines += ["<!-- table: published -->", "", "| step | from | GPUs | measured, s | ours, s | error, % |"]
+    lines += [f"Published steps whose prediction is off by more than {100 * FAR:.0f} %:", ""]
+    lines += ["<!-- table: published -->", "", "| step | from | GPUs | measured, s | predicted, s | error, % |"]
     lines.append("|---|---|---:|---:|---:|---:|")
     rows = {row["id"]: row for row in published(folder)}
     for one in found:
-        if one.table == "published":
+        if one.table == "published" and abs(one.error) > FAR:
             row = rows[one.id]
-            what = f"{row['model']}, {PRECISIONS.get(row['precision'], row['precision'])}, seq {row['seq']}"
             lines.append(
-                f"| {what} | {row['source']} | {row['gpus']} {row['device']} | {one.measured_s:.2f} | "
+                f"| {_published_step(row)} | {row['source']} | {row['gpus']} {row['device']} | {one.measured_s:.2f} | "
                 f"{one.ours_s:.2f} | {100 * one.error:+.1f} |"
             )
-    lines += ["", "Measured, but no scenario can state them:", ""]
+    lines += ["", "Published steps that no scenario can state:", ""]
     lines += [f"- {row['model']} on {row['gpus']} {row['device']}: {row['note']}" for row in published(folder, "no")]
     lines += ["", "<!-- table: collectives -->", ""]
     lines += ["| collectives inside a node of 8 | rows | mean absolute error, % | largest |", "|---|---:|---:|---:|"]
@@ -818,6 +817,26 @@ def tables_of_kinds(folder: Path) -> str:
         mean, largest = f"{100 * row['mean_error']:.1f}", f"{100 * row['largest']:.0f}"
         lines.append(f"| {row['device']} | {row['count']} | {mean} | {largest} |")
     return "\n".join(lines) + "\n"
+
+
+def _published_step(row: Row) -> str:
+    return f"{row['model']}, {PRECISIONS.get(row['precision'], row['precision'])}, seq {row['seq']}"
+
+
+def predictions(folder: Path) -> str:
+    """Return `PREDICTIONS`: every measured step with its predictions, by table and row."""
+    by_program, rows = kept(folder), {row["id"]: row for row in published(folder)}
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("table", "id", "step", "measured_s", "as_its_program_s", "as_stated_s", "as_stated_error_percent"))
+    for one in answers(folder):
+        row = rows[one.id] if one.table == "published" else None
+        name = f"{_published_step(row)}, {row['gpus']} {row['device']}, {row['source']}" if row else ""
+        program_s = by_program.get(one.table, {}).get(one.id)
+        program = "" if program_s is None else f"{program_s:.4f}"
+        times = (f"{one.measured_s:.4f}", program, f"{one.ours_s:.4f}", f"{100 * one.error:+.1f}")
+        lines.writerow((one.table, one.id, name, *times))
+    return text.getvalue()
 
 
 def summed_up(found: Iterable[Answer]) -> str:
@@ -845,6 +864,7 @@ def write_page(folder: Path) -> None:
     (folder / OURS).write_text("table,id,ours_s\n" + "".join(rows), encoding="utf-8")
     lines = [f"{table},{name},{time_s:.6f}\n" for (table, name), time_s in user_times(folder).items()]
     (folder / ANSWERS).write_text("table,id,ours_s\n" + "".join(lines), encoding="utf-8")
+    (folder / PREDICTIONS).write_text(predictions(folder), encoding="utf-8")
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition("<!-- table: errors -->")
     _, between, rest = rest.partition("\n## As a user states them")

@@ -71,14 +71,14 @@ def _table(results: Sequence[Fuzzed]) -> str:
     rows |= {one.name: _row(one) for one in results}
     found = sum(not row.endswith(f"| {_NOTHING} |") for row in rows.values())
     findings = "none found anything" if not found else f"{found} found something"
-    head = "| target | fed by | seconds | executions | coverage | findings |"
-    lines = [f"The last run of each of {len(rows)} targets; {findings}.", "", head, "|---|---|---:|---:|---:|---|"]
+    head = "| target | seconds | executions | coverage | findings |"
+    lines = [f"The last run of each of {len(rows)} targets; {findings}.", "", head, "|---|---:|---:|---:|---|"]
     return "\n".join([*lines, *(rows[name] for name in NAMES if name in rows)])
 
 
 def _row(one: Fuzzed) -> str:
     findings = "one" if one.findings else _NOTHING
-    return f"| {one.name} | {one.by} | {one.seconds} | {one.executions:,} | {one.coverage} | {findings} |"
+    return f"| {one.name} | {one.seconds} | {one.executions:,} | {one.coverage} | {findings} |"
 
 
 sys.exit(main())

@@ -32,7 +32,7 @@ class Case:
     Attributes:
         hosts: hosts around the switch; the timers derive from their number.
         percent: largest difference of the mean.
-        what: what it tells.
+        what: what it covers.
         capacity: packets that a port holds.
         transport: kind of the transport; with ECN, every queue marks from 65 packets on.
     """
@@ -54,18 +54,18 @@ class Case:
 
 CASES = {
     "a_single_1MB": Case(2, 0.1, "handshake, slow start, close"),
-    "a_single_10MB": Case(2, 2, "the same, with the window beyond the path"),
+    "a_single_10MB": Case(2, 2, "a window larger than the bandwidth-delay product"),
     "a_single_100MB": Case(2, 2, "the host's own queue overflows"),
     "b_incast_2x10MB": Case(3, 5, "two flows share a port"),
     "b_incast_4x10MB": Case(5, 5, "four flows share a port"),
     "b_incast_8x10MB": Case(9, 5, "eight flows share a port"),
     "d_prio": Case(3, 2, "a short flow passes a long one in a lower band"),
-    "d_prio_same_src": Case(3, 2, "the same from one host"),
+    "d_prio_same_src": Case(3, 2, "both flows from one host"),
     "e_share_1ms": Case(3, 5, "the second flow starts 1 ms later"),
-    "f_incast_16x1MB_100p": Case(17, 0.1, "small buffers, losses, timeouts, packets of one instant", capacity=100),
+    "f_incast_16x1MB_100p": Case(17, 0.1, "small buffers, losses, timeouts, simultaneous packets", capacity=100),
     "g_prio_10MB_same_src": Case(3, 2, "two bands of one host"),
     "h_websearch_50": Case(8, 5, "50 web-search flows within 50 ms"),
-    "i_tiny": Case(2, 0.1, "1 B, one segment, one segment and 1 B, ten segments"),
+    "i_tiny": Case(2, 0.1, "flows of 1 B, one segment, one segment and 1 B, ten segments"),
     "j_dctcp_1x20MB": Case(2, 0.5, "DCTCP alone, marks at its own host", transport="dctcp"),
     "j_dctcp_2x20MB": Case(3, 0.5, "two DCTCP flows share a port", transport="dctcp"),
     "j_dctcp_incast_8x10MB": Case(9, 3, "eight DCTCP flows share a port", transport="dctcp"),
@@ -73,14 +73,14 @@ CASES = {
     "k_cubic_ecn_2x20MB": Case(3, 0.5, "two CUBIC flows and marks", transport="cubic+ecn"),
     "l_newreno_ecn_1x20MB": Case(2, 3, "NewReno alone, marks at its own host", transport="newreno+ecn"),
     "l_newreno_ecn_2x20MB": Case(3, 0.5, "two NewReno flows and marks", transport="newreno+ecn"),
-    "m_mixed_4x1000p": Case(4, 0.1, "300 flows of all sizes at once; FINs milliseconds apart"),
-    "m_mixed_6x100p": Case(6, 0.1, "the same; SYN-ACKs sent again", capacity=100),
-    "m_mixed_8x60p": Case(8, 0.1, "the same; last segments before the handshake's end", capacity=60),
-    "m_mixed_8x100p": Case(8, 0.1, "the same; timers and arrivals of one instant", capacity=100),
-    "m_mixed_8x300p": Case(8, 0.1, "the same; SYNs overtaken by others", capacity=300),
+    "m_mixed_4x1000p": Case(4, 0.1, "300 flows of all sizes; FINs milliseconds apart"),
+    "m_mixed_6x100p": Case(6, 0.1, "300 flows; retransmitted SYN-ACKs", capacity=100),
+    "m_mixed_8x60p": Case(8, 0.1, "300 flows; last segments before the end of the handshake", capacity=60),
+    "m_mixed_8x100p": Case(8, 0.1, "300 flows; simultaneous timers and arrivals", capacity=100),
+    "m_mixed_8x300p": Case(8, 0.1, "300 flows; reordered SYNs", capacity=300),
     "n_single_1MB_1p": Case(2, 0.1, "ports that hold one packet", capacity=1),
-    "o_due_on_arrival": Case(3, 0.1, "flows that are due when a packet reaches their host"),
-    "p_burst_at_departure": Case(3, 0.1, "bursts when a transmission ends, into small queues", capacity=20),
+    "o_due_on_arrival": Case(3, 0.1, "flows that start when a packet reaches their host"),
+    "p_burst_at_departure": Case(3, 0.1, "bursts at the end of a transmission, into small queues", capacity=20),
 }
 
 
@@ -146,7 +146,7 @@ def ns3_ms(name: str) -> np.ndarray:
 def table() -> str:
     """Return the comparison of all cases as a Markdown table."""
     rows = [
-        "| case | flows | what it tells | ns-3, ms | mean differs, % | worst flow, % | allowed, % |",
+        "| case | flows | what it covers | ns-3, ms | mean differs, % | worst flow, % | allowed, % |",
         "|---|---:|---|---:|---:|---:|---:|",
     ]
     for name, case in CASES.items():

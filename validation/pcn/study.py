@@ -24,7 +24,7 @@ from gradtide.studies.run import run_all
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "validation" / "pcn.md"
 FILES = Path(__file__).parent
-IN_FILES = ("hosts", "settled", "k", "jobs", "met", "policy")
+IN_FILES = ("hosts", "settled", "k", "jobs", "met", "policy", "dctcp")
 """Tables that are too long for the page."""
 PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
 BURSTS = 8

@@ -45,10 +45,6 @@ SOURCE = "docs/validation/testbed-fsdp.md"
 PAGE = ROOT / SOURCE
 PAIRS = ROOT / "python" / "gradtide" / "measured.csv"
 BEGIN, END = "<!-- fsdp.py writes from here -->\n", "<!-- to here -->\n"
-COLUMNS = (
-    "model", "ranks", "rounds", "units", "ahead",
-    "measured, ms", "predicted, ms", "error", "bytes alone, ms", "saves (95 %)",
-)  # fmt: skip
 DEPTHS = (0, 1, 2)
 CHECKED = 3
 """Steps after which weights are compared."""
@@ -519,14 +515,19 @@ def table(found: dict[str, Any], arguments: argparse.Namespace) -> str:
     return "\n".join([*lines, "", verdict(found)])
 
 
-def verdict(found: dict[str, Any]) -> str:
-    """Return what the plan is, that of the shortest predicted step, and what it saves."""
+def planned(found: dict[str, Any]) -> tuple[dict[str, Any], float]:
+    """Return the mode of the shortest predicted step, which is the plan, and its predicted saving in percent."""
     own, *plans = found["rows"]
     best = min(plans, key=lambda row: row["predicted_ms"])
-    saves = 100 * (1 - best["predicted_ms"] / own["predicted_ms"])
+    return best, 100 * (1 - best["predicted_ms"] / own["predicted_ms"])
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Return the plan of a case, and what it saves."""
+    best, saves = planned(found)
     how = MODES_BY_NAME[best["mode"]]
     low, high = best["gain_interval_percent"] or (0.0, 0.0)
-    apart = max(row["weights_apart"] or 0.0 for row in plans)
+    apart = max(row["weights_apart"] or 0.0 for row in found["rows"])
     return (
         f"plan: {_units(how)}, {_ahead(how)} ahead; predicted to save {saves:.1f} %, saved {best['gain_percent']:.1f} "
         f"% ({low:.1f} to {high:.1f} %); weights of all modes differ by at most {apart:g}"
@@ -539,6 +540,10 @@ def _units(how: Mode) -> str:
 
 def _ahead(how: Mode) -> str:
     return "FSDP2 as it is" if how == OWN else f"{how.depth}{'' if how.frees else ', kept'}"
+
+
+def _title(how: Mode) -> str:
+    return _ahead(how) if how == OWN else f"{_units(how)} {_ahead(how)}"
 
 
 def pairs(cases: Sequence[dict[str, Any]]) -> list[str]:
@@ -558,32 +563,31 @@ def pairs(cases: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def page(cases: Sequence[dict[str, Any]]) -> str:
+    """Return the table of the page: a column for each case, a row for each mode, and what the plan saves."""
+    heads = [f"{found['model']}, {found['arguments']['workers']} ranks" for found in cases]
+    lines = [["units, ahead", *heads], ["---", *["---:"] * len(cases)]]
+    for mode, how in MODES_BY_NAME.items():
+        rows = [next((row for row in found["rows"] if row["mode"] == mode), None) for found in cases]
+        lines.append(
+            [_title(how), *((row and f"{row['predicted_ms']:.0f} → {row['mean_ms']:.0f}") or "" for row in rows)]
+        )
+    plans = [planned(found) for found in cases]
+    intervals = [best["gain_interval_percent"] or (0.0, 0.0) for best, _ in plans]
+    lines += [
+        ["rounds", *(f"{found['arguments']['runs']}" for found in cases)],
+        ["plan", *(_title(MODES_BY_NAME[best["mode"]]) for best, _ in plans)],
+        ["plan saves, %", *(f"{saves:.0f} → {best['gain_percent']:.0f}" for best, saves in plans)],
+        ["95 % interval", *(f"{low:.0f} to {high:.0f}" for low, high in intervals)],
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
 def write_page(cases: Sequence[dict[str, Any]]) -> None:
     """Write the table of all cases into the page."""
-    lines = [
-        f"| {' | '.join(COLUMNS)} |",
-        "|---|---:|---:|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for found in cases:
-        for row in found["rows"]:
-            how = MODES_BY_NAME[row["mode"]]
-            low, high = row["gain_interval_percent"] or (0.0, 0.0)
-            saves = "" if how == OWN else f"{row['gain_percent']:.1f} % ({low:.0f} to {high:.0f} %)"
-            cells = [
-                found["model"],
-                f"{found['arguments']['workers']}",
-                f"{len(row['runs_ms'])}",
-                _units(how),
-                _ahead(how),
-                *(f"{row[key]:.0f}" for key in ("mean_ms", "predicted_ms")),
-                f"{row['error_percent']:+.1f} %",
-                f"{row['without_own_ms']:.0f}",
-                saves,
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    head, _, rest = PAGE.read_text().partition(BEGIN)
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, tail = rest.partition(END)
-    PAGE.write_text("\n".join([head + BEGIN, *lines, "", END + tail]))
+    PAGE.write_text(f"{head}{BEGIN}\n{page(cases)}\n\n{END}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":
