@@ -308,7 +308,7 @@ def test_two_that_are_the_same_have_no_crossover() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sizes": []}, "sizes are above 0"),
+        ({"sizes": []}, "sizes: sizes are above 0"),
         ({"sizes": ["1MB", "1kB"]}, "increase"),
         ({"sizes": ["10"]}, "sizes: "),
         ({"collectives": []}, "collectives is empty"),

@@ -676,3 +676,11 @@ def test_a_job_without_a_name_is_answered_with_how_to_name_it(gradtide, tmp_path
     code, _, err = gradtide("run", scenario)
     assert code == 2
     assert "write a table with a name, as in [job.train]" in err
+
+
+def test_a_file_that_is_no_store_has_no_file_of_claims_beside_it_afterwards(gradtide, tmp_path):
+    table = tmp_path / "layers.csv"
+    table.write_text("layer,forward_us,backward_us,parameter_bytes\na,1,2,4\n" * 40)
+    for command in (["sweep", "list", table], ["compare", TEN_LAYERS, "--store", table]):
+        assert gradtide(*command)[0] == 3
+        assert os.listdir(tmp_path) == ["layers.csv"]

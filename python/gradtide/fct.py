@@ -37,7 +37,7 @@ class Classes:
     def __post_init__(self) -> None:
         if not 0 < self.small_bytes < self.large_bytes:
             small, large = units.format_bytes(self.small_bytes), units.format_bytes(self.large_bytes)
-            raise ValueError(f"small is up to {small} and large from {large}: write a larger size for large")
+            raise ValueError(f"classes: large={large} is not above small={small}; write a larger size for large")
 
     @classmethod
     def parse(cls, text: str) -> "Classes":

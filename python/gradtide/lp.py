@@ -208,7 +208,7 @@ def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float,
 def check_give(give: float) -> None:
     """Raise ValueError for an invalid share of the iteration time."""
     if not 0 <= give <= 1:
-        raise ValueError(f"give is {give}; write a share from 0 to 1, as in 0.01")
+        raise ValueError(f"give: {give} is not a share from 0 to 1; write one, as in 0.01")
 
 
 # The problem

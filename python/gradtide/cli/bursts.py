@@ -59,6 +59,8 @@ def bursts(  # noqa: PLR0913 - the options of the command
             known = announced.bursts_of(like, tenant) | known
     elif tenant is not None:
         fail_usage("--tenant names a tenant of the scenario of --like; without it, it changes nothing")
+    if not host.strip():
+        fail_usage("HOST is empty; name the host that runs gradtide bursts receive")
     if "bytes" not in known:
         fail_usage("--bytes is missing: the payload of a burst, as in --bytes 400kB")
     with as_usage_error(ValueError):

@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import EXIT_CHECK_FAILED, fail_usage
 from gradtide.cli.printing import talk
-from gradtide.errors import hinted
+from gradtide.errors import did_you_mean
 
 
 class Check:
@@ -46,7 +46,7 @@ def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]
     known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))
     for check in checks:
         if check.figure not in known:
-            hint = hinted(check.figure, known, f"there are {', '.join(known)}")
+            hint = did_you_mean(check.figure, known, f"there are {', '.join(known)}", "{}")
             fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; {hint}")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradtide.cli.ends import as_usage_error
+from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, WideOption, option
 from gradtide.cli.printing import print_json, print_table, say, talk, wants_json
 
@@ -77,6 +77,8 @@ def convert(  # noqa: PLR0913 - the options of the command
     """
     from gradtide.studies import convert as study
 
+    if target is not None and target.exists() and Path(source).exists() and target.samefile(source):
+        fail_usage(f"OUT is the file IN: {target} would be overwritten; name another file")
     with as_usage_error(ValueError):
         document = study.convert(
             source,

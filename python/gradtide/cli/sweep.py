@@ -131,7 +131,7 @@ def merge(
 ) -> None:
     """Write the table of a study from finished runs in stores.
 
-    Nothing is simulated. Runs that no store contains are missing from the table, and the exit code is then 3.
+    Nothing is simulated; the table says which runs no store contains.
     """
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import merge as merge_study

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gradtide.cli.ends import as_usage_error
+from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import Checked, conduct, seeds_of
@@ -32,6 +32,8 @@ def tenants_lp(
 
     with as_usage_error(ValueError):
         share = 0.0 if give is None else parse_percent("give", give) / 100
+    if not 0 <= share <= 1:
+        fail_usage(f"--give {give}: write a percentage from 0% to 100%, as in 1%")
     loaded = changes.trained(scenario, cluster, **training.keys)
     own_seeds = seeds_of(loaded, seeds)
     conduct(

@@ -81,6 +81,8 @@ def hint_of(name: str) -> str:
     from gradtide import presets
 
     known = presets.cluster_names()
+    if name.partition("/")[0] in known:
+        return f"write {name.partition('/')[0]}/N, where N is a number of hosts or nodes of at least 1"
     listed = f"write {known[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
     return hinted(name.partition("/")[0], known, listed, "{}/N", kind="cluster")
 

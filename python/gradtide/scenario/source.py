@@ -75,10 +75,14 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
         if fault.file == Source.name and fault.text is None:
             if others is None:
                 return fault
-            return replace(fault, file=others.get(fault.loc.rpartition(".")[2], "command line"))
+            key = fault.loc.rpartition(".")[2]
+            return replace(fault, file=others.get(key, "command line") if fault.code == "GT010" else "command line")
         if not equals or option is None or fault.line is not None:
             return fault
-        value = value.removeprefix("{ kind = ").removesuffix(" }") if what == "collective" else value
+        if what in ("collective", "parallel"):
+            # A table in the scenario, and a word or a list of words on the command line.
+            table = value.removeprefix("{ kind = ").removeprefix("{ ").removesuffix(" }")
+            value = table.replace(" = ", "=").replace(", ", ",").replace('"', "")
         value = value[1:-1] if value[:1] == value[-1:] == '"' else value
         text = f"{option} {value}"
         return replace(fault, file=option, text=text, column=len(option) + 1, width=max(1, len(value)))

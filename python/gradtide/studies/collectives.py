@@ -132,7 +132,7 @@ def collectives(  # noqa: PLR0913 - the options of the command
     collectives = collective_names(offered(base, collectives))
     counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
-        raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
+        raise ValueError("sizes: sizes are above 0 and increase; write them as in 1kB,1MB,1GB")
     if base.jobs[0].workers < 2:
         raise ValueError(f"[job.{base.jobs[0].name}] has one worker, which exchanges nothing")
     cases: dict[tuple[str, int, bool], Scenario] = {}

@@ -123,7 +123,7 @@ def parse_schedule(text: str) -> dict[str, Any]:
             changes[key] = int(value)
         else:
             raise ValueError(
-                f"schedule {text!r}: cannot read {extra!r}; write {GRAMMAR}, as in priority+chunk=1MB, or one of "
+                f"schedule: cannot read {extra!r} of {text!r}; write {GRAMMAR}, as in priority+chunk=1MB, or one of "
                 f"{', '.join(SYSTEMS)}, {FILE}PATH"
             )
     return changes

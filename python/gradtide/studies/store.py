@@ -76,12 +76,16 @@ class Store:
         self._say = say
         self._lock = threading.RLock()
         self._claims = -1
-        with ExitStack() as ends, self._as_store_error():
+        # `refused` deletes the file of claims that a file which is no store must not keep beside it.
+        with ExitStack() as refused, ExitStack() as ends, self._as_store_error():
             if path is not None:
                 if path.is_dir() or "\0" in str(path):
                     raise StoreError(f"cannot use the store {path}: that is no file; name one, as in gradtide.store")
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._claims = os.open(_claims_of(path), os.O_RDWR | os.O_CREAT, 0o666)
+                claims = _claims_of(path)
+                if not claims.exists():
+                    refused.callback(claims.unlink, missing_ok=True)
+                self._claims = os.open(claims, os.O_RDWR | os.O_CREAT, 0o666)
                 ends.callback(os.close, self._claims)
             self._db = sqlite3.connect(
                 ":memory:" if path is None else _file_of(path),
@@ -92,6 +96,7 @@ class Store:
             ends.enter_context(closing(self._db))
             self._open()
             self._ends = ends.pop_all()
+            refused.pop_all()
 
     def _open(self) -> None:
         # Commits survive a killed process; a power failure may lose the last runs.

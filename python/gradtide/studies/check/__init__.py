@@ -97,7 +97,7 @@ def check(
         ValueError: if there is no such simulator.
     """
     if against not in SIMULATORS:
-        raise ValueError(f"no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
+        raise ValueError(f"against: no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
     loaded = simulator.followed(trained(scenario, cluster, **keys))
     loaded.check_for_ns3()
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")

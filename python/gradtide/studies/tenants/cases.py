@@ -73,7 +73,7 @@ def head(
 def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
     """Return the seeds that produce different runs; raise if a scenario has no jobs or no background flows."""
     if not base.traffic:
-        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
+        raise ValueError("the scenario has no [traffic.NAME]; describe background flows there, as in paper/gao2020-ch5")
     if not len(base.traffic[0].band):
         name = base.traffic[0].name
         raise ValueError(f"[traffic.{name}] has no flow within run.duration: make it longer, or the load higher")
@@ -99,7 +99,7 @@ def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
     if job is None:
         return names
     if job not in names:
-        raise ValueError(f'the scenario has no job "{job}"; it has {", ".join(names)}')
+        raise ValueError(f'job: the scenario has no job "{job}"; it has {", ".join(names)}')
     return (job,)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide import fct
+from gradtide import errors, fct
 from gradtide.answer import Candidate
 from gradtide.answer.build import build
 from gradtide.estimate import Limits, within_limits
@@ -110,7 +110,8 @@ def policies(  # noqa: PLR0913 - the options of the command
     names = default_policies(base) if names is None else names
     for name in names:
         if name not in POLICIES:
-            raise ValueError(f'"{name}" is no policy; there are {", ".join(POLICIES)}')
+            hint = errors.hinted(name, POLICIES, f"there are {', '.join(POLICIES)}")
+            raise ValueError(f'policy: there is no policy "{name}"; {hint}')
     points: dict[Cell | None, Scenario] = {None: base}
     if loads is not None:
         points = dict(points_of(base, *loads).items())
