@@ -152,7 +152,9 @@ class CompareResult(StudyRows):
             rows = [row for row in self.rows if row["model"] == model]
             best = max(words.settled(rows), key=lambda row: row["saves_percent"])
             if best["saves_percent"] < 100 * words.SAME:
-                sentences.append(f"{model}: no schedule saves anything over {baseline}.")
+                if len({row["schedule"] for row in rows}) > 1:
+                    sentences.append(f"{model}: no schedule saves anything over {baseline}.")
+                sentences += _over_rates(model, rows, baseline)
                 continue
             schedule = best["schedule"]
             same = [key for key in ("schedule", *GROUP) if key != "rate_bps"]
@@ -165,6 +167,20 @@ class CompareResult(StudyRows):
             sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
             sentences += self._advice(best, rows, baseline)
         return " ".join(sentences)
+
+
+def _over_rates(model: str, rows: Sequence[dict[str, Any]], baseline: str) -> list[str]:
+    """Return what the link rates change for the baseline schedule; nothing if any other key varies, too."""
+    slowest, *faster = sorted((row for row in rows if row["schedule"] == baseline), key=lambda row: row["rate_bps"])
+    if any(row[key] != slowest[key] for row in faster for key in GROUP if key != "rate_bps"):
+        return []
+    times = f"{words.milliseconds(slowest['iteration_time_us'] / 1e3)} at {words.rate(slowest['rate_bps'])}"
+    for row in faster:
+        saved = 1 - row["iteration_time_us"] / slowest["iteration_time_us"]
+        times += f", {words.percent(saved)} less at {words.rate(row['rate_bps'])}"
+    waits = ", ".join(words.percent(1 - row["utilisation"]) for row in (slowest, *faster))
+    each = " respectively" if faster else ""
+    return [f"{model} with {baseline}: an iteration takes {times}; {waits} of it is waiting for the network{each}."]
 
 
 @with_lists
