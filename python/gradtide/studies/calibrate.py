@@ -71,7 +71,9 @@ class Timings:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit, with the symbols of the module's header, and its prediction of each row.
+    """A fit and its prediction of each row.
+
+    The symbols a, x, m and y are those of the module's header.
 
     Attributes:
         timings: the measured times.

@@ -316,8 +316,8 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
                 fully_shard(parts[unit], reshard_after_forward=reshards, **options)
             except ValueError as error:
                 raise TrainingError(f"fully_shard refuses a unit of the plan: {error}") from error
-    # The model itself is wrapped even without parameters, because torch uses the first wrapped module that is called as
-    # the root.
+    # The model itself is wrapped even without parameters, because the first wrapped module that is called becomes the
+    # root.
     fully_shard(module, **options)
     sharded = Sharded(module, plan, parts, trained)
     if dist.get_world_size() > 1:

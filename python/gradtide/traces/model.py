@@ -146,7 +146,7 @@ def of_step(
     said = [f"step {number} of rank {chosen['rank']}"]
     own = [end - start for start, end in zip([0, *ready], [*ready, backward_ns], strict=False)]
     sizes = [one["bytes"] for one in sent]
-    # In backward order, from the output side; backward compute after the last all-reduce is the row "rest".
+    # Names are in backward order, from the output side; backward compute after the last all-reduce is the row "rest".
     names = [f"bucket {place}" for place in range(1, len(sent) + 1)]
     forward = _shared(forward_ns, own if any(own) else [1] * len(own))
     update = _shared(update_ns, sizes if any(sizes) else [1] * len(sizes))
@@ -164,7 +164,7 @@ def of_step(
     if not layers[-1].forward_ps + layers[-1].backward_ps:
         layers.pop()
     host = _host_rows(chosen, sent, forward_ns, forward, names)
-    # In backward order: the host row of a bucket precedes it.
+    # Rows are in backward order, so the host row of a bucket precedes the bucket.
     both = (one for pair in zip_longest(host, layers) for one in pair if one is not None)
     layers = [one for one in both if _time_ps(one) or not one.is_host]
     host_ms = sum(map(_time_ps, host)) / 1e9

@@ -161,6 +161,8 @@ class Recording:
     def step(self, number: int | None = None) -> dict[str, Any]:
         """Return the activity of every rank in a step, with times in nanoseconds since its start.
 
+        The start of the step and the times are on the rank's own clock.
+
         Args:
             number: number of the step. Default: `typical_step`.
 

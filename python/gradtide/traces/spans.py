@@ -1,4 +1,4 @@
-"""Interval arithmetic in nanoseconds: the times at which a rank computes or a transfer is in progress."""
+"""Interval arithmetic in nanoseconds, for the times at which a rank computes or a transfer is in progress."""
 
 from bisect import bisect_right
 from collections.abc import Iterable

@@ -185,7 +185,7 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over one listed key, with a line per value of a second key, and a panel per other value.
+    """Return the figure over one listed key: a line per value of a second key, a panel per combination of others.
 
     The first key is the one with the most numeric values. If no key is numeric, it is the one with the most values;
     then `x` of a panel are indices in its `labels`.

@@ -182,7 +182,7 @@ class Comparison:
 
     @cached_property
     def between_ps(self) -> tuple[int, int | None]:
-        """Interval in which the jobs run on both sides; its end is `None` if no job completes its iterations in a run.
+        """Interval in which the jobs run on both sides; its end is `None` if no run has all iterations.
 
         On every side, only flows that start in this interval are counted, because other flows do not meet a job.
         """

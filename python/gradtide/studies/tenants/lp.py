@@ -56,7 +56,7 @@ class Policy:
 
 
 class LpResult(StudyRows):
-    """The LP's solution with its prediction, and simulations of this and other policies.
+    """The solution of the linear programme, its prediction, and simulations of this and other policies.
 
     Attributes:
         rows: one dict per policy and seed, with the columns of `rows.csv`.
