@@ -42,7 +42,7 @@ pub enum TransferKind {
     Group(GroupCollectives),
 }
 
-/// Collectives of all process groups that behave as one.
+/// Collectives of process groups that behave identically.
 pub struct GroupCollectives {
     /// The network of the job's rank classes.
     pub network: Arc<Classes>,
@@ -306,7 +306,7 @@ impl DataParallel {
     }
 }
 
-/// Returns the transfer that the last op to complete a gradient completes.
+/// Returns the transfer that becomes ready when the last op with a gradient ends.
 pub fn last_transfer(dag: &Dag) -> Option<u32> {
     let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
     targets.map(|target| target - dag.compute_count)

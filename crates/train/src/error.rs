@@ -72,7 +72,7 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
-    /// A parallel job on rank classes is not alone, but beside another job or background flows.
+    /// A parallel job on rank classes runs together with another job or background flows.
     #[error(
         "job {name} divides its model over ranks: where one rank stands for all of its class, nothing else can be beside it"
     )]
@@ -96,7 +96,7 @@ pub enum SpecError {
     /// A number exceeds the range of the engine.
     #[error("the {0} is too large: at most 65535")]
     TooLarge(&'static str),
-    /// An oracle runs beside other jobs, whose future flows would depend on its choices.
+    /// An oracle runs together with other jobs, whose future flows would depend on its choices.
     #[error("job {name}: an oracle sees a network with one job on it")]
     OracleOfSeveral {
         /// Name of the job.

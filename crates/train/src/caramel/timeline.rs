@@ -33,7 +33,7 @@ pub struct SentTransfer {
 /// Result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// Start of each iteration, followed by the end of the last one.
+    /// Start of each iteration, followed by the end of the last iteration.
     pub starts: Vec<Time>,
     /// Index in `starts` of an earlier start at which the state of the channel equals its state at the last start. The
     /// iterations between the two starts repeat for ever.
@@ -108,8 +108,8 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         }
         now = start + stalled + boundaries.compute;
     };
-    // The remaining transfers of the last iteration are released without stalls, because no iteration follows that
-    // could wait.
+    // The remaining transfers of the last iteration are released without stalls, because no further iteration waits for
+    // them.
     for &(offset, event) in &events {
         if let ComputeEvent::Open { in_next: true, transfer } = event {
             channel.open(now + offset, starts.len() as u32 - 2, transfer);

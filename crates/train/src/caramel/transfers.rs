@@ -23,7 +23,7 @@ pub struct PlannedTransfer {
     /// iteration.
     pub gate: Time,
     /// Send priority; among released transfers, the smallest is sent first. It is an offset of compute time like
-    /// `gate`, so that transfers left over from an iteration are ordered correctly with those of the next one.
+    /// `gate`, so that it also orders transfers left over from an iteration and transfers of the next iteration.
     pub rank: Time,
 }
 

@@ -259,7 +259,8 @@ mod tests {
         [levels.scale_up, levels.nic].map(|load| (load.bytes(Bytes(bytes)).0, load.rounds()))
     }
 
-    /// Returns the bytes that rank 0 sends, and the steps of the plan, if all ranks send the same.
+    /// Returns the bytes that each rank sends and the number of steps, for a plan in which all ranks send equally many
+    /// bytes.
     fn of_plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> (u64, u32) {
         let plan = algorithm.plan(ranks, Bytes(bytes), 1).unwrap();
         let mut sent = 0;

@@ -25,7 +25,7 @@ pub struct Collective {
     over: Option<OverNodes>,
 }
 
-/// The nodes of a collective that uses all their network cards, or trees.
+/// Nodes and links of a collective that uses trees or all network cards of its nodes.
 #[derive(Clone, Debug)]
 struct OverNodes {
     ranks: GroupHosts,
@@ -147,7 +147,8 @@ struct Reducer {
     rate: Rate,
     /// Time at which each host will have reduced all received messages. A host that has received none has no entry.
     free_at: BTreeMap<u32, Time>,
-    /// Messages that are being reduced or wait for it: end of the reduction, arrival number, chunk and message.
+    /// Messages that are being reduced or wait for their reduction: end of the reduction, arrival number, chunk and
+    /// message.
     waiting: BinaryHeap<Reverse<(Time, u64, u32, Passage)>>,
     arrived_count: u64,
 }
@@ -284,7 +285,7 @@ impl Collective {
         self.depth == Depth::Fixed(1) && self.size == MessageSize::Even && self.adding.is_none()
     }
 
-    /// Returns whether the collective uses all network cards of its nodes, or trees.
+    /// Returns whether the collective uses trees or all network cards of its nodes.
     pub fn is_over_nodes(&self) -> bool {
         self.over.is_some()
     }

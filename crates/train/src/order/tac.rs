@@ -20,7 +20,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ties {
-    /// Scans transfers by ascending id and keeps the first of equal ones.
+    /// Scans transfers by ascending id and keeps the first of equal transfers.
     Id,
     /// Follows the released code, which sorts the list of the previous round in every round with a stable sort and
     /// takes its first element.

@@ -55,7 +55,7 @@ impl Channels<'_> {
             for &server in &active {
                 let Some((place, left)) = sending[server] else { continue };
                 let rest = left - step * rates[server];
-                // Of a transfer that ends, rounding leaves less than a thousandth of a bit.
+                // Rounding errors leave less than a thousandth of a bit of a transfer that ends.
                 if server == first || rest < 1e-3 {
                     arrived.push(((now * 1e12) as u64 + self.delays[server].ps(), place));
                     sending[server] = next(&mut waiting[server]);

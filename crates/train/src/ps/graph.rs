@@ -26,7 +26,7 @@ pub struct WorkerGraph {
     /// Edges from every op to the parameters that it reads. An op also reads a parameter through an op that depends
     /// only on parameters; such an op itself has no edges here.
     pub uses: Edges,
-    /// The same iteration in the form that [`crate::order`] uses, with transfer times of zero.
+    /// This iteration in the form that [`crate::order`] uses, with transfer times of zero.
     dag: OpDag,
     /// Index in `dag` of every parameter.
     recvs: Vec<u32>,

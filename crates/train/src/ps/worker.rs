@@ -15,7 +15,7 @@ pub struct Worker {
     jitter: Jitter,
     /// Number of open inputs of each op.
     open_inputs: Vec<u32>,
-    /// Ready ops, of which the first in topological order is on top.
+    /// Ready ops; the first in topological order is on top.
     ready: BinaryHeap<Reverse<OpId>>,
     running: Option<Running>,
     /// Index of the current iteration.

@@ -1,5 +1,5 @@
-//! Measurements of a worker: the pace of each band, the spread of chunk ends and its waits. Also the budget of time
-//! that the low band may cost.
+//! Measurements of a worker (the pace of each band, the spread of chunk ends, and the worker's waits), and the budget
+//! of time that the low band may cost.
 
 use super::chunk::Expected;
 use super::forecast::{PsPerKib, after, pace_from};

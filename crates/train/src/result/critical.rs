@@ -100,7 +100,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the `wanted` possible cause of an op's start that ended last.
+    /// Returns the last op to end before an op's start among those possible causes for which `wanted` returns `true`.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;

@@ -124,8 +124,8 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
     }
 
     /// Returns the part of a worker's stall that is due to slower workers. A transfer is ready when the slowest worker
-    /// has computed it. This part therefore ends when the last transfer of which the next op is the first user was
-    /// ready. If none of these transfers ends now, the op waited for an op of another worker, and the whole stall
+    /// has computed it. This part of the stall therefore ends when all transfers of which the next op is the first user
+    /// were ready. If none of these transfers ends now, the op waited for an op of another worker, and the whole stall
     /// counts.
     fn straggler_wait(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];

@@ -72,7 +72,7 @@ pub struct IterationRecord {
     pub straggler: Time,
     /// Stall for gradients that the next op needs.
     pub exposed: Time,
-    /// Stall that is due to the barrier alone: for gradients that are not needed yet.
+    /// Stall that is due only to the barrier, for gradients that are not needed yet.
     pub barrier: Time,
     /// Compute time added by overlap with transfers.
     pub slowdown: Time,

@@ -1,4 +1,4 @@
-//! The phases of a job, which waits for its start, opens its connections and is then executed. Also the errors that end
+//! The phases of a job, which waits for its start, opens its connections and is then executed; and the errors that end
 //! a run without a result.
 
 use super::execution::{Done, Executor, TooShort};

@@ -25,7 +25,7 @@ pub enum WorkloadError {
     /// The mesh and the job differ in the number of ranks.
     #[error("the mesh has {mesh} ranks, but the job has {workers} workers")]
     Ranks {
-        /// Number of ranks of the mesh, which is the product of its axes.
+        /// Number of ranks of the mesh, which is the product of its axes except `ep`.
         mesh: u64,
         /// Number of hosts of the job.
         workers: u64,

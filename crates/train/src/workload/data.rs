@@ -106,7 +106,7 @@ impl Writer<'_> {
         is_each || micro_batch + 1 == self.spec.micro_batches
     }
 
-    /// Reduces the gradients of this size that the last op completes.
+    /// Reduces the gradients, of `dense` and `experts` bytes, that the last op completes.
     fn reduce(&mut self, dense: u64, experts: u64, label: Label) {
         let (own, done) = (self.own(), self.last_op());
         let scatter = if self.spec.gloo { CollectiveKind::AllReduce } else { CollectiveKind::ReduceScatter };

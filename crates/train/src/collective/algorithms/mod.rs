@@ -7,9 +7,9 @@ use gradtide_net::{Bytes, Time};
 use serde::Deserialize;
 use std::ops::Deref;
 
-/// Registers algorithms: declares their modules and everything that lists or distinguishes them. An entry `"name"
-/// file::Type` is deserialised from `{"kind": "name", …}` with the fields of the type. `tools/generate.py` writes the
-/// names for Python and the table of `docs/models/collectives.md` from it.
+/// Registers algorithms: declares their modules, and everything that lists or distinguishes them. An entry of the form
+/// `"name" file::Type` is deserialised from `{"kind": "name", …}` with the fields of the type. `tools/generate.py`
+/// writes the names for Python and the table of `docs/models/collectives.md` from it.
 macro_rules! algorithms {
     ($($name:literal $file:ident::$algorithm:ident,)+) => {
         $(pub mod $file; pub use $file::$algorithm;)+

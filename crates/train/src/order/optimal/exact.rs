@@ -9,9 +9,14 @@ pub const MAX_RECVS: usize = 20;
 /// Returns the smallest makespan and an order with this makespan. Returns `None` for more than [`MAX_RECVS`] transfers.
 ///
 /// Let T(S) be the total time of the transfers in the set S, and A(S) the compute time of the ops that need no
-/// transfers outside S. The smallest time F(S) at which all these transfers and ops can be complete is `F(S) = min over
-/// r in S of max(F(S - r), T(S)) + A(S) - A(S - r)`. This is the recurrence of the makespan
-/// ([`Scorer`](super::super::makespan::Scorer)), over sets instead of prefixes of an order.
+/// transfers outside S. The smallest time F(S) at which all these transfers and ops can be complete is
+///
+/// ```text
+/// F(S) = min over r in S of max(F(S - r), T(S)) + A(S) - A(S - r)
+/// ```
+///
+/// This is the recurrence of the makespan ([`Scorer`](super::super::makespan::Scorer)), over sets instead of prefixes
+/// of an order.
 pub fn optimum(needs: &Needs) -> Option<(u64, Vec<Recv>)> {
     let recv_count = needs.recv_count();
     if recv_count > MAX_RECVS {
