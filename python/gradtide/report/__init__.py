@@ -45,8 +45,10 @@ MAX_BYTES = 400_000
 
 _UPLOT = "uplot-1.6.32"
 
-# Name: light, dark. Hues after Okabe & Ito (2008), which colour-blind readers can distinguish; lightness chosen for
-# contrast: text on `bg` and `panel`, and `on-colour` on the waterfall's fills, reach 4.5:1 (a test computes it).
+# Name: light, dark. A colour has one meaning in all reports. `compute` to `slowdown` are parts of an iteration, `good`,
+# `warn` and `bad` are verdicts, and `s1` to `s7` are alternatives such as schedules, bands or mesh axes. Tests compute
+# the differences between these three groups, and the contrasts: text on `bg` and `panel`, and `on-colour` on the fills
+# of bars, reach 4.5:1. Hues after Okabe & Ito (2008), which colour-blind readers can distinguish.
 _TOKENS = {
     "bg": ("#ffffff", "#11161d"),
     "panel": ("#f3f5f8", "#1b222c"),
@@ -67,12 +69,14 @@ _TOKENS = {
     "barrier-soft": ("#f1ddf0", "#432743"),
     "barrier-text": ("#84387f", "#dfa0da"),
     "slowdown": ("#8a6400", "#e6b43c"),
+    "update": ("#64748f", "#9fb0c8"),
+    "recompute": ("#6f9fd8", "#c4dcfa"),
     "on-colour": ("#ffffff", "#11161d"),
     "bad": ("#b3261e", "#ff8a80"),
     "warn": ("#f2c14e", "#f2c14e"),
     "on-warn": ("#141a22", "#141a22"),
-    "band-same": ("#c97316", "#d98a3d"),
-    "band-low": ("#1f5fa8", "#8cc1ff"),
+    "band-same": ("#b8185f", "#ff85b4"),
+    "band-low": ("#0a7d94", "#4cc3da"),
     "cell-green": ("#93d9c0", "#49b394"),
     "on-green": ("#0b2b22", "#0b1f19"),
     "cell-yellow": ("#ffe08a", "#f2c14e"),
@@ -89,18 +93,18 @@ _TOKENS = {
     "on-shade-3": ("#ffffff", "#11161d"),
     "shade-4": ("#174a80", "#b9d8fb"),
     "on-shade-4": ("#ffffff", "#11161d"),
-    "axis-tp": ("#93468f", "#d993d4"),
+    "axis-tp": ("#5a4fcf", "#a79dff"),
     "axis-cp": ("#6b7a1f", "#b5c45a"),
     "axis-ep": ("#b8185f", "#ff85b4"),
-    "axis-fsdp": ("#00876a", "#2cbd96"),
-    "axis-dp": ("#0a7d94", "#4cc3da"),
-    "axis-pp": ("#c98a00", "#f2c14e"),
+    "axis-fsdp": ("#0a7d94", "#4cc3da"),
+    "axis-dp": ("#8d6e52", "#c9a27e"),
+    "axis-pp": ("#c98a00", "#fff2a0"),
     "axis-other": ("#8793a3", "#7b8797"),
-    "s1": ("#2b6cb3", "#6fa8e8"),
-    "s2": ("#c2410c", "#ff9a66"),
-    "s3": ("#00876a", "#2cbd96"),
-    "s4": ("#93468f", "#d993d4"),
-    "s5": ("#c98a00", "#f2c14e"),
+    "s1": ("#0a7d94", "#4cc3da"),
+    "s2": ("#b8185f", "#ff85b4"),
+    "s3": ("#6b7a1f", "#b5c45a"),
+    "s4": ("#5a4fcf", "#a79dff"),
+    "s5": ("#8d6e52", "#c9a27e"),
     "s6": ("#8793a3", "#7b8797"),
     "s7": ("#141a22", "#e9edf3"),
 }
@@ -219,6 +223,9 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
         f"{_asset(_UPLOT + '.iife.min.js')}\nreturn uPlot;\n}})();\n"
     )
+    context = {"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)}
+    # A folder without premises, such as a recorded step, has a line that its view states.
+    context["rests_on"] = context["rests_on"] or view.get("rests_on", [])
     versions = read_json(run_dir / "versions.json")
     known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]
     facts = [f"{key} {pieces.clip(summary[key])}" for key in ("engine", "accuracy", "seed") if key in summary]
@@ -234,12 +241,12 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
             headline=_first_sentence(pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600)),
             version=pieces.clip(summary.get("version", "")),
             versions=" · ".join(known + facts),
-            **{"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)},
+            **context,
         )
     )
 
 
-_SENTENCE = re.compile(r"(.*?\.\s+)(?=[A-Z])(.*)", re.DOTALL)
+_SENTENCE = re.compile(r"(.*?(?<!\bfig)(?<!\beq)\.\s+)(?=[A-Z0-9])(.*)", re.DOTALL)
 
 
 def _first_sentence(headline: str) -> tuple[str, str]:

@@ -10,9 +10,9 @@ from gradtide.report.folder import Row, RunFolderError, entry, read_table
 from gradtide.report.run import resolved_scenario
 
 TERMS = (
-    ("latency", "latency", "barrier"),
+    ("latency", "latency", "latency"),
     ("bandwidth", "bandwidth", "transfer"),
-    ("contention", "contention", "exposed"),
+    ("contention", "contention", "contention"),
 )
 SHOWN = 3
 """Number of sizes whose exchange times are broken down into latency, bandwidth and contention."""

@@ -72,7 +72,7 @@ def _throughput(path: Path, facts: Mapping[str, Any], own: str) -> Any:
         "Tokens/s per GPU",
         words.number(number(path, facts, "parallel.tokens_per_s_per_gpu")),
         "",
-        "compute",
+        "",
         f"{pieces.percent(number(path, facts, 'parallel.mfu'))} % of the peak: model FLOPs utilisation",
         f"{own}.tokens_per_s_per_gpu",
     )
@@ -84,7 +84,9 @@ def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
     verdict = entry(path, facts, "parallel.memory.feasibility", str)
     shown, unit = words.size(needed, 3).split()
     share = f"{pieces.percent(needed / has)} % {known.get(verdict, 'of what the device has: it does not fit')}"
-    return pieces.tile("Memory of a rank", shown, unit, "transfer", share, f"{own}.memory.total")
+    return pieces.tile(
+        "Memory of a rank", shown, unit, "" if verdict == "fits" else "worse", share, f"{own}.memory.total"
+    )
 
 
 MAX_RANKS = 16

@@ -122,6 +122,13 @@ def tile(name: str, value: str, unit: str, kind: str, note: str, key: str = "") 
     return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
 
 
+def change_kind(saves_percent: float | None) -> str:
+    """Return the kind of a tile that shows a saving: `better`, `worse`, or neither below 0.05 %."""
+    if saves_percent is None or abs(saves_percent) < 0.05:
+        return ""
+    return "better" if saves_percent > 0 else "worse"
+
+
 def table(
     label: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, cap: int, where: str = ""
 ) -> dict[str, Any]:

@@ -78,15 +78,15 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
     row, tile = rows[chosen], pieces.tile
     key, now = f"rows.{chosen}", pieces.ms(row["iteration_ms"])
     before = f"{pieces.ms(_positive(path, predicted, 'baseline_iteration_time_ms'))} ms before"
-    interval = _saves(row)
+    interval, kind = _saves(row), pieces.change_kind(row["saves_percent"])
     how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else "of an iteration"
     above = f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above; no plan is below"
     sent = words.buckets(row["buckets"])
     sent += f" in chunks of {words.size(row['chunk_bytes'])}" if row["chunk_bytes"] else ", sent whole"
     return [
-        tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", "slack", how, "plan.predicted.gain_percent"),
-        tile("Iteration time", now, "ms", "compute", before, f"{key}.iteration_ms"),
-        tile("Lower bound", pieces.ms(bound_ms), "ms", "transfer", above, "lower_bound_ms"),
+        tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", kind, how, "plan.predicted.gain_percent"),
+        tile("Iteration time", now, "ms", "", before, f"{key}.iteration_ms"),
+        tile("Lower bound", pieces.ms(bound_ms), "ms", "", above, "lower_bound_ms"),
         tile("Messages", str(row["messages"]), "an iteration", "", sent, f"{key}.messages"),
     ]
 

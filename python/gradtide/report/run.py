@@ -37,9 +37,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "model": lambda job: entry(path, job[1], "model", str),
         "#workers": lambda job: entry(path, job[1], "workers", int),
         "#iteration time, ms": lambda job: pieces.ms(number(path, job[1], "iteration_time_ms.mean")),
-        "#utilisation U, %": lambda job: pieces.percent(number(path, job[1], "utilisation")),
+        "#compute share, %": lambda job: pieces.percent(number(path, job[1], "utilisation")),
         "#exposed, ms": lambda job: pieces.ms(number(path, job[1], "waterfall_ms.exposed")),
-        "#rho": lambda job: f"{number(path, job[1], 'rho'):.3f}",
+        "#communication / compute": lambda job: f"{number(path, job[1], 'rho'):.3f}",
     }
     several = jobs.items() if len(jobs) > 1 else ()
     overview = pieces.listing("Jobs", columns, several, cap=caps.rows, where="summary.json")
@@ -140,8 +140,8 @@ def _job(
     barrier = "wait for pushes and other workers" if is_pulled else "wait at barrier"
     if waterfall["barrier"] > 0:
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more {'for pushes' if is_pulled else 'at the barrier'}"
-    utilisation = f"share of the iteration in which workers compute; {pieces.ms(compute_ms)} ms"
-    rho = f"communication / compute: {pieces.ms(comm_ms)} ms / {pieces.ms(compute_ms)} ms"
+    utilisation = f"of the iteration: {pieces.ms(compute_ms)} ms, in which workers compute"
+    rho = f"{pieces.ms(comm_ms)} ms on an idle network / {pieces.ms(compute_ms)} ms"
     asynchrony = None
     if "asynchrony" in facts:
         asynchrony = _asynchrony(path, facts, key, caps)
@@ -160,10 +160,10 @@ def _job(
         "what": what,
         "figures": [
             tile("Iteration time", pieces.ms(mean), "ms", "", spread, f"{key}.iteration_time_ms.mean"),
-            tile("Utilisation U", share, "%", "compute", utilisation, f"{key}.utilisation"),
-            tile("Speed-up", speed_up, "x", "slack", over, f"{key}.speed_up"),
+            tile("Compute share", share, "%", "compute", utilisation, f"{key}.utilisation"),
+            tile("Speed-up", speed_up, "x", "", over, f"{key}.speed_up"),
             tile("Exposed communication", waits, "ms", "exposed", exposed, f"{key}.waterfall_ms.exposed"),
-            tile("ρ = N/C", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
+            tile("Communication / compute", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
             *([asynchrony["tile"]] if asynchrony else []),
         ],
         "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", barrier),

@@ -25,6 +25,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     total = {key: sum(row["counts"][key] for row in rows) for key in OUTCOMES}
     return "site.html.j2", {
         "title": "gradtide reproduce: papers beside ours",
+        "rests_on": ["Premises: the page of each part states its own."],
         "what": "tables and figures of papers, made again",
         "reproduce": "gradtide reproduce" + (" --quick" if is_quick else ""),
         "bars": {

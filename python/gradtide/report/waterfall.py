@@ -62,11 +62,12 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
         "what": _what(path, summary),
+        "rests_on": [_premises(path, summary, advice)],
         "figures": [
             tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
             tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),
             tile("Exposed communication", pieces.ms(waits), "ms", "exposed", f"of the {in_use} is in use"),
-            tile("Effective ranks", effective, f"of {ranks}", "transfer", as_much, "effective_ranks"),
+            tile("Effective ranks", effective, f"of {ranks}", "", as_much, "effective_ranks"),
         ],
         "waterfall": _bar(parts, step_ms),
         "picture": drawn,
@@ -116,6 +117,14 @@ def _what(path: Path, summary: Row) -> str:
     if not how:
         return f"a whole {entry(path, summary, 'format', str)} trace, {of}"
     return f"step {entry(path, summary, 'step', int)} of {count}, {how}, {of}"
+
+
+def _premises(path: Path, summary: Row, advice: Mapping[str, Any]) -> str:
+    """Return the line of premises: the recorded step and, if savings were predicted, their network."""
+    text = f"Premises: times as recorded, {_what(path, summary)}"
+    if advice.get("rows"):
+        text += "; savings are simulated on a network that is fitted to the recorded all-reduces"
+    return f"{text}."
 
 
 def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:

@@ -22,10 +22,10 @@ FIGURES = {
     "p99_slowdown": "slowdown, p99",
 }
 TILES = (
-    ("Job's iteration time", "iteration_time_ms", "compute", "ms"),
-    ("Small flows save", "classes.small.mean_fct_ms", "transfer", "ms, mean"),
-    ("Large flows save", "classes.large.mean_fct_ms", "transfer", "ms, mean"),
-    ("Dropped by switches", "switch_drops", "exposed", "packets"),
+    ("Job's iteration time", "iteration_time_ms", "ms"),
+    ("Small flows save", "classes.small.mean_fct_ms", "ms, mean"),
+    ("Large flows save", "classes.large.mean_fct_ms", "ms, mean"),
+    ("Dropped by switches", "switch_drops", "packets"),
 )
 CDF_POINTS = 160
 GAINS, LOSSES = 10, 5
@@ -78,6 +78,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": f"{head.subject}, {several}",
         "reproduce": f"gradtide tenants runs/seed{first}-same/scenario.resolved.toml --seeds {len(seeds)}",
         "figures": _figures(path, summary),
+        "impact": _impact(path, summary, head.job),
+        "worse": _worse(path, summary),
         "one_run": len(seeds) == 1,
         "classes": _classes(path, summary),
         "of": pieces.clip(of, 40),
@@ -154,10 +156,11 @@ def _pair(
 def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
     """Return the four tiles at the top: a change, with the values before and after."""
     tiles = []
-    for name, key, kind, unit in TILES:
+    for name, key, unit in TILES:
         adds = not key.startswith("classes.")
         write = "{:.0f}".format if key.endswith("drops") else pieces.ms
         pair = _pair(path, summary, key, write, adds=adds)
+        kind = {"agrees": "better", "differs": "worse"}.get(pair["cls"], "")
         tile = {"name": name, "kind": kind, "unit": unit, "pair": pair, "badge": None}
         tiles.append({**tile, "value": pair["saves"], "key": f"{key}.saves_percent"})
     job, *_, dropped = tiles
@@ -180,6 +183,51 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
         cells = [_pair(path, summary, f"classes.{name}.{figure}") for figure in shown]
         rows.append({"name": name, "flows": count(finite(path, summary, key)), "key": key, "cells": cells})
     return {"columns": list(shown.values()), "rows": rows}
+
+
+def _impact(path: Path, summary: Row, job: str) -> list[dict[str, Any]]:
+    """Return two groups of bars: the job's iteration time and the flows' completion times, without job and per band."""
+    sides = {"no_job": ("no job", "s6"), **{band: (name, f"band-{band}") for band, name in BANDS.items()}}
+
+    def row(name: str, key: str) -> dict[str, Any]:
+        known = {
+            side: finite(path, summary, f"{key}.{side}") for side in sides if side in entry(path, summary, key, dict)
+        }
+        times = {side: value for side, value in known.items() if value is not None}
+        longest = max(times.values(), default=0.0) or 1.0
+        bars = [
+            {
+                "words": f"{name}, {sides[side][0]}: {pieces.ms(value)} ms",
+                "start": 0,
+                "share": 100 * value / longest,
+                "text": f"{pieces.ms(value)} ms",
+                "token": sides[side][1],
+            }
+            for side, value in times.items()
+        ]
+        return {"name": name, "bars": bars}
+
+    flows = [row(f"{name} flows", f"classes.{name}.mean_fct_ms") for name in fct.CLASSES]
+    groups = [("The job", "mean iteration time", [row(pieces.clip(job, 30), "iteration_time_ms")])]
+    groups.append(("The flows", "mean completion time; each row has its own scale", flows))
+    made = []
+    for title, unit, rows in groups:
+        shown = {bar["token"] for one in rows for bar in one["bars"]}
+        legend = [{"token": token, "name": name} for name, token in sides.values() if token in shown]
+        made.append({"title": title, "legend": legend, "unit": unit, "rows": rows})
+    return made
+
+
+def _worse(path: Path, summary: Row) -> str:
+    """Return a sentence that names the figures of flows that are clearly worse in the lower band; empty without any."""
+    found = []
+    for name in fct.CLASSES:
+        for figure in entry(path, summary, f"classes.{name}", dict):
+            if figure in FIGURES:
+                pair = _pair(path, summary, f"classes.{name}.{figure}")
+                if pair["cls"] == "differs":
+                    found.append(f"{name} flows, {FIGURES[figure].removesuffix(', ms')} ({pair['saves'][1:]} %)")
+    return f"Longer in the lower band: {'; '.join(found)}." if found else ""
 
 
 def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
