@@ -1,9 +1,9 @@
-"""Reports of finished runs: one HTML file that opens anywhere, with nothing to fetch, and a Perfetto trace.
+"""Reports of finished runs: one HTML file without external resources, and a Perfetto trace.
 
-Reports are made from run folders alone, so folders of another version or written by hand work too. The content is in
-one module per study, such as `run.py` and those in `tenants/`; the appearance is in `assets/`, `timeline.py`,
-`progress.py` and `scatter.py`. A page contains no time stamp and nothing about the machine, so equal folders give equal
-bytes.
+The only input is a run folder, so folders of another version or written by hand work too. Each kind of study has a
+module with the content of its report, such as `run.py` and the modules of `tenants/`. The appearance is in `assets/`,
+`timeline.py`, `progress.py` and `scatter.py`. A page contains no time stamp and nothing about the machine that renders
+it, so equal folders give equal bytes.
 """
 
 import re
@@ -41,7 +41,7 @@ from gradtide.schemas import newer_version
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
 MAX_BYTES = 400_000
-"""Largest size of a report, small enough to be mailed."""
+"""Largest size of a report. It is small enough for an e-mail."""
 
 _UPLOT = "uplot-1.6.32"
 
@@ -142,7 +142,7 @@ _INDEX = ("gradtide.site/1",)
 def write_report(run_dir: Path | str) -> Path:
     """Write `report.html` into a finished run or study folder, replacing an older one, and return its path.
 
-    The page of a site is `index.html` instead.
+    The file is `index.html` for the index of a site.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
@@ -155,7 +155,7 @@ def write_report(run_dir: Path | str) -> Path:
 def write_timeline(run_dir: Path | str) -> Path:
     """Write `timeline.pftrace` into a finished run folder, replacing an older one, and return its path.
 
-    It opens at https://ui.perfetto.dev.
+    https://ui.perfetto.dev displays the file.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
@@ -173,9 +173,9 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
 
 
 def render(run_dir: Path) -> str:
-    """Return the report of a finished run or study folder: a whole HTML document below 400 kB.
+    """Return the report of a finished run or study folder: an HTML document of less than `MAX_BYTES`.
 
-    If the folder has more data, the page states what is left out.
+    Rows and charts beyond that size are left out, and the page says how many.
     """
     path = run_dir / "summary.json"
     summary = read_json(path)
@@ -217,7 +217,7 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         f":root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
         f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
     )
-    # At least two device pixels per CSS pixel in a canvas, so that charts are crisp in print.
+    # Canvases have at least two device pixels per CSS pixel, so that charts are sharp in print.
     uplot = (
         f"/*!\n{_asset(_UPLOT + '.LICENSE.txt')}\n*/\nconst uPlot = (() => {{\n"
         "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
@@ -250,17 +250,17 @@ _SENTENCE = re.compile(r"(.*?(?<!\bfig)(?<!\beq)\.\s+)(?=[A-Z0-9])(.*)", re.DOTA
 
 
 def _first_sentence(headline: str) -> tuple[str, str]:
-    """Split a headline into its first sentence, which is set in large type, and the rest."""
+    """Split a headline into its first sentence, which the page shows in large type, and the remaining sentences."""
     found = _SENTENCE.fullmatch(headline)
     return (found[1], found[2]) if found else (headline, "")
 
 
 _QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")
-"""A number with its unit, between which no line may break."""
+"""A number with its unit. A line break between the two is not allowed."""
 
 
 def _whole(text: str) -> Markup:
-    """Return a text with no-break spaces between numbers and units."""
+    """Return a text as HTML in which no line breaks between a number and its unit."""
     parts = (
         Markup('<span class="whole">{}</span>').format(part) if index % 2 else escape(part)
         for index, part in enumerate(_QUANTITY.split(text))
@@ -269,10 +269,10 @@ def _whole(text: str) -> Markup:
 
 
 class _Command(ModuleType):
-    """Makes the module callable, like the command of its name: `gradtide.report("out/run")`."""
+    """The type of this module. It makes the module callable: `gradtide.report("out/run")` writes a report."""
 
     def __call__(self, run_dir: Path | str) -> Path:
-        """Make the report of a finished run or study again; return its path."""
+        """Write the report of a finished run or study again, and return its path."""
         return write_report(run_dir)
 
 

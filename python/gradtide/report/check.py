@@ -1,4 +1,4 @@
-"""The report of a comparison with another simulator, flow by flow."""
+"""The report of `gradtide check`: a scenario in gradtide and in another simulator, flow by flow."""
 
 import math
 from pathlib import Path

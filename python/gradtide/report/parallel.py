@@ -90,7 +90,7 @@ def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
 
 
 MAX_RANKS = 16
-"""Largest number of rows in a table of ranks."""
+"""Largest number of ranks in a table."""
 
 
 def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
@@ -149,14 +149,14 @@ def timeline(
     if view is None:
         return None
     shown, with_groups = lanes.detailed(view)
-    caption = "A lane is a stream of one rank of its class; all ranks of a class do the same at the same time."
+    caption = "A lane is a stream of one rank of a class. All ranks of a class run in lock step."
     if what == "rank":
-        caption = "A lane is a stream of a rank. Each is simulated."
+        caption = "A lane is a stream of one rank. Every rank is simulated."
     if len(with_groups) < len(view.classes):
         whose = "ranks" if what == "rank" else "classes"
         caption += (
-            f" Drawn are {len(shown)} of {len(view.classes)} {whose}, with the lanes of process groups for the first, "
-            "the last and the one that waits longest."
+            f" The drawing has {len(shown)} of {len(view.classes)} {whose}. Only the first, the last and the one with "
+            "the longest wait have lanes for their process groups."
         )
     label = f"Timeline of one iteration of {pieces.clip(name)}"
     return {

@@ -1,4 +1,4 @@
-"""Scatter plots as SVG, such as cost against time, with a description of each point."""
+"""Scatter plots as SVG, such as cost against iteration time. Each point has a description."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
 _SIZE = 6.0
 
 TOKENS = tuple(token for token, _, _ in STYLES)
-"""Colours in the order of a chart's lines, so that the same series has the same colour in both."""
+"""Colours of the points. Their order is that of a chart's lines, so a series has one colour in both."""
 
 SHAPES = ("circle", "square", "triangle", "diamond")
 
@@ -27,7 +27,8 @@ def legend(names: Iterable[str]) -> list[dict[str, str]]:
 class Point:
     """A point: coordinates, a description (`words`), and an optional label.
 
-    Colour and shape are indices into `TOKENS` and `SHAPES`, modulo their lengths; `href` links to the point's page.
+    `colour` and `shape` are indices into `TOKENS` and `SHAPES`, modulo their lengths. `href` is the address of the page
+    of the point.
     """
 
     x: float
@@ -49,10 +50,16 @@ def draw(
     floor: tuple[float, str] | None = None,
     including: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw at least one point and the Pareto front as a staircase; readers can step through the points.
+    """Draw points and their Pareto front, a staircase.
 
-    `frontier` has the corners of the staircase, descending from left to right. `floor` is a lower bound of y with its
-    name. The axes include the points `including`, so that small differences do not fill the plot.
+    Args:
+        points: at least one point.
+        frontier: the corners of the staircase, from left to right, with decreasing y.
+        label: description of the drawing for screen readers.
+        xlabel: label of the horizontal axis.
+        ylabel: label of the vertical axis.
+        floor: a lower bound of y and its name, drawn as a dotted line.
+        including: coordinates that the axes must include, so that small differences do not fill the plot.
     """
     x = _Axis.over([*(at for at, _ in including), *(p.x for p in points)], _LEFT, _WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]
@@ -92,7 +99,7 @@ def draw(
 
 
 def shape(kind: int, x: float, y: float, size: float = _SIZE) -> str:
-    """Return the SVG of a marker centred at (x, y)."""
+    """Return the SVG of the marker `kind`, centred at (x, y) with a radius of `size`."""
     name = SHAPES[kind % len(SHAPES)]
     if name == "circle":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:g}"/>'
@@ -130,7 +137,7 @@ class _Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> "_Axis":
-        """Return an axis over all values with a margin; logarithmic if their ratio exceeds 5."""
+        """Return an axis over all values with a margin. It is logarithmic if their ratio exceeds 5."""
         low, high = min(values), max(values)
         if high > 5 * low > 0:
             room = (high / low) ** 0.06

@@ -9,8 +9,8 @@ from gradtide.report import meshes, pieces
 from gradtide.report.folder import Row, entry
 
 NOTE = (
-    "Unit: blocks that are gathered together. Forward, backward: units gathered ahead. Freed: after the forward pass. "
-    "Each row is one simulation."
+    "Each row is one simulation. Unit: the number of blocks whose parameters are gathered together. Forward, backward: "
+    "the number of units gathered ahead in this pass. Freed: whether parameters are freed after the forward pass."
 )
 
 
