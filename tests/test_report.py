@@ -785,6 +785,16 @@ def lab(colour: str, eye: str) -> list[float]:
     return [116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)]
 
 
+@pytest.mark.parametrize("theme", [0, 1])
+def test_alternatives_do_not_have_the_colours_of_parts_of_an_iteration(theme: int) -> None:
+    parts = ("compute", "backward", "transfer", "exposed", "barrier", "slowdown")
+    alternatives = [name for name in _TOKENS if name.startswith(("s1", "s2", "s3", "s4", "s5", "axis-", "band-"))]
+    for one, part in itertools.product(alternatives, parts):
+        a, b = (lab(_TOKENS[name][theme], "trichromat") for name in (one, part))
+        # Nine times the just noticeable difference of about 2.3.
+        assert sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5 > 20, (one, part)
+
+
 @pytest.mark.parametrize("eye", sorted(SEEN))
 @pytest.mark.parametrize("theme", [0, 1])
 def test_the_colours_of_a_boundary_differ_for_every_eye(eye: str, theme: int) -> None:

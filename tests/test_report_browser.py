@@ -156,6 +156,70 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     context.close()
 
 
+LAYOUT = """() => {
+    const found = [], page = document.documentElement.clientWidth;
+    const isHidden = (x) => x.closest('[aria-hidden=true], .unseen, .skip');
+    const seen = (x) => x.checkVisibility({visibilityProperty: true}) && !isHidden(x);
+    const says = (x) => `${x.tagName} ${x.getAttribute('class') ?? ''}: ${x.textContent.trim().slice(0, 40)}`;
+    // A scroller is marked by the hint above it.
+    const isMarked = (x) => {
+        const box = x.closest('.table, .scroll, pre');
+        return box?.previousElementSibling?.className === 'more' && box.previousElementSibling.checkVisibility();
+    };
+    for (const x of document.querySelectorAll('body *')) {
+        if (x.closest('script, style, .uplot, details:not([open])') || !seen(x)) continue;
+        const box = x.getBoundingClientRect();
+        if (box.width && (box.right > page + 1 || box.left < -1) && !isMarked(x)) {
+            found.push(`wider than the page by ${Math.round(box.right - page)} px, ${says(x)}`);
+        }
+        const own = [...x.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+        if (!own) continue;
+        const scale = x.ownerSVGElement ? x.getScreenCTM().a : 1;
+        const size = scale ? parseFloat(getComputedStyle(x).fontSize) * scale : 11;
+        if (size > 0 && size < 10.95) found.push(`text of ${size.toFixed(1)} px, ${says(x)}`);
+    }
+    const overlap = (texts, where) => {
+        const boxes = texts.filter(seen).map((x) => {
+            const range = document.createRange();
+            range.selectNodeContents(x);
+            return [x, (x.ownerSVGElement ? x : range).getBoundingClientRect()];
+        }).filter(([, r]) => r.width > 0 && r.height > 0);
+        boxes.forEach(([x, r], i) => boxes.slice(i + 1).forEach(([y, s]) => {
+            const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left);
+            // The box of a line of text has room above and below the letters.
+            const high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+            if (wide > 1.5 && high > 0.35 * Math.min(r.height, s.height)) {
+                found.push(`overlap in ${where}: ${says(x)} / ${says(y)}`);
+            }
+        }));
+    };
+    for (const x of document.querySelectorAll('svg.timeline')) overlap([...x.querySelectorAll('text')], 'a drawing');
+    for (const x of document.querySelectorAll('.figures, .legend')) overlap([...x.children], 'tiles or a legend');
+    for (const x of document.querySelectorAll('.waterfall, .grouped')) {
+        overlap([...x.querySelectorAll('.who, .total, th, .one > b')], 'bars');
+    }
+    for (const x of document.querySelectorAll('tr')) {
+        // Cells that stay on screen lie over the others once a table scrolls, not before.
+        const pinned = x.closest('.table')?.scrollWidth > x.closest('.table')?.clientWidth + 1;
+        if (!pinned) overlap([...x.children], 'a row');
+    }
+    return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_report_fits_its_screen_without_overlaps_or_small_text(
+    browser: "Browser", pages: dict[str, Path], width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 844})
+    page, found = context.new_page(), {}
+    for name in KINDS:
+        page.goto(pages[name].as_uri())
+        found[name] = page.evaluate(LAYOUT)
+    context.close()
+    assert {name: faults[:8] for name, faults in found.items() if faults} == {}
+
+
 @pytest.mark.parametrize(
     "name", ["boundary", "buy", "collectives", "compare", "fifo", "lp", "reproduce", "site", "sweep", "tenants"]
 )

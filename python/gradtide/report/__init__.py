@@ -1,9 +1,9 @@
-"""Reports of finished runs: one HTML file that opens anywhere, with nothing to fetch, and a Perfetto trace.
+"""Reports of finished runs: one HTML file without external resources, and a Perfetto trace.
 
-Reports are made from run folders alone, so folders of another version or written by hand work too. The content is in
-one module per study, such as `run.py` and those in `tenants/`; the appearance is in `assets/`, `timeline.py`,
-`progress.py` and `scatter.py`. A page contains no time stamp and nothing about the machine, so equal folders give equal
-bytes.
+The only input is a run folder, so folders of another version or written by hand work too. Each kind of study has a
+module with the content of its report, such as `run.py` and the modules of `tenants/`. The appearance is in `assets/`,
+`timeline.py`, `progress.py` and `scatter.py`. A page contains no time stamp and nothing about the machine that renders
+it, so equal folders give equal bytes.
 """
 
 import re
@@ -41,12 +41,14 @@ from gradtide.schemas import newer_version
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
 MAX_BYTES = 400_000
-"""Largest size of a report, small enough to be mailed."""
+"""Largest size of a report. It is small enough for an e-mail."""
 
 _UPLOT = "uplot-1.6.32"
 
-# Name: light, dark. Hues after Okabe & Ito (2008), which colour-blind readers can distinguish; lightness chosen for
-# contrast: text on `bg` and `panel`, and `on-colour` on the waterfall's fills, reach 4.5:1 (a test computes it).
+# Name: light, dark. A colour has one meaning in all reports. `compute` to `slowdown` are parts of an iteration, `good`,
+# `warn` and `bad` are verdicts, and `s1` to `s7` are alternatives such as schedules, bands or mesh axes. Tests compute
+# the differences between these three groups, and the contrasts: text on `bg` and `panel`, and `on-colour` on the fills
+# of bars, reach 4.5:1. Hues after Okabe & Ito (2008), which colour-blind readers can distinguish.
 _TOKENS = {
     "bg": ("#ffffff", "#11161d"),
     "panel": ("#f3f5f8", "#1b222c"),
@@ -67,12 +69,14 @@ _TOKENS = {
     "barrier-soft": ("#f1ddf0", "#432743"),
     "barrier-text": ("#84387f", "#dfa0da"),
     "slowdown": ("#8a6400", "#e6b43c"),
+    "update": ("#64748f", "#9fb0c8"),
+    "recompute": ("#6f9fd8", "#c4dcfa"),
     "on-colour": ("#ffffff", "#11161d"),
     "bad": ("#b3261e", "#ff8a80"),
     "warn": ("#f2c14e", "#f2c14e"),
     "on-warn": ("#141a22", "#141a22"),
-    "band-same": ("#c97316", "#d98a3d"),
-    "band-low": ("#1f5fa8", "#8cc1ff"),
+    "band-same": ("#b8185f", "#ff85b4"),
+    "band-low": ("#0a7d94", "#4cc3da"),
     "cell-green": ("#93d9c0", "#49b394"),
     "on-green": ("#0b2b22", "#0b1f19"),
     "cell-yellow": ("#ffe08a", "#f2c14e"),
@@ -89,18 +93,18 @@ _TOKENS = {
     "on-shade-3": ("#ffffff", "#11161d"),
     "shade-4": ("#174a80", "#b9d8fb"),
     "on-shade-4": ("#ffffff", "#11161d"),
-    "axis-tp": ("#93468f", "#d993d4"),
+    "axis-tp": ("#5a4fcf", "#a79dff"),
     "axis-cp": ("#6b7a1f", "#b5c45a"),
     "axis-ep": ("#b8185f", "#ff85b4"),
-    "axis-fsdp": ("#00876a", "#2cbd96"),
-    "axis-dp": ("#0a7d94", "#4cc3da"),
-    "axis-pp": ("#c98a00", "#f2c14e"),
+    "axis-fsdp": ("#0a7d94", "#4cc3da"),
+    "axis-dp": ("#8d6e52", "#c9a27e"),
+    "axis-pp": ("#c98a00", "#fff2a0"),
     "axis-other": ("#8793a3", "#7b8797"),
-    "s1": ("#2b6cb3", "#6fa8e8"),
-    "s2": ("#c2410c", "#ff9a66"),
-    "s3": ("#00876a", "#2cbd96"),
-    "s4": ("#93468f", "#d993d4"),
-    "s5": ("#c98a00", "#f2c14e"),
+    "s1": ("#0a7d94", "#4cc3da"),
+    "s2": ("#b8185f", "#ff85b4"),
+    "s3": ("#6b7a1f", "#b5c45a"),
+    "s4": ("#5a4fcf", "#a79dff"),
+    "s5": ("#8d6e52", "#c9a27e"),
     "s6": ("#8793a3", "#7b8797"),
     "s7": ("#141a22", "#e9edf3"),
 }
@@ -138,7 +142,7 @@ _INDEX = ("gradtide.site/1",)
 def write_report(run_dir: Path | str) -> Path:
     """Write `report.html` into a finished run or study folder, replacing an older one, and return its path.
 
-    The page of a site is `index.html` instead.
+    The file is `index.html` for the index of a site.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
@@ -151,7 +155,7 @@ def write_report(run_dir: Path | str) -> Path:
 def write_timeline(run_dir: Path | str) -> Path:
     """Write `timeline.pftrace` into a finished run folder, replacing an older one, and return its path.
 
-    It opens at https://ui.perfetto.dev.
+    https://ui.perfetto.dev displays the file.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
@@ -169,9 +173,9 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
 
 
 def render(run_dir: Path) -> str:
-    """Return the report of a finished run or study folder: a whole HTML document below 400 kB.
+    """Return the report of a finished run or study folder: an HTML document of less than `MAX_BYTES`.
 
-    If the folder has more data, the page states what is left out.
+    Rows and charts beyond that size are left out, and the page says how many.
     """
     path = run_dir / "summary.json"
     summary = read_json(path)
@@ -213,12 +217,15 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         f":root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
         f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
     )
-    # At least two device pixels per CSS pixel in a canvas, so that charts are crisp in print.
+    # Canvases have at least two device pixels per CSS pixel, so that charts are sharp in print.
     uplot = (
         f"/*!\n{_asset(_UPLOT + '.LICENSE.txt')}\n*/\nconst uPlot = (() => {{\n"
         "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
         f"{_asset(_UPLOT + '.iife.min.js')}\nreturn uPlot;\n}})();\n"
     )
+    context = {"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)}
+    # A folder without premises, such as a recorded step, has a line that its view states.
+    context["rests_on"] = context["rests_on"] or view.get("rests_on", [])
     versions = read_json(run_dir / "versions.json")
     known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]
     facts = [f"{key} {pieces.clip(summary[key])}" for key in ("engine", "accuracy", "seed") if key in summary]
@@ -234,26 +241,26 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
             headline=_first_sentence(pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600)),
             version=pieces.clip(summary.get("version", "")),
             versions=" · ".join(known + facts),
-            **{"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)},
+            **context,
         )
     )
 
 
-_SENTENCE = re.compile(r"(.*?\.\s+)(?=[A-Z])(.*)", re.DOTALL)
+_SENTENCE = re.compile(r"(.*?(?<!\bfig)(?<!\beq)\.\s+)(?=[A-Z0-9])(.*)", re.DOTALL)
 
 
 def _first_sentence(headline: str) -> tuple[str, str]:
-    """Split a headline into its first sentence, which is set in large type, and the rest."""
+    """Split a headline into its first sentence, which the page shows in large type, and the remaining sentences."""
     found = _SENTENCE.fullmatch(headline)
     return (found[1], found[2]) if found else (headline, "")
 
 
 _QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")
-"""A number with its unit, between which no line may break."""
+"""A number with its unit. A line break between the two is not allowed."""
 
 
 def _whole(text: str) -> Markup:
-    """Return a text with no-break spaces between numbers and units."""
+    """Return a text as HTML in which no line breaks between a number and its unit."""
     parts = (
         Markup('<span class="whole">{}</span>').format(part) if index % 2 else escape(part)
         for index, part in enumerate(_QUANTITY.split(text))
@@ -262,10 +269,10 @@ def _whole(text: str) -> Markup:
 
 
 class _Command(ModuleType):
-    """Makes the module callable, like the command of its name: `gradtide.report("out/run")`."""
+    """The type of this module. It makes the module callable: `gradtide.report("out/run")` writes a report."""
 
     def __call__(self, run_dir: Path | str) -> Path:
-        """Make the report of a finished run or study again; return its path."""
+        """Write the report of a finished run or study again, and return its path."""
         return write_report(run_dir)
 
 

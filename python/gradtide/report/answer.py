@@ -1,4 +1,4 @@
-"""The answer of a study in every report: its premises, the candidates compared, and the command that reproduces it."""
+"""The parts of a report that all studies share: premises, compared candidates, and the command that reproduces it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,14 +9,14 @@ from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, row_of
 
 COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
-"""Commands that can be repeated with the resolved scenario of their folder, by schema."""
+"""By schema, the command that reproduces a study from the resolved scenario in its folder."""
 
 
 def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the template's context for the answer in a `summary.json`, as far as it has one.
+    """Return the template's context for the answer in a `summary.json`; its parts are empty if it has none.
 
     Args:
-        path: file of the summary.
+        path: the file `summary.json`.
         summary: its content.
         caps: limits of the page.
     """
@@ -62,7 +62,7 @@ def _list(path: Path, summary: Row, key: str) -> list[Any]:
 
 
 def _again(path: Path, summary: Row) -> str:
-    """Return the command that reproduces the answer; empty if the folder does not state one."""
+    """Return the command that reproduces the answer; empty if the summary has neither command nor scenario."""
     again: Mapping[str, Any] = entry(path, summary, "again", dict) if "again" in summary else {}
     command, scenario = again.get("command"), again.get("scenario")
     if isinstance(command, str):

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from gradtide.report.folder import Row, RunFolderError, entry, grouped, read_tab
 from gradtide.report.reproduce import series_chart
 from gradtide.report.run import resolved_scenario
 
+UNIT_NOTE = (
+    "No prices were given, so the cost is the total size of the switches: a switch with k ports costs (k/2)² switch "
+    "units, the number of crossbars of 2x2 ports in it."
+)
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 
 
@@ -30,7 +35,7 @@ class _Offer:
     def words(self) -> str:
         """Fabric, collective and link rate in one line."""
         row = self.row
-        what = f"{words.fabric(row['fabric'], row['bisection'])}, {words.collective(row['collective'])}"
+        what = f"{_network(row)}, {words.collective(row['collective'])}"
         return f"{what}, {words.rate(row['rate_bps'])}"
 
     @property
@@ -42,6 +47,21 @@ class _Offer:
     def key(self, figure: str) -> str:
         """Return the path of a figure in the summary."""
         return f"rows.{self.index}.{figure}"
+
+
+def _oversubscription(bisection: str) -> str:
+    """Return the oversubscription of a network from its bisection ratio, as in `4:1` for `1/4`; a dash if unknown."""
+    try:
+        ratio = Fraction(bisection)
+    except (ValueError, ZeroDivisionError):
+        return "–"
+    return f"{float(1 / ratio):.3g}:1" if ratio > 0 else "–"
+
+
+def _network(row: Row) -> str:
+    """Name a network by its kind and oversubscription, as in `leaf-spine, 4:1`."""
+    fabric = words.fabric(row["fabric"])
+    return fabric if row["fabric"] == "star" else f"{fabric}, {_oversubscription(row['bisection'])}"
 
 
 _WORDS = ("candidate", "fabric", "bisection", "collective")
@@ -63,6 +83,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     path = run_dir / "summary.json"
     model, nodes = entry(path, summary, "model", str), entry(path, summary, "nodes", int)
     unit = pieces.clip(entry(path, summary, "cost_unit", str), 20)
+    # Without prices, cost is the total size of the switches.
+    unit_note = "" if unit != "crossbars" else UNIT_NOTE
+    unit = unit if unit != "crossbars" else "switch units"
     offers = [_offer(path, row, index, run_dir) for index, row in enumerate(entry(path, summary, "rows", list))]
     if not offers:
         raise RunFolderError(f"{path}: key `rows`: at least one candidate was expected")
@@ -94,6 +117,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "needs": _needs(path, summary, by_name, unit, caps),
         "hottest": _hottest(run_dir, knee, caps),
         "unit": unit,
+        "unit_note": unit_note,
         "offers": [_line(one) for one in cheapest_first[: caps.rows]],
         "offers_note": note,
         "skipped": [
@@ -140,16 +164,16 @@ def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, 
     if slower < 0.05:
         times = "the fastest of all candidates"
     collective, tile = words.collective(row["collective"]), pieces.tile
-    exchange = "One exchange with no other traffic"
+    exchange = "Gradient exchange, alone"
     tiles = [
-        tile("An iteration", pieces.ms(row["iteration_ms"]), "ms", "compute", times, knee.key("iteration_ms")),
+        tile("Iteration time", pieces.ms(row["iteration_ms"]), "ms", "", times, knee.key("iteration_ms")),
         tile(exchange, pieces.ms(row["exchange_ms"]), "ms", "transfer", collective, knee.key("exchange_ms")),
-        tile("Costs", words.amount(row["cost"]), unit, "exposed", knee.built, knee.key("cost")),
+        tile("Cost", words.amount(row["cost"]), unit, "", knee.built, knee.key("cost")),
     ]
     if full and full[0].row["cost"] > row["cost"]:
         saves = f"{100 * (1 - row['cost'] / full[0].row['cost']):.0f}"
-        note = f"{words.fabric(row['fabric'])} at a ratio of 1 costs {words.amount(full[0].row['cost'])}"
-        tiles.append(tile("Saved on full bisection", saves, "%", "slack", note))
+        note = f"{words.fabric(row['fabric'])} at 1:1 costs {words.amount(full[0].row['cost'])} {unit}"
+        tiles.append(tile("Saved by oversubscription", saves, "%", "better", note))
     return tiles
 
 
@@ -168,7 +192,7 @@ def _plots(
                 f"{pieces.ms(one.row['exchange_ms'])} ms an exchange, {words.amount(one.row['cost'])} {unit} "
                 f"({one.built})",
                 one.href,
-                f"knee: {words.fabric(one.row['fabric'])} {one.row['bisection']}" if one.row["is_knee"] else "",
+                f"best value: {_network(one.row)}" if one.row["is_knee"] else "",
             )
             for one in group
         ]
@@ -179,7 +203,7 @@ def _plots(
             points,
             corners,
             label=label,
-            xlabel="2x2 crossbars" if unit == "crossbars" else f"cost, {unit}",
+            xlabel=f"cost, {unit}",
             ylabel="iteration time, ms",
             floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
         )
@@ -206,8 +230,7 @@ def _needs(path: Path, summary: Row, by_name: Mapping[str, _Offer], unit: str, c
     columns: pieces.Columns = {
         "collective": lambda item: words.collective(of(item)["collective"]),
         "#link": lambda item: words.rate(of(item)["rate_bps"]),
-        "needs": lambda item: words.fabric(of(item)["fabric"]),
-        "#bisection": lambda item: of(item)["bisection"],
+        "needs": lambda item: _network(of(item)),
         f"#{unit}": lambda item: words.amount(of(item)["cost"]),
         "#iteration, ms": lambda item: pieces.ms(of(item)["iteration_ms"]),
         "#fastest exchange, ms": lambda item: pieces.ms(item["fastest_exchange_ms"]),
@@ -235,7 +258,7 @@ def _line(one: _Offer) -> dict[str, Any]:
     row = one.row
     return {
         "href": one.href,
-        "name": words.fabric(row["fabric"]) + ("" if row["fabric"] == "star" else f", {row['bisection']}"),
+        "name": _network(row),
         "collective": words.collective(row["collective"]),
         "rate": words.rate(row["rate_bps"]),
         "built": f"{row['switches']:,} x {row['ports']:,}",

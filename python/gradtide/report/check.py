@@ -1,4 +1,4 @@
-"""The report of a comparison with another simulator, flow by flow."""
+"""The report of `gradtide check`: a scenario in gradtide and in another simulator, flow by flow."""
 
 import math
 from pathlib import Path
@@ -19,13 +19,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     means: pieces.Columns = {
         "": lambda one: pieces.clip(one[0], 60),
         "#compared": lambda one: one[1]["compared"],
-        "#equal": lambda one: one[1]["equal"],
+        "#equal to the ns": lambda one: one[1]["equal"],
         "#gradtide, mean ms": lambda one: _ms(one[1]["mean_us"]),
         f"#{other}, mean ms": lambda one: _ms(one[1]["other_mean_us"]),
-        "#mean differs, %": lambda one: pieces.fixed(one[1]["mean_percent"], 3),
-        "#worst, %": lambda one: pieces.fixed(one[1]["worst_percent"], 3),
+        "#difference of the means, %": lambda one: pieces.fixed(one[1]["mean_percent"], 3),
+        "#largest difference, %": lambda one: pieces.fixed(one[1]["worst_percent"], 3),
         "#unfinished in both": lambda one: one[1]["unfinished"],
-        "#in one": lambda one: one[1]["unfinished_in_one"],
+        "#unfinished in one": lambda one: one[1]["unfinished_in_one"],
     }
     each: pieces.Columns = {
         "flow": lambda row: f"{pieces.clip(row['traffic'], 40)}.{row['flow']}",
@@ -43,6 +43,10 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": f"one scenario in gradtide and {other}",
         "reproduce": "gradtide check scenario.resolved.toml --against ns3",
         "other": other,
+        "rests_on": [
+            f"Premises: the same hosts, links and flows in both simulators, engine "
+            f"{pieces.clip(summary['engine'], 20)}, seed {pieces.clip(summary['seed'], 20)}."
+        ],
         "notes": [pieces.clip(note, 200) for note in summary["notes"]],
         "means": pieces.listing("Means in both", means, items, cap=caps.rows, where="summary.json"),
         "plot": _plot(flows[: 10 * caps.rows], other) if flows else None,

@@ -10,9 +10,9 @@ from gradtide.report.folder import Row, RunFolderError, entry, read_table
 from gradtide.report.run import resolved_scenario
 
 TERMS = (
-    ("latency", "latency", "barrier"),
+    ("latency", "latency", "latency"),
     ("bandwidth", "bandwidth", "transfer"),
-    ("contention", "contention", "exposed"),
+    ("contention", "contention", "contention"),
 )
 SHOWN = 3
 """Number of sizes whose exchange times are broken down into latency, bandwidth and contention."""
@@ -72,7 +72,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
-    """Return a line per crossing; in a cluster of close lines only the last is labelled."""
+    """Return a line per size at which the fastest collective changes. Of close lines only the last has a label."""
     return [
         {"x": size / 1e6, "label": "" if any(size < other < 2.5 * size for other in crossings) else words.size(size, 2)}
         for size in crossings

@@ -11,17 +11,21 @@ from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Schedules are compared within groups of equal values in these columns. Charts have the last one as x axis."""
+"""Schedules are compared within groups that have equal values in these columns. The last is the x axis of charts."""
 
 MOST_COLUMNS = 12
 MOST_LINES = len(pieces.STYLES)
 
 SAME = 1e-4
-"""Schedules share a line of a chart if their values differ by less than this fraction."""
+"""Largest relative difference of the values of schedules that share a line of a chart."""
 
 
 def inside(folder: Path, *parts: str) -> Path:
-    """Return a folder below `folder`; a path that leaves it is an error."""
+    """Return a folder below `folder`.
+
+    Raises:
+        RunFolderError: if the path leaves `folder`.
+    """
     relative = PurePosixPath(*parts)
     if relative.is_absolute() or ".." in relative.parts or "\\" in str(relative) or ":" in str(relative):
         raise RunFolderError(f"{folder}: `{pieces.clip(relative)}` is not a folder below it")
@@ -60,8 +64,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     why = _fastest(chosen)
     if len(groups) > 1:
         why = (
-            f"The group of {len(groups)} with the largest saving: the best schedule, {best['schedule']}, saves "
-            f"{gain(telling):.1f} % over {chosen[0]['schedule']}."
+            f"Of {len(groups)} groups, this one has the largest saving: {best['schedule']} saves {gain(telling):.1f} % "
+            f"over {chosen[0]['schedule']}."
         )
     best_run = inside(run_dir, "runs", best["run"])
     alike = [row for row in rows if all(row[key] == best[key] for key in GROUP[:-1])]
@@ -89,18 +93,18 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Sort by iteration time in nanoseconds, fastest first; the sort is stable."""
+    """Return the rows by iteration time, the fastest first. Equal times in nanoseconds keep their order."""
     return sorted(rows, key=lambda row: round(row["iteration_time_us"], 3))
 
 
 def _gain(row: Row, first: Row) -> str:
-    """Write the gain in throughput over the first row; empty for the first."""
+    """Write the gain in throughput over the first row; empty for the first row itself."""
     gain = 100 * (first["iteration_time_us"] / row["iteration_time_us"] - 1)
     return "" if row is first else f"{gain:+.1f} %".replace("-", "−")
 
 
 def _fastest(rows: Sequence[Row]) -> str:
-    """Return the text that names the fastest schedules of a group."""
+    """Return a sentence with the names of the fastest schedules of a group."""
     rows = words.settled(rows)
     least = min(row["iteration_time_us"] for row in rows)
     some = [row["schedule"] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
@@ -187,7 +191,7 @@ def _pivot(
 ) -> dict[str, Any]:
     table, shown = [], schedules[:MOST_COLUMNS]
     names = {key: title(key).split(", ") for key in groups}
-    # The common part of all group names goes into the note, which keeps the first column narrow.
+    # The note has the common part of all group names, so that the first column stays narrow.
     common = next((i for i, of in enumerate(zip(*names.values(), strict=False)) if len(set(of)) > 1), 0)
     for key, rows in groups.items():
         times = {row["schedule"]: row for row in rows}
@@ -207,10 +211,7 @@ def _pivot(
     label, columns = "Iteration time by group and schedule", ("group", *("#" + s for s in shown))
     made = pieces.table(label, columns, table, cap=min(caps.rows, 80), where="rows.csv")
     of = f" of {', '.join(next(iter(names.values()))[:common])}" if common else ""
-    note = (
-        f"Iteration time{of} in ms. The fastest in each group is green. The change against the first schedule is "
-        "beside it."
-    )
+    note = f"Iteration time{of} in ms, and its change against the first schedule. The fastest of each group is green."
     if len(schedules) > len(shown):
         note += f" The first {len(shown)} of {len(schedules)} schedules."
     made["note"] = f"{note} {made['note']}".strip()
@@ -218,7 +219,7 @@ def _pivot(
 
 
 def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw iteration time over link rate for one model and number of workers; None at a single rate."""
+    """Draw iteration time over link rate for one model and number of workers; None for a single rate."""
     rates = sorted({row["rate_bps"] for row in rows})
     found = {(row["schedule"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
@@ -250,7 +251,7 @@ def _rate_charts(
         keys = sorted(keys, key=lambda key: key[-1])
         found = {(row["schedule"], key): row["saves_percent"] for key in keys for row in groups[key]}
         values = {s: [found.get((s, key)) for key in keys] for s in schedules}
-        # Schedules equal to the baseline only label the zero line, unless there are no other lines.
+        # Schedules without any saving have no line but the label of the zero line, unless there are no other lines.
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",

@@ -1,7 +1,7 @@
-"""Reading run folders: every table of docs/reference/run-folder.md, every fault with file, line and column.
+"""Reader of run folders, for every table of docs/reference/run-folder.md.
 
-Results are parsed, but not interpreted. Rows are dictionaries from column to parsed value, in file order. Every
-function raises `RunFolderError` if a file or value is missing or invalid.
+Results are parsed, but not interpreted. Rows are dictionaries from column to parsed value, in file order. If a file or
+value is missing or invalid, functions raise a `RunFolderError` that names file, line and column.
 """
 
 import csv
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 
 Row = dict[str, Any]
-"""One line of a table, values parsed by the types of its columns."""
+"""A line of a table, as a dictionary from column to parsed value."""
 
 
 class RunFolderError(ValueError):
@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 
 
-# Cached: tables of millions of rows repeat their integers (iterations, layers, sizes).
+# The cache pays because the same integers (iterations, layers, sizes) recur in tables of millions of rows.
 @lru_cache(maxsize=1 << 16)
 def _integer(text: str) -> int:
     if _INTEGER.fullmatch(text) is None:
@@ -56,7 +56,7 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {"int": _integer, "float": _number, "bool": _boolean, "str": str}
 
-# `?`: the value may be empty; `~`: the column is missing where nothing has a value. Both give None.
+# `?`: the value may be empty. `~`: the column is missing if no row has a value. The value is None in both cases.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -92,11 +92,11 @@ _COLUMNS: dict[str, str] = {
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 LARGEST = 2**64
-"""Integers in a folder are below this: picoseconds and bytes have 64 bits."""
+"""Upper bound of integers in a folder, because picoseconds and bytes have 64 bits."""
 
 
 def read_text(path: Path) -> str:
-    """Return a file as text, which is UTF-8."""
+    """Return the text of a UTF-8 file."""
     try:
         return inputs.text(path)
     except inputs.InputError as error:
@@ -110,7 +110,7 @@ def read_text(path: Path) -> str:
 
 
 def refuse_other(folder: Path) -> None:
-    """Refuse a folder whose `versions.json` is not of this version."""
+    """Raise `RunFolderError` if the schema of the folder's `versions.json` is not that of this version."""
     path = folder / VERSIONS
     schema = read_json(path).get("schema")
     newer = newer_version(schema, [FOLDER_SCHEMA])
@@ -126,7 +126,7 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
 
 
 def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row]:
-    """Yield the rows of a documented table one by one, for large tables of which few rows are kept.
+    """Yield the rows of a documented table one by one, for callers that keep few rows of a large table.
 
     Columns may be in any order; undocumented ones are ignored. A missing file that is not `required` has no rows.
     """
@@ -177,10 +177,10 @@ def _whole_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Row:
-    """Return a JSON file that holds an object."""
+    """Return the object in a JSON file."""
 
     def refuse(constant: str) -> None:
-        raise RunFolderError(f"{path}: `{constant}` is not a number that JSON knows")
+        raise RunFolderError(f"{path}: `{constant}` is not a number in JSON")
 
     try:
         value = json.loads(read_text(path), parse_constant=refuse)
@@ -242,7 +242,7 @@ def grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
 
 
 def are_numbers(values: Iterable[object]) -> bool:
-    """Whether all of the values are finite numbers."""
+    """Return whether all values are finite numbers."""
     return all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
 
 
@@ -255,7 +255,7 @@ def row_of(
     counts: Iterable[str] = (),
     flags: Iterable[str] = (),
 ) -> Row:
-    """Check item `index` of the list `key`: an object with these texts, integers and booleans; return it."""
+    """Return item `index` of the list `key`, which must be an object with these texts, integers and flags."""
     if not isinstance(row, dict):
         raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
     for names, kind in ((words, str), (counts, int), (flags, bool)):

@@ -1,8 +1,8 @@
-"""Timeline of a parallel model as SVG: a row (lane) per stream for each rank class.
+"""Timeline of a parallel model as SVG, with a lane for each stream of each rank class.
 
-Top to bottom: time axis; for each class the compute stream and the stream of each process group. Colour denotes the
-group, a line on top of a block the critical path, and a mark below it that compute waited for it. Ranks of a class run
-in lock step, so a class is drawn once.
+Below the time axis, each class has a lane for the compute stream and one for each process group. The colour of a block
+is that of its process group. A line above a block marks the critical path, and a line below it a transfer that compute
+waited for. All ranks of a class run in lock step, so each class is drawn once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from gradtide.report.folder import Row, grouped
 from gradtide.report.timeline import Drawing, evenly, merged, milliseconds
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
-"""Groups with distinct colours; all others share one."""
+"""Process groups with a colour of their own. All other groups share one colour."""
 
 MAX_LANES = 42
-"""Largest number of lanes on a screen. Beyond that, only some classes show the lanes of their groups."""
+"""Largest number of lanes of a drawing. With more, only some classes have the lanes of their process groups."""
 
 PASSES = {
     "forward": "forward",
@@ -28,7 +28,7 @@ PASSES = {
     "unsaid": "forward",
     "host": "host",
 }
-"""Style of each kind of compute op; the last three occur in recorded steps."""
+"""CSS class of each kind of compute op. The last three kinds occur only in recorded steps."""
 
 _LEFT, _RIGHT = 122.0, 20.0
 _LANE, _THIN, _GAP = 20.0, 13.0, 9.0
@@ -52,7 +52,7 @@ class View:
 
     @property
     def groups(self) -> list[str]:
-        """Process groups that send anything, in the order of the mesh."""
+        """Process groups with transfers, in the order of the mesh axes."""
         found = {row["group"] for rows in self.classes.values() for row in rows if row["group"]}
         return sorted(found, key=_place)
 
@@ -73,9 +73,10 @@ def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
 
 
 def detailed(view: View) -> tuple[list[int], set[int]]:
-    """Return the classes that are drawn, and the subset whose groups have lanes.
+    """Return the classes that are drawn, and the subset of them whose process groups have lanes.
 
-    If not all fit, the first class, the last and the one with the longest wait have lanes, then others.
+    If there are more than `MAX_LANES` lanes, only the first class, the last and the class with the longest wait have
+    lanes for their groups, and the other classes are sampled evenly.
     """
     lanes = {number: 1 + len({row["group"] for row in rows if row["group"]}) for number, rows in view.classes.items()}
     numbers = list(view.classes)
@@ -92,7 +93,7 @@ def detailed(view: View) -> tuple[list[int], set[int]]:
 
 
 def draw(view: View, *, label: str, ident: str) -> Markup:
-    """Draw an iteration."""
+    """Return the drawing of an iteration; `ident` is the prefix of its element ids."""
     numbers, with_groups = detailed(view)
     groups = {
         number: sorted({row["group"] for row in view.classes[number] if row["group"]}, key=_place)

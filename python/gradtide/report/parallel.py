@@ -72,7 +72,7 @@ def _throughput(path: Path, facts: Mapping[str, Any], own: str) -> Any:
         "Tokens/s per GPU",
         words.number(number(path, facts, "parallel.tokens_per_s_per_gpu")),
         "",
-        "compute",
+        "",
         f"{pieces.percent(number(path, facts, 'parallel.mfu'))} % of the peak: model FLOPs utilisation",
         f"{own}.tokens_per_s_per_gpu",
     )
@@ -84,11 +84,13 @@ def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
     verdict = entry(path, facts, "parallel.memory.feasibility", str)
     shown, unit = words.size(needed, 3).split()
     share = f"{pieces.percent(needed / has)} % {known.get(verdict, 'of what the device has: it does not fit')}"
-    return pieces.tile("Memory of a rank", shown, unit, "transfer", share, f"{own}.memory.total")
+    return pieces.tile(
+        "Memory of a rank", shown, unit, "" if verdict == "fits" else "worse", share, f"{own}.memory.total"
+    )
 
 
 MAX_RANKS = 16
-"""Largest number of rows in a table of ranks."""
+"""Largest number of ranks in a table."""
 
 
 def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
@@ -147,14 +149,14 @@ def timeline(
     if view is None:
         return None
     shown, with_groups = lanes.detailed(view)
-    caption = "A lane is a stream of one rank of its class; all ranks of a class do the same at the same time."
+    caption = "A lane is a stream of one rank of a class. All ranks of a class run in lock step."
     if what == "rank":
-        caption = "A lane is a stream of a rank. Each is simulated."
+        caption = "A lane is a stream of one rank. Every rank is simulated."
     if len(with_groups) < len(view.classes):
         whose = "ranks" if what == "rank" else "classes"
         caption += (
-            f" Drawn are {len(shown)} of {len(view.classes)} {whose}, with the lanes of process groups for the first, "
-            "the last and the one that waits longest."
+            f" The drawing has {len(shown)} of {len(view.classes)} {whose}. Only the first, the last and the one with "
+            "the longest wait have lanes for their process groups."
         )
     label = f"Timeline of one iteration of {pieces.clip(name)}"
     return {

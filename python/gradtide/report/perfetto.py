@@ -16,13 +16,13 @@ from gradtide.report.pieces import by_job
 from gradtide.words import simulated
 
 MAX_WORKERS = 64
-"""Largest number of workers drawn per job: viewers are slow with more, and workers are mostly identical."""
+"""Largest number of workers of a job in the trace. Viewers are slow with more, and most workers are identical."""
 
 _SEQUENCE = 1  # TracePacket.trusted_packet_sequence_id: one writer
 _SLICE_BEGIN, _SLICE_END, _COUNTER = 1, 2, 4  # TrackEvent.Type
 
 MAX_QUEUES = 256
-"""Largest number of queues drawn; `queues.csv` has all."""
+"""Largest number of queues in the trace; `queues.csv` has all."""
 
 
 class _Fixed(int):
@@ -101,7 +101,7 @@ def _queues(rows: list[Row], first_track: int) -> bytes:
 
 
 def _lanes(rows: list[Row]) -> list[int]:
-    """Assign rows to lanes (display rows) so that rows of a lane do not overlap; an exclusive resource needs one."""
+    """Assign rows to lanes so that rows of a lane do not overlap. An exclusive resource needs one lane."""
     free: list[float] = []
     lanes = []
     for row in rows:
@@ -187,7 +187,7 @@ def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], a
 def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int) -> tuple[dict[int, _Flows], int]:
     """Return the fields of slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
 
-    Two arrows per transfer: from the backward op that completes its gradient, and to the forward op that needs it.
+    A transfer has two arrows: from the backward op that completes its gradient, and to the forward op that needs it.
     """
     compute: dict[tuple[int, str, int], Row] = {}
     first: dict[tuple[int, int], Row] = {}

@@ -1,6 +1,6 @@
-"""Components of all reports: formatted numbers, tables, charts, bars, timelines and samples.
+"""Components of all reports: formatted numbers, tables, charts, bars, timelines and charts of samples.
 
-Each is a dictionary for the macro of the same name in `assets/parts.html.j2`.
+A component is a dictionary, which the macro of the same name in `assets/parts.html.j2` renders.
 """
 
 import json
@@ -19,9 +19,9 @@ from gradtide.report.timeline import milliseconds, size
 _T = TypeVar("_T")
 
 Columns = dict[str, Callable[[Any], object]]
-"""For each column of a table, by title, the function from an item to its cell."""
+"""The columns of a table: titles, and for each title a function that returns the cell of an item."""
 
-# Lines are drawn in this order, each thinner than the previous ones, so that coinciding lines stay visible.
+# Lines are drawn in this order, and most are thinner than the previous ones, so that coinciding lines stay visible.
 STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s6", 10, ()),
     ("s1", 6, ()),
@@ -34,7 +34,7 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 
 
 class Axis(NamedTuple):
-    """The horizontal axis of a chart: its values, its label, and what the value under the pointer is called."""
+    """The horizontal axis of a chart: values, label, and the `name` and unit with which the pointer's value is read."""
 
     values: Sequence[float]
     label: str
@@ -48,7 +48,7 @@ def over_rates(rates_bps: Iterable[float]) -> dict[str, Any]:
 
 
 PROBE_STEPS = 160
-"""Largest number of steps of a chart of samples; samples in the same step are aggregated."""
+"""Largest number of steps of a chart of samples. A step aggregates several samples if there are more."""
 
 WATERFALL = (
     ("compute", "compute", "compute"),
@@ -71,18 +71,18 @@ class Caps:
 
 
 def clip(value: object, length: int = 80) -> str:
-    """Shorten a name for the page."""
+    """Return a value as text of at most `length` characters, with an ellipsis if it is cut."""
     text = str(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def ms(value: float) -> str:
-    """Write milliseconds."""
+    """Write a time in milliseconds without its unit."""
     return milliseconds(value * 1e3)
 
 
 def percent(share: float) -> str:
-    """Write a fraction as a number of percent."""
+    """Write a fraction in percent without the sign, as in `49.6`."""
     return f"{100 * share:.1f}"
 
 
@@ -108,18 +108,34 @@ def fixed(value: float | None, digits: int = 1, unit: str = "") -> str:
 
 
 def plain(value: object) -> str:
-    """Write a value of a summary or table without a unit."""
+    """Write a value of a summary or table without its unit; a dash for None."""
     return "–" if value is None else figure(value) if isinstance(value, float) else str(value)
 
 
 def cell(text: object, cls: str = "", key: str = "", small: str = "") -> dict[str, str]:
-    """Return a table cell: text, CSS class, summary key of its figure, and small text beside it."""
+    """Return a table cell. `key` is the summary key of its figure, and `small` a text in small type beside it."""
     return {"text": clip(text), "cls": cls, "key": key, "small": small}
 
 
 def tile(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
-    """Return a tile at the top of the page: a figure with its summary key and an explanation."""
+    """Return a tile at the top of the page: a named figure with an explanation.
+
+    Args:
+        name: the name of the figure.
+        value: the figure as text.
+        unit: its unit.
+        kind: the part of an iteration or the verdict that gives the tile its colour; neutral if empty.
+        note: the explanation.
+        key: the summary key of the figure.
+    """
     return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
+
+
+def change_kind(saves_percent: float | None) -> str:
+    """Return the kind of a tile that shows a saving: `better`, `worse`, or neither below 0.05 %."""
+    if saves_percent is None or abs(saves_percent) < 0.05:
+        return ""
+    return "better" if saves_percent > 0 else "worse"
 
 
 def table(
@@ -143,7 +159,10 @@ def listing(label: str, columns: Columns, items: Iterable[Any], *, cap: int, whe
 
 
 def flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
-    """List every scalar of a summary with its dotted key; lists are omitted."""
+    """Return a row with key and value for every scalar of a summary; lists are omitted.
+
+    `key` is the dotted path of `value`. The titles in the table omit its prefix `start`.
+    """
     if isinstance(value, Mapping):
         return [row for k, v in value.items() for row in flat(v, f"{key}.{k}", start)]
     if isinstance(value, list):
@@ -158,7 +177,7 @@ def embedded(value: object) -> Markup:
 
 
 def line(index: int, name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
-    """Return a line of a chart in the style of its index, or with individual token, width, dash or fill."""
+    """Return a line of a chart in the style of its index; `style` replaces token, width, dash or fill."""
     token, width, dash = STYLES[index % len(STYLES)]
     rounded = [None if v is None else float(f"{v:.7g}") for v in values]
     return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded} | style
@@ -176,7 +195,10 @@ def chart(
     cap: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a chart for the template; `more` is passed to the script as is (marks, xlog, ylog, stepped, band …)."""
+    """Return a chart for the template.
+
+    `more` has the options of report.js, such as `marks`, `xlog`, `ylog`, `stepped` and `band`.
+    """
     known = [v for line in lines for v in line["values"] if v is not None]
     known += [m["y"] for m in more.get("marks", ()) if "y" in m]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
@@ -189,7 +211,7 @@ def chart(
         ratio = (last / first) ** 0.04 if last > first else 1.5
         xrange = [first / ratio, last * ratio]
     else:
-        # A step chart fills the axis; points get a margin.
+        # Steps fill the whole axis. Points have a margin on both sides.
         margin = 0 if more.get("stepped") and last > first else (last - first) * 0.03 or 0.5
         xrange = [first - margin, last + margin]
     spec = {
@@ -222,21 +244,22 @@ def chart(
 
 
 def part(kind: str, words: str, share: float, texts: Iterable[str], room: float) -> dict[str, Any]:
-    """Return a part of a bar, `share` percent of it, labelled with the first of `texts` that fits.
+    """Return a part of a bar, labelled with the first of `texts` that fits.
 
-    `room` is the length of the whole bar in characters. On a narrow screen the page uses the shortest text, or none.
+    `share` is the length of the part in percent of the bar, and `room` the length of the bar in characters. On a narrow
+    screen the page shows the last of the fitting texts, or none.
     """
     fitting = [text for text in texts if len(text) < share / 100 * room] or [""]
     return {"kind": kind, "share": share, "text": fitting[0], "short": fitting[-1], "words": words}
 
 
 def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = False) -> dict[str, Any]:
-    """Return an entry of the legend of bars, with the value if there is a single bar."""
+    """Return an entry of the legend of bars. The entry has the value as well if there is only one bar."""
     return {"kind": kind, "name": name, "value": value, "key": key, "zero": zero}
 
 
 def waterfall_of(path: Path, facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the parts of a job's iteration by kind, ms; only recorded steps have host time."""
+    """Return the duration of each part of a job's iteration in ms. Only recorded steps have host time."""
     known: Mapping[str, Any] = entry(path, facts, "waterfall_ms", dict)
     return {kind: number(path, known, kind) for kind, _, _ in _parts(known)}
 
@@ -246,7 +269,11 @@ def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
-    """Return the parts of a waterfall bar, labelled inside where `room` (length of a bar in characters) allows."""
+    """Return the parts of the bar of an iteration.
+
+    `values` are durations in ms, `longest` is the duration of the longest bar, and `room` its length in characters,
+    which limits the labels inside the parts.
+    """
     parts = []
     for kind, name, short in _parts(values):
         text, share = ms(values[kind]), 100 * max(values[kind], 0) / longest
@@ -255,7 +282,7 @@ def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[s
 
 
 def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, Any]:
-    """Return the single bar of a job with its values, ms, in the legend; `barrier` names its last part."""
+    """Return the bar of a report with one job, whose legend has the durations in ms; `barrier` names the last part."""
     parts = bar(values, sum(values.values()), 120)
     names = {k: name for k, name, _ in _parts(values)} | {"barrier": barrier}
     legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name in names.items()]
@@ -263,9 +290,9 @@ def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, 
 
 
 def drawn_timelines(runs: Sequence[tuple[Path, str | None, str]], caps: Caps) -> list[dict[str, Any] | None]:
-    """Return the timeline of an iteration of each run, on a common time axis; None for a run without operations.
+    """Return the timeline of an iteration of each run on a common time axis; None for a run without operations.
 
-    `runs` are (folder, job, title); the default job is the first.
+    An item of `runs` is (folder, job, title). The first job is drawn if `job` is None.
     """
     views = []
     for folder, job, _ in runs:
@@ -287,7 +314,10 @@ def drawn_timeline(
     cap: int,
     span_ms: float | None = None,
 ) -> dict[str, Any] | None:
-    """Return a timeline with its caption and table; None if no operation was recorded."""
+    """Return a timeline with its caption and table; None if there is no window.
+
+    The time axis has the length of the window, or `span_ms` if it is given.
+    """
     if view is None:
         return None
     shown, total = timeline.chosen(view.transfers), view.transfers
@@ -300,11 +330,11 @@ def drawn_timeline(
         f"{late} of {len(total)} transfers arrive{'s' if late == 1 else ''} late."
     )
     if view.worker is not None:
-        who = f"Workers differ: compute is that of worker {view.worker}, the slowest, which the others wait for."
+        who = f"Workers differ. The compute lanes show worker {view.worker}, the slowest, which the others wait for."
         if not view.in_step:
             who = (
-                f"Workers are not in step: this is an iteration of worker {view.worker} alone, the slowest. An "
-                "iteration of the job counts what all workers do."
+                f"Workers are not in step: this is an iteration of worker {view.worker}, the slowest. An "
+                "iteration of the job counts the iterations of all workers."
             )
         caption = f"{who} {caption}"
     if not total:
@@ -312,7 +342,7 @@ def drawn_timeline(
     if len(shown) < len(total):
         caption += (
             f" Rows show {len(shown)} of {len(total)} buckets, "
-            f"the {timeline.TIGHTEST} with the least margin among them; the network lane shows all."
+            f"among them the {timeline.TIGHTEST} with the smallest margin. The network lane shows all buckets."
         )
 
     def since(key: str) -> Callable[[Row], str]:
@@ -348,7 +378,7 @@ def drawn_timeline(
 
 
 def bins(rows: Sequence[_T], most: int) -> list[Sequence[_T]]:
-    """Split rows into at most `most` parts of equal length; the last may be shorter."""
+    """Split rows into at most `most` parts of equal length; the last part may be shorter."""
     step = -(-len(rows) // most)
     return [rows[i : i + step] for i in range(0, len(rows), step or 1)]
 
@@ -359,9 +389,10 @@ def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps) -> dict[str, Any] | None:
-    """Return charts of `queues.csv` with common axes for all runs; None without samples.
+    """Return charts of the queue and the use of one switch port over time; None without samples.
 
-    `runs` are the rows by name of the run, and `tokens` the colours of the runs.
+    `runs` are the rows of `queues.csv` by the name of the run, and `tokens` the colours of the runs. All runs have the
+    same axes. The port is that of `busiest`.
     """
     link = busiest([row for rows in runs.values() for row in rows])
     if link is None:

@@ -78,15 +78,15 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
     row, tile = rows[chosen], pieces.tile
     key, now = f"rows.{chosen}", pieces.ms(row["iteration_ms"])
     before = f"{pieces.ms(_positive(path, predicted, 'baseline_iteration_time_ms'))} ms before"
-    interval = _saves(row)
-    how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else "of an iteration"
-    above = f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above; no plan is below"
+    interval, kind = _saves(row), pieces.change_kind(row["saves_percent"])
+    how = f"95 % interval {interval}, from the errors of earlier predictions" if interval else "of an iteration"
+    above = f"no plan is faster; this plan takes {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % longer"
     sent = words.buckets(row["buckets"])
     sent += f" in chunks of {words.size(row['chunk_bytes'])}" if row["chunk_bytes"] else ", sent whole"
     return [
-        tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", "slack", how, "plan.predicted.gain_percent"),
-        tile("Iteration time", now, "ms", "compute", before, f"{key}.iteration_ms"),
-        tile("Lower bound", pieces.ms(bound_ms), "ms", "transfer", above, "lower_bound_ms"),
+        tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", kind, how, "plan.predicted.gain_percent"),
+        tile("Iteration time", now, "ms", "", before, f"{key}.iteration_ms"),
+        tile("Lower bound", pieces.ms(bound_ms), "ms", "", above, "lower_bound_ms"),
         tile("Messages", str(row["messages"]), "an iteration", "", sent, f"{key}.messages"),
     ]
 
@@ -138,7 +138,7 @@ def _mode(row: Row) -> str:
 
 
 def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pieces.Caps) -> dict[str, Any]:
-    # Of choices at the same position in the chart, keep the best.
+    # Of plans with equal mode, collective, depth and number of messages, only the fastest is drawn.
     best: dict[tuple[str, str, int, int], Row] = {}
     for row in scored:
         key = (_mode(row), row["collective"], row["depth"], row["messages"])
@@ -170,8 +170,8 @@ def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pi
             ylabel="scored iteration time, ms",
             floor=(bound_ms, "lower bound: no plan is faster"),
         ),
-        "note": f"{len(shown)} of {len(scored)} are shown: the best of those with equal mode, collective and number of "
-        "messages. All are in scored.csv. Scores use the cost lines in the table below, which can be a percent off."
+        "note": f"{len(shown)} of {len(scored)} plans are shown: the fastest of those with equal mode, collective and "
+        "number of messages. scored.csv has all. Scores use the costs in the table below and can be off by a percent."
         + (" Squares: plans that cut messages into parts (depth)." if any(row["depth"] > 1 for row in shown) else ""),
     }
 

@@ -1,7 +1,7 @@
 """Progress of a job with background flows as SVG: all buckets of a few iterations, one panel per band.
 
-After Gao (2020), figs 5.20-5.23. The panels share one time axis, so that they can be compared. Each shows, from top to
-bottom: the background traffic, the job's compute, and one row per bucket, with the input side on top.
+The drawing follows Gao (2020), figs 5.20-5.23. All panels share one time axis. From top to bottom, a panel has the
+background traffic, the job's compute and one row per bucket, with the input side on top.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from gradtide.report.timeline import (
 )
 
 MAX_ITERATIONS = 3
-"""Largest number of iterations drawn; with more, blocks would be thinner than lines."""
+"""Largest number of drawn iterations. With more, blocks would be thinner than lines."""
 
 _LEFT, _RIGHT = 122.0, 18.0
 _LOAD_STEPS = 240
@@ -33,7 +33,7 @@ _LOAD_STEPS = 240
 
 @dataclass(frozen=True)
 class Panel:
-    """One run: its tables and title."""
+    """The title and the tables of one run."""
 
     name: str
     iterations: Sequence[Row]
@@ -43,23 +43,27 @@ class Panel:
 
 
 def drawn_iterations(panels: Sequence[Panel]) -> int:
-    """Return the number of iterations that all panels can show, limited to those with recorded compute, if any."""
+    """Return the number of iterations that all panels can show.
+
+    If compute is recorded, only iterations with recorded compute count.
+    """
     recorded = [len({row["iteration"] for row in p.operations if row["kind"] == "backward"}) for p in panels]
     least = min(len(p.iterations) for p in panels)
     return min([MAX_ITERATIONS, least, *(count for count in recorded if count)])
 
 
 def rows_of(panels: Sequence[Panel], cap: int) -> list[tuple[int, int, int]]:
-    """Return first layer, last layer and number of the buckets that get a row, input side first."""
+    """Return first layer, last layer and number of the buckets that have a row, input side first."""
     every = sorted({(r["first_layer"], r["last_layer"], r["bucket"]) for p in panels for r in p.transfers})
     room = min(cap, MAX_ROWS)
     return every if len(every) <= room else evenly(every, room)
 
 
 def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup | None:
-    """Draw the first iterations of every panel under each other, with at most `cap` rows of buckets in each.
+    """Draw the first iterations of all panels, one panel below the other.
 
-    Every panel has the same buckets. None without a complete iteration or without transfers.
+    All panels have the same buckets, at most `cap`. The result is None if a panel has no complete iteration, or if
+    nothing is transferred.
     """
     count = drawn_iterations(panels)
     buckets = rows_of(panels, cap)
@@ -126,7 +130,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
 
 
 def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: float, pitch: float, origin: float) -> None:
-    """Draw the row of one bucket: a line from ready to first byte, a block from first to last byte."""
+    """Draw the row of one bucket: a line from ready time to first byte, and a block from first to last byte."""
     words = f"{panel} · {name}"
     for row in own:
         ready, start, end = (milliseconds(row[key] - origin) for key in ("ready_us", "start_us", "end_us"))
@@ -146,7 +150,10 @@ def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: floa
 
 
 def _load(flows: Sequence[Row], start: float, end: float) -> list[float]:
-    """Return the background traffic in Gbit/s in equal steps of time. The bytes of a flow are spread evenly over it."""
+    """Return the background traffic in Gbit/s in equal steps from `start` to `end` (us).
+
+    The bytes of a flow are spread evenly over its completion time.
+    """
     step = (end - start) / _LOAD_STEPS
     bits = [0.0] * _LOAD_STEPS
     for row in flows:

@@ -17,7 +17,7 @@ from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
 SCORED = ("agrees", "differs")
-"""Verdicts that count towards the score, as opposed to fitted values and those for information."""
+"""Verdicts that count towards the score. Fitted values and values for information do not count."""
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
@@ -102,7 +102,7 @@ def _figure(
 def _charts(
     path: Path, series: Sequence[Mapping[str, Any]], caps: pieces.Caps, *, by_figure: bool
 ) -> list[dict[str, Any]]:
-    """Return the charts of the series; figures are small multiples of about six, without a hint."""
+    """Return the charts of the series; a figure has about six small ones, without a hint."""
     made = []
     for item in series[: caps.charts * (6 if by_figure else 1)]:
         names = {"title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
@@ -127,7 +127,7 @@ def _word(item: Mapping[str, Any], key: str) -> str:
 
 
 def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
-    """Return a published value and ours for the template."""
+    """Return a published value beside ours for the template."""
     unit = _word(check, "unit")
 
     def value(whose: str) -> str:
@@ -139,7 +139,7 @@ def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
     return {
         **{key: _word(check, key) for key in ("figure", "quantity", "note")},
         **{whose: value(whose) for whose in ("published", "ours")},
-        # A dash if one of the values is not a number.
+        # The difference is a dash if one of the values is not a number.
         "difference": "0.0 %" if change == 0 else percent,
         "verdict": pieces.clip(entry(path, check, "verdict", str), 20),
     }
@@ -159,7 +159,7 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map of changes: coloured by cost if the study has colours, otherwise shaded by savings."""
+    """Return a map of changes. Cells have the colours of the cost if the study has them, else shades of the saving."""
     rows = []
     for row in entry(path, item, "rows", list):
         cells = []
@@ -254,7 +254,7 @@ def _timelines(
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the style of a band's line: published ones are dashed and drawn below."""
+    """Return the style of a band's line. Published lines are dashed and lie below ours."""
     if line.get("band") not in BANDS:
         return {}
     published = line.get("who") == "published"
@@ -262,7 +262,7 @@ def _style(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the chart of a series of a summary: x, y and lines of values."""
+    """Return the chart of a series in a summary, which has x, y and lines of values."""
     values = entry(path, item, "x.values", list)
     lines = entry(path, item, "lines", list)
     if not values or not are_numbers(values):

@@ -21,8 +21,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
-    # An iteration lasts from forward pass to forward pass on the fluid engine, and from backward pass to backward pass
-    # on the packet engine.
+    # An iteration is measured from backward pass to backward pass on the packet engine, and from forward pass to
+    # forward pass on the fluid engine.
     packets = summary.get("engine") == "packet"
     measured = ", measured from one backward pass to the next" if packets else ""
     views = []
@@ -37,9 +37,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "model": lambda job: entry(path, job[1], "model", str),
         "#workers": lambda job: entry(path, job[1], "workers", int),
         "#iteration time, ms": lambda job: pieces.ms(number(path, job[1], "iteration_time_ms.mean")),
-        "#utilisation U, %": lambda job: pieces.percent(number(path, job[1], "utilisation")),
+        "#compute share, %": lambda job: pieces.percent(number(path, job[1], "utilisation")),
         "#exposed, ms": lambda job: pieces.ms(number(path, job[1], "waterfall_ms.exposed")),
-        "#rho": lambda job: f"{number(path, job[1], 'rho'):.3f}",
+        "#communication / compute": lambda job: f"{number(path, job[1], 'rho'):.3f}",
     }
     several = jobs.items() if len(jobs) > 1 else ()
     overview = pieces.listing("Jobs", columns, several, cap=caps.rows, where="summary.json")
@@ -78,7 +78,7 @@ def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str
         }
     cap, label = min(caps.rows, 64), "Links"
     if len(rows) > cap:
-        # Large networks: only the busiest links.
+        # A large network has a row only for its busiest links.
         rows, label = sorted(rows, key=lambda row: -row["utilisation"]), "Links, the busiest first"
     return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
 
@@ -106,7 +106,7 @@ def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps
 
 
 def resolved_scenario(run_dir: Path, caps: pieces.Caps) -> str:
-    """Return the scenario of a run folder, truncated to the limit of a page."""
+    """Return the scenario of a run folder, truncated to `caps.scenario` characters."""
     scenario = read_text(run_dir / "scenario.resolved.toml")
     if len(scenario) <= caps.scenario:
         return scenario
@@ -140,8 +140,8 @@ def _job(
     barrier = "wait for pushes and other workers" if is_pulled else "wait at barrier"
     if waterfall["barrier"] > 0:
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more {'for pushes' if is_pulled else 'at the barrier'}"
-    utilisation = f"share of the iteration in which workers compute; {pieces.ms(compute_ms)} ms"
-    rho = f"communication / compute: {pieces.ms(comm_ms)} ms / {pieces.ms(compute_ms)} ms"
+    utilisation = f"of the iteration: {pieces.ms(compute_ms)} ms, in which workers compute"
+    rho = f"{pieces.ms(comm_ms)} ms on an idle network / {pieces.ms(compute_ms)} ms"
     asynchrony = None
     if "asynchrony" in facts:
         asynchrony = _asynchrony(path, facts, key, caps)
@@ -160,10 +160,10 @@ def _job(
         "what": what,
         "figures": [
             tile("Iteration time", pieces.ms(mean), "ms", "", spread, f"{key}.iteration_time_ms.mean"),
-            tile("Utilisation U", share, "%", "compute", utilisation, f"{key}.utilisation"),
-            tile("Speed-up", speed_up, "x", "slack", over, f"{key}.speed_up"),
+            tile("Compute share", share, "%", "compute", utilisation, f"{key}.utilisation"),
+            tile("Speed-up", speed_up, "x", "", over, f"{key}.speed_up"),
             tile("Exposed communication", waits, "ms", "exposed", exposed, f"{key}.waterfall_ms.exposed"),
-            tile("ρ = N/C", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
+            tile("Communication / compute", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
             *([asynchrony["tile"]] if asynchrony else []),
         ],
         "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", barrier),
@@ -182,7 +182,7 @@ def _job(
 
 
 def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the staleness of asynchronous workers: a tile of the job, and a table of the workers."""
+    """Return the staleness of asynchronous workers: the tile of the job, and the table of the workers."""
     workers: Mapping[str, Any] = entry(path, facts, "asynchrony.workers", dict)
 
     def cell(worker: str, figure: str, show: Callable[[float], str]) -> dict[str, str]:
@@ -205,19 +205,22 @@ def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Cap
     label = "Workers that are not in step"
     table = pieces.table(label, ("worker", *figures), rows, cap=caps.rows, where="summary.json")
     mean, most = (number(path, facts, f"asynchrony.staleness_iterations.{one}") for one in ("mean", "max"))
-    note = f"iterations that the slowest worker is behind, on average; {most:.0f} at most"
+    note = f"mean number of iterations by which the slowest worker is behind; {most:.0f} at most"
     where = f"{key}.asynchrony.staleness_iterations.mean"
     return {"table": table, "tile": pieces.tile("Staleness", words.number(mean), "", "", note, where)}
 
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw slack and margin per layer, of pulls for a job that pulls; None without transfers."""
+    """Draw slack and margin per layer; None without transfers.
+
+    The transfers are pulls in a job that pulls from parameter servers.
+    """
     is_pulled = any(row.get("direction") for row in transfers)
     transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
     slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
-    # A step of the chart shows the least value of adjacent buckets, since that one delays compute.
+    # A step of the chart shows the smallest value of adjacent buckets, because the smallest margin delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []
     for name, key, token in (
@@ -227,13 +230,13 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         values = [min(sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in step) for step in steps]
         lines.append(pieces.line(0, name, [*values, values[-1]], width=2.4, token=token))
     per_step = len(steps[0])
-    note = f" Every step shows the least value of {per_step} adjacent buckets." if per_step > 1 else ""
+    note = f" Every step shows the smallest value of {per_step} adjacent buckets." if per_step > 1 else ""
     why = (
         "All pulls are ready when an iteration begins. Layers near the input are needed first, so they have the least "
         "slack."
         if is_pulled
-        else "Layers near the input get their gradients last and need them first, so they have the least slack. Layers "
-        "of one bucket have the same values."
+        else "Gradients of layers near the input are ready last and needed first, so these layers have the least "
+        "slack. Layers of one bucket have equal values."
     )
     return pieces.chart(
         "Slack and margin against layer index",
@@ -269,7 +272,7 @@ def _bandwidth_chart(
             for i, kind in enumerate(kinds)
         ],
         ylabel="iteration time, ms",
-        # Logarithmic, since all lines converge to the compute time at fast links.
+        # The axis is logarithmic, because all lines converge to the compute time at fast links.
         **pieces.over_rates(rates),
         ylog=True,
         marks=marks,

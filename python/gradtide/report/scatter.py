@@ -1,4 +1,4 @@
-"""Scatter plots as SVG, such as cost against time, with a description of each point."""
+"""Scatter plots as SVG, such as cost against iteration time. Each point has a description."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from gradtide.report.pieces import STYLES
-from gradtide.report.timeline import WIDTH
 
-_HEIGHT = 430.0
+_WIDTH, _HEIGHT = 680.0, 400.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
 _SIZE = 6.0
 
 TOKENS = tuple(token for token, _, _ in STYLES)
-"""Colours in the order of a chart's lines, so that the same series has the same colour in both."""
+"""Colours of the points. Their order is that of a chart's lines, so a series has one colour in both."""
 
 SHAPES = ("circle", "square", "triangle", "diamond")
 
@@ -28,7 +27,8 @@ def legend(names: Iterable[str]) -> list[dict[str, str]]:
 class Point:
     """A point: coordinates, a description (`words`), and an optional label.
 
-    Colour and shape are indices into `TOKENS` and `SHAPES`, modulo their lengths; `href` links to the point's page.
+    `colour` and `shape` are indices into `TOKENS` and `SHAPES`, modulo their lengths. `href` is the address of the page
+    of the point.
     """
 
     x: float
@@ -50,16 +50,22 @@ def draw(
     floor: tuple[float, str] | None = None,
     including: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw at least one point and the Pareto front as a staircase; readers can step through the points.
+    """Draw points and their Pareto front, a staircase.
 
-    `frontier` has the corners of the staircase, descending from left to right. `floor` is a lower bound of y with its
-    name. The axes include the points `including`, so that small differences do not fill the plot.
+    Args:
+        points: at least one point.
+        frontier: the corners of the staircase, from left to right, with decreasing y.
+        label: description of the drawing for screen readers.
+        xlabel: label of the horizontal axis.
+        ylabel: label of the vertical axis.
+        floor: a lower bound of y and its name, drawn as a dotted line.
+        including: coordinates that the axes must include, so that small differences do not fill the plot.
     """
-    x = _Axis.over([*(at for at, _ in including), *(p.x for p in points)], _LEFT, WIDTH - _RIGHT)
+    x = _Axis.over([*(at for at, _ in including), *(p.x for p in points)], _LEFT, _WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]
     y = _Axis.over([*low, *(at for _, at in including), *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
     out = [
-        f'<svg class="timeline scatter" viewBox="0 0 {WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
+        f'<svg class="timeline scatter" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
     ]
     for value in x.ticks():
         at = x.place(value)
@@ -68,23 +74,23 @@ def draw(
         out.append(f'<text class="tick" x="{at:.1f}" y="{_HEIGHT - _BOTTOM + 18:g}" text-anchor="middle">{text}</text>')
     for value in y.ticks():
         at = y.place(value)
-        out.append(f'<path class="grid" d="M{_LEFT:g} {at:.1f}H{WIDTH - _RIGHT:g}"/>')
+        out.append(f'<path class="grid" d="M{_LEFT:g} {at:.1f}H{_WIDTH - _RIGHT:g}"/>')
         out.append(f'<text class="tick" x="{_LEFT - 8:g}" y="{at + 4:.1f}" text-anchor="end">{_short(value)}</text>')
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    middle = (_LEFT + _WIDTH - _RIGHT) / 2
     out.append(f'<text x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle">{escape(xlabel)}</text>')
     centre = (_TOP + _HEIGHT - _BOTTOM) / 2
     out.append(f'<text transform="translate(16 {centre:g}) rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>')
     if floor is not None and low:
         at = y.place(floor[0])
-        out.append(f'<path class="floor" d="M{_LEFT:g} {at:.1f}H{WIDTH - _RIGHT:g}"/>')
+        out.append(f'<path class="floor" d="M{_LEFT:g} {at:.1f}H{_WIDTH - _RIGHT:g}"/>')
         words = escape(floor[1])
-        out.append(f'<text class="muted" x="{WIDTH - _RIGHT:g}" y="{at + 14:.1f}" text-anchor="end">{words}</text>')
+        out.append(f'<text class="muted" x="{_WIDTH - _RIGHT:g}" y="{at + 14:.1f}" text-anchor="end">{words}</text>')
     if frontier:
         path = "".join(
             f"{'M' if not index else 'H'}{x.place(cost):.1f}{' ' if not index else 'V'}{y.place(time):.1f}"
             for index, (cost, time) in enumerate(frontier)
         )
-        out.append(f'<path class="frontier" d="{path}H{WIDTH - _RIGHT:g}"/>')
+        out.append(f'<path class="frontier" d="{path}H{_WIDTH - _RIGHT:g}"/>')
     # Labelled points are drawn last, on top of the others.
     for point in sorted(points, key=lambda p: bool(p.label)):
         out.append(_mark(point, x.place(point.x), y.place(point.y)))
@@ -93,7 +99,7 @@ def draw(
 
 
 def shape(kind: int, x: float, y: float, size: float = _SIZE) -> str:
-    """Return the SVG of a marker centred at (x, y)."""
+    """Return the SVG of the marker `kind`, centred at (x, y) with a radius of `size`."""
     name = SHAPES[kind % len(SHAPES)]
     if name == "circle":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:g}"/>'
@@ -109,7 +115,7 @@ def _mark(point: Point, x: float, y: float) -> str:
     words = escape(point.words)
     inner = f'<title>{words}</title><circle class="hit" cx="{x:.1f}" cy="{y:.1f}" r="13"/>'
     if point.label:
-        right = x > WIDTH * 0.6
+        right = x > _WIDTH * 0.6
         inner += f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="13"/>'
         inner += (
             f'<text class="strong halo" x="{x + (-18 if right else 18):.1f}" y="{y - 10:.1f}" '
@@ -131,7 +137,7 @@ class _Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> "_Axis":
-        """Return an axis over all values with a margin; logarithmic if their ratio exceeds 5."""
+        """Return an axis over all values with a margin. It is logarithmic if their ratio exceeds 5."""
         low, high = min(values), max(values)
         if high > 5 * low > 0:
             room = (high / low) ** 0.06

@@ -9,8 +9,8 @@ from gradtide.report import meshes, pieces
 from gradtide.report.folder import Row, entry
 
 NOTE = (
-    "Unit: blocks that are gathered together. Forward, backward: units gathered ahead. Freed: after the forward pass. "
-    "Each row is one simulation."
+    "Each row is one simulation. Unit: the number of blocks whose parameters are gathered together. Forward, backward: "
+    "the number of units gathered ahead in this pass. Freed: whether parameters are freed after the forward pass."
 )
 
 
@@ -26,7 +26,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         return lambda row: "–" if row[key] is None else f"{row[key]:.{digits}f}"
 
     columns: pieces.Columns = {
-        "setting": lambda row: f"{row['name']}{', the plan' if row['chosen'] else ''}",
+        "setting": lambda row: pieces.cell(
+            f"{row['name']}{', the plan' if row['chosen'] else ''}", "best" if row["chosen"] else ""
+        ),
         "#unit": lambda row: str(row["unit"]),
         "#forward": lambda row: str(row["forward_prefetch"]),
         "#backward": lambda row: str(row["backward_prefetch"]),
@@ -38,13 +40,12 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "#memory": meshes.memory,
     }
     advice = entry(path, summary, "plan.advice", list)
-    shown = [("torch's default", "baseline"), ("the plan", "plan")]
+    shown = [("baseline", "torch's default", "t0"), ("plan", "the plan", "t1")]
     return "meshes.html.j2", {
         "title": f"gradtide plan: {what}",
         "what": f"plans of FSDP for {what}",
         "table": pieces.listing("Settings of fully_shard", columns, rows, cap=caps.rows, where="settings.csv"),
         "note": " ".join([NOTE, *(pieces.clip(text, 2000) for text in advice[:12])]),
-        "timelines": [
-            meshes.timeline(run_dir, run, title, f"t{index}") for index, (title, run) in enumerate(shown[: caps.jobs])
-        ],
+        "bars": None,
+        **meshes.drawn([meshes.timeline(run_dir, run, *one) for run, *one in shown[: caps.jobs]]),
     }

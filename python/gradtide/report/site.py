@@ -1,4 +1,4 @@
-"""The index of all reproductions: how many statements agree, and a row for each part with the link to its page."""
+"""The index of all reproductions: the number of statements that agree, and a row with a link for each part."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ OUTCOMES = {
     "unknown": "differ, cause unknown",
     "not_made": "not made",
 }
-"""Outcomes of a statement, and their names on the page."""
+"""Outcomes of a statement, by key, with their names on the page."""
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -25,6 +25,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     total = {key: sum(row["counts"][key] for row in rows) for key in OUTCOMES}
     return "site.html.j2", {
         "title": "gradtide reproduce: papers beside ours",
+        "rests_on": ["Premises: the page of each part states its own."],
         "what": "tables and figures of papers, made again",
         "reproduce": "gradtide reproduce" + (" --quick" if is_quick else ""),
         "bars": {
@@ -76,5 +77,5 @@ def _row(path: Path, row: Row) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration, rounded."""
+    """Write a rounded duration."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

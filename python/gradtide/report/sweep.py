@@ -1,5 +1,7 @@
 """The report of a sweep: ranking, small multiples, sensitivity, paired changes and Pareto front."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +15,73 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     """Return the template and its context for the report of a study."""
     path = run_dir / "summary.json"
     runs = entry(path, summary, "runs", int)
-    figure = pieces.clip(entry(path, summary, "figure", (str, type(None))) or "", 90)
+    ranked_by = pieces.clip(entry(path, summary, "figure", (str, type(None))) or "", 90)
+    figure = named(ranked_by)
     against = pieces.clip(summary.get("against") or "", 90)
-    panels = [_panel(panel, figure, caps) for panel in summary.get("charts", [])[: caps.charts]]
+    panels = [_panel(panel, ranked_by, caps) for panel in summary.get("charts", [])[: caps.charts]]
     return "sweep.html.j2", {
         "title": f"gradtide sweep: {runs:,} runs",
         "what": f"study of {runs:,} runs",
         "reproduce": "gradtide sweep study.toml",
         "figure": figure,
-        "best": "most" if summary.get("best") == "most" else "least",
+        "ranked_by": ranked_by,
+        "best": "largest" if summary.get("best") == "most" else "smallest",
         **_ranking(path, summary, caps),
         "against": against,
         "panels": panels,
-        "samples": [_sample(one, figure) for one in summary.get("samples", [])[: caps.charts]],
+        "samples": [_sample(one, ranked_by) for one in summary.get("samples", [])[: caps.charts]],
         "sensitivity": _sensitivity(path, summary, caps),
         "effects": _effects(summary, caps),
         "seeds": entry(path, summary, "seeds", int),
-        "front": _front(summary["front"], figure, against, caps) if summary.get("front", {}).get("corners") else None,
+        "front": _front(summary["front"], ranked_by, against, caps)
+        if summary.get("front", {}).get("corners")
+        else None,
     }
+
+
+_UNITS = {"ms": "ms", "us": "us", "s": "s", "bytes": "bytes", "bps": "bit/s", "percent": "%"}
+
+
+def named(figure: str) -> str:
+    """Return the path of a figure in words, without its job or tenant and its unit.
+
+    Example:
+        >>> named("jobs.train.iteration_time_ms.mean")
+        'iteration time, mean'
+    """
+    parts = [re.sub(rf"_({'|'.join(_UNITS)})$", "", part) for part in _short(figure).split(".")]
+    return ", ".join(part.replace("_", " ") for part in parts)
+
+
+def _axis(figure: str) -> str:
+    """Return the label of an axis: the figure in words, with its unit."""
+    found = re.search(rf"_({'|'.join(_UNITS)})(?=\.|$)", figure)
+    return named(figure) + (f", {_UNITS[found[1]]}" if found else "")
+
+
+def _tiles(path: Path, summary: Row, ranked: Sequence[Row]) -> list[dict[str, str]]:
+    """Return the tiles at the top: the best value, the next, the worst, and the key with the largest effect."""
+    name, tiles = summary.get("figure") or "", []
+    others = [row for row in ranked if row["figure"] != ranked[0]["figure"]]
+    shown = [("Best", ranked[0], "better")] if ranked else []
+    shown += [("Next best", others[0], "")] if others else []
+    shown += [("Worst", others[-1], "worse")] if len(others) > 1 else []
+    for title, row, kind in shown:
+        value, _, unit = figure_of(name, number(path, row, "figure")).partition(" ")
+        note = pieces.clip(row["label"], 120)
+        equal = sum(one["figure"] == row["figure"] for one in ranked)
+        if equal > 1:
+            note += f", and {equal - 1} more with the same value"
+        if row["behind_percent"] is not None and row is not ranked[0]:
+            note = f"{pieces.fixed(row['behind_percent'])} % worse than the best: {note}"
+        tiles.append(pieces.tile(title, value, unit, kind, note))
+    keys = [one for one in summary.get("sensitivity", []) if one["key"] != "seed"]
+    if len(keys) > 1:
+        most = max(keys, key=lambda one: number(path, one, "share"))
+        share = pieces.percent(number(path, most, "share"))
+        note = f"of the variance comes from {pieces.clip(most['key'], 80)} alone"
+        tiles.append(pieces.tile("Largest effect", share, "%", "", note))
+    return tiles
 
 
 def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
@@ -46,6 +97,7 @@ def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
     rows = [
         {
             "rank": row["rank"],
+            "is_best": row["figure"] == ranked[0]["figure"],
             "label": pieces.clip(row["label"], 160),
             "value": figure_of(name, row["figure"]),
             "share": 100 * row["figure"] / longest if has_bars else None,
@@ -59,10 +111,10 @@ def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
     columns: pieces.Columns = {
         "point": lambda row: pieces.clip(row["label"], 160),
         "why": lambda row: pieces.cell(row["state"], "unranked", small=pieces.clip(row["reason"], 300)),
-        f"#{_short(name)}": lambda row: "–" if row["figure"] is None else figure_of(name, row["figure"]),
+        f"#{named(name)}": lambda row: "–" if row["figure"] is None else figure_of(name, row["figure"]),
     }
     if all(row["figure"] is None for row in others):
-        columns.pop(f"#{_short(name)}")
+        columns.pop(f"#{named(name)}")
     commands: pieces.Columns = {
         "rank": lambda row: "–" if row["rank"] is None else row["rank"],
         "command": lambda row: {"text": pieces.clip(row["again"], 400), "cls": "command", "key": "", "small": ""},
@@ -71,6 +123,7 @@ def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
     cut = f"The first {len(rows)} of {count:,}; all are in points.csv." if count > len(rows) else ""
     known = [row for row in points if row.get("again")]
     return {
+        "tiles": _tiles(path, summary, ranked),
         "ranking": rows,
         "total": total,
         "ranked": count,
@@ -119,7 +172,7 @@ def _bars(panel: Row, figure: str) -> dict[str, Any]:
     return {
         "bars": {
             "legend": legend if len(legend) > 1 else [],
-            "unit": f"{_short(figure)} by {panel['key']}",
+            "unit": f"{_axis(figure)}, by {panel['key']}",
             "rows": rows,
         },
         "title": pieces.clip(panel["title"], 120),
@@ -132,10 +185,10 @@ def _panel(panel: Row, figure: str, caps: pieces.Caps) -> dict[str, Any]:
     x, unit = panel["x"], panel["unit"]
     xlabel = pieces.clip(panel["key"], 60) + (f", {unit}" if unit else "")
     drawn = pieces.chart(
-        f"{figure} over {panel['key']}{': ' + panel['title'] if panel['title'] else ''}",
+        f"{named(figure)} over {panel['key']}{': ' + panel['title'] if panel['title'] else ''}",
         x=pieces.Axis(x, xlabel, "at", unit),
         lines=[pieces.line(index, one["name"], one["values"]) for index, one in enumerate(panel["lines"])],
-        ylabel=_short(figure),
+        ylabel=_axis(figure),
         unit="",
         cap=caps.rows,
         xlog=x[-1] > 5 * x[0] > 0,
@@ -152,8 +205,8 @@ def _sample(one: Row, figure: str) -> dict[str, Any]:
     unit = f", {one['unit']}" if one["unit"] else ""
     xlabel = pieces.clip(one["key"], 60) + unit
     points = [scatter.Point(x, y, 0, 0, f"{xlabel} {x:.6g}: {y:.6g}") for x, y in one["points"]]
-    label = f"{figure} over {xlabel}"
-    return {"label": label, "svg": scatter.draw(points, [], label=label, xlabel=xlabel, ylabel=_short(figure))}
+    label = f"{named(figure)} over {xlabel}"
+    return {"label": label, "svg": scatter.draw(points, [], label=label, xlabel=xlabel, ylabel=_axis(figure))}
 
 
 def _sensitivity(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
@@ -186,15 +239,15 @@ def _front(front: Row, figure: str, against: str, caps: pieces.Caps) -> dict[str
         scatter.Point(one["x"], one["y"], colour, colour, f"{one['values']}: {one['x']:.6g}, {one['y']:.6g}")
         for one, colour in marks
     ]
-    label = f"{figure} against {against}"
+    label = f"{named(figure)} against {against}"
     corners = [(one["x"], one["y"]) for one in front["corners"][: caps.rows]]
     columns: pieces.Columns = {
         f"#{xlabel}": lambda one: pieces.figure(one["x"]),
-        f"#{figure}": lambda one: pieces.figure(one["y"]),
+        f"#{_axis(figure)}": lambda one: pieces.figure(one["y"]),
         "point": lambda one: one["values"],
     }
     return {
         "label": label,
-        "svg": scatter.draw(points, corners, label=label, xlabel=xlabel, ylabel=_short(figure)),
+        "svg": scatter.draw(points, corners, label=label, xlabel=xlabel, ylabel=_axis(figure)),
         "table": pieces.listing("The front", columns, front["corners"], cap=caps.rows, where="summary.json"),
     }

@@ -1,8 +1,8 @@
 """The timeline of one iteration as SVG: the ready time, transfer and deadline of each gradient.
 
-Top to bottom: the iteration and a time axis; forward and backward pass with idle time of compute; the network; one row
-per bucket, the most urgent on top. Colours are CSS classes of the theme. `Drawing` is the canvas of all drawings over
-time, including those of `progress.py` and `waterfall.py`. A lane is a horizontal strip of a drawing.
+From top to bottom, the drawing has the length of the iteration, a time axis, a lane each for forward pass, backward
+pass and network, and a row per bucket, the most urgent one on top. A lane is a horizontal strip of a drawing. Colours
+are CSS classes of the theme. `Drawing` is also the canvas of `progress.py`, `lanes.py` and `waterfall.py`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,24 +19,24 @@ _T = TypeVar("_T")
 WIDTH = 1080.0
 
 COMPUTE = ("forward", "backward", "update", "host")
-"""Kinds of ops that occupy the device. Host time counts, because the device is idle meanwhile."""
+"""Kinds of ops in the compute lanes. Host time is one of them, because the device cannot compute during it."""
 
 MAX_ROWS = 40
-"""Largest number of buckets with an individual row; more would not be legible."""
+"""Largest number of buckets with a row; more rows would not be legible."""
 
 TIGHTEST = 16
-"""Number of these rows that are reserved for the buckets with the smallest margin."""
+"""Number of the `MAX_ROWS` rows that are reserved for the buckets with the smallest margin."""
 
 _LEFT, _RIGHT = 122.0, 84.0
-_TOLERANCE_US = 1e-5  # times have six decimals; a difference has twice the rounding error
-_MERGE_PX = 0.75  # blocks closer than this are drawn as one
+_TOLERANCE_US = 1e-5  # ten times the rounding error of a difference, since times have six decimals
+_MERGE_PX = 0.75  # blocks that are closer to each other are drawn as one block
 
 
 class Drawing:
     """An `<svg>` element with a horizontal time axis in microseconds, and space for text on the left and right.
 
-    `ident` is the prefix of the ids in the drawing, unique in the page. If the drawing `clips`, times outside of the
-    axis are drawn at its ends.
+    `ident` is the prefix of the element ids, unique in the page. With `clips`, times outside of the axis are drawn at
+    its ends.
     """
 
     def __init__(self, ident: str, start: float, span: float, left: float, right: float, clips: bool = True) -> None:
@@ -68,7 +68,7 @@ class Drawing:
         self.add(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
 
     def block(self, kind: str, a: float, b: float, y: float, height: float, least: float = 0.6, fill: str = "") -> None:
-        """Add a block from time `a` to time `b`, at least `least` pixels wide; `fill` names a hatching."""
+        """Add a block from time `a` to time `b`, at least `least` units wide; `fill` is the name of a hatching."""
         paint = f' fill="url(#{self._ident}-{fill})"' if fill else ""
         wide = max(self.x(b) - self.x(a), least)
         self.add(
@@ -81,7 +81,7 @@ class Drawing:
         self.add(f'<rect class="lane" x="{self.left}" y="{y:.1f}" width="{self.plot}" height="{height:.1f}"/>')
 
     def axis(self, count: int, top: float, bottom: float, words_y: float) -> None:
-        """Add about `count` lines at round milliseconds since the start, from `top` to `bottom`."""
+        """Add about `count` vertical lines from `top` to `bottom` at round milliseconds since the start."""
         for tick in ticks(self.span / 1e3, count):
             at = self.x(self._start + tick * 1e3)
             self.path("grid", f"M{at:.1f} {top}V{bottom:.1f}")
@@ -90,7 +90,7 @@ class Drawing:
 
     @contextmanager
     def row(self, words: str, y: float, height: float) -> Iterator[None]:
-        """Group the elements added in the context into a row with the description `words`, shown on hover."""
+        """Group the elements added in the context into a row. The page shows its description `words` on hover."""
         self.add(f'<g class="row" data-readout="{escape(words)}">')
         self.add(f'<rect class="hit" x="0" y="{y:.1f}" width="{WIDTH}" height="{height:.1f}"/>')
         yield
@@ -130,7 +130,7 @@ class Idle:
 
 @dataclass
 class Window:
-    """The content of a drawing, in microseconds of simulated time; `turn` is the end of the iteration."""
+    """The content of a drawing, in microseconds of simulated time. The iteration ends at `turn`."""
 
     start: float
     turn: float
@@ -142,7 +142,7 @@ class Window:
     worker: int | None = None
     """The worker whose compute is shown; None if all workers are identical."""
     in_step: bool = True
-    """Whether workers are synchronous: all begin an iteration at the same time."""
+    """Whether workers are synchronous, that is all begin an iteration at the same time."""
 
     @property
     def span_ms(self) -> float:
@@ -150,14 +150,14 @@ class Window:
         return (self.end - self.start) / 1e3
 
     def idle_ms(self, cause: str) -> float:
-        """Idle time of compute due to `cause` in the iteration, without the next forward pass."""
+        """Return the idle time of compute due to `cause`, without that in the next forward pass."""
         return sum(x.end - x.start for x in self.idle if x.cause == cause and x.end <= self.turn + 1e-3) / 1e3
 
 
 def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
-    """Return the worker with the longest compute time in the rows of one job, and its rows.
+    """Return the worker with the longest compute time in the rows of one job, and the rows of this worker.
 
-    The other workers wait for it. Returns None and all rows if all workers are identical.
+    If all workers are identical, rows have no worker, and the result is None and all rows.
     """
     rows = list(operations)
     spent: dict[int, float] = {}
@@ -171,11 +171,11 @@ def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
 
 
 def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None:
-    """Extract one iteration, and the next forward pass, which uses its gradients, from the rows of one job.
+    """Extract one iteration and the next forward pass, which uses its gradients, from the rows of one job.
 
-    Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own. If
-    workers differ, compute is that of the slowest. If iterations begin with pulls from parameter servers, the window
-    extends from the first pull to the last update, with the pulls of that worker.
+    The first iteration of a job on the packet engine has no forward pass, because the job begins with a backward pass.
+    If workers differ, the window has the compute of the slowest. If iterations begin with pulls from parameter servers,
+    the window extends from the first pull to the last update and has the pulls of the same worker.
 
     Returns:
         The first recorded iteration that has both passes, or None if no operation was recorded. If none has both,
@@ -218,9 +218,9 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Split the gaps of compute into exposed time, until the layer's own gradient arrives, and barrier time after it.
+    """Return the gaps of compute, split into exposed time and barrier time at the arrival of the layer's own gradient.
 
-    With pulls, ops wait only for pulls, and the barrier is at the end of the iteration.
+    In a job that pulls from parameter servers, ops wait only for pulls, and the barrier is at the end of the iteration.
     """
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:
@@ -265,14 +265,18 @@ def size(count: float) -> str:
 
 
 def layers(row: Row) -> str:
-    """Return the names of a bucket's layers, given by index."""
+    """Name the layers of a bucket by their indices, as in `layers 10–37`."""
     if row["first_layer"] == row["last_layer"]:
         return f"layer {row['first_layer']}"
     return f"layers {row['first_layer']}–{row['last_layer']}"
 
 
 def chosen(transfers: Sequence[Row]) -> list[Row]:
-    """Return the buckets with a row, by first layer: all, or those of smallest margin and a sample of the others."""
+    """Return the buckets that have a row, by first layer.
+
+    If there are more than `MAX_ROWS`, these are the `TIGHTEST` buckets with the smallest margin and an even sample of
+    the others.
+    """
     if len(transfers) <= MAX_ROWS:
         return list(transfers)
     tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
@@ -286,7 +290,7 @@ def evenly(rows: Sequence[_T], count: int) -> list[_T]:
 
 
 def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) -> Markup:
-    """Draw a window; its time axis has the window's length, or `span_ms` for drawings with a common scale."""
+    """Draw a window. `span_ms` is the length of the time axis; default: that of the window."""
     span = (span_ms or view.span_ms) * 1e3
     rows = chosen(view.transfers)
     pitch = 21.0 if len(rows) <= 24 else 15.0
@@ -306,7 +310,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     if x(view.end) - turn > 80:
         text("muted", (turn + x(view.end)) / 2, 10, "next forward", "middle")
 
-    # Compute: passes as blocks, with separators between layers where space permits.
+    # Compute: passes are blocks with separators between layers, except where a layer is too narrow.
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
         drawing.lane(name, y + 1, lane - 2, y + 15)
     if view.worker is not None:
@@ -326,7 +330,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         _edges(drawing, [row["end_us"] for row in own if _is_wide(drawing, row)], y, lane)
     _idle_labels(view, drawing, top_compute, lane)
 
-    # Network: all transfers, whatever the bucket.
+    # Network: the transfers of all buckets.
     drawing.lane("network", top_network + 1, lane - 2, top_network + 15)
     first = min((row["iteration"] for row in view.compute), default=0)
     for kind, own in (
@@ -367,7 +371,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
 
 
 def _is_wide(drawing: Drawing, row: Row) -> bool:
-    """Return whether a block has space for separators."""
+    """Return whether the block of an op is wide enough for a separator."""
     return drawing.x(row["end_us"]) - drawing.x(row["start_us"]) >= 3
 
 
@@ -378,7 +382,7 @@ def _edges(drawing: Drawing, times: Sequence[float], y: float, lane: float) -> N
 
 
 def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
-    """Merge consecutive rows that are at most `gap` microseconds apart."""
+    """Return (start, end) of the rows in microseconds; rows that are at most `gap` apart are merged."""
     spans: list[tuple[float, float]] = []
     for row in sorted(rows, key=lambda row: row["start_us"]):
         if spans and row["start_us"] - spans[-1][1] <= gap:
@@ -399,7 +403,7 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
         span, middle = x(idle.end) - x(idle.start), (x(idle.start) + x(idle.end)) / 2
-        # Before `turn`, the forward lane is empty to the left of the wait, unless another wait is adjacent.
+        # A wait before `turn` follows the backward pass. There the forward lane is empty, unless a wait is adjacent.
         backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
         follows = any(abs(i.end - idle.start) < 1 for i in view.idle)
         free = idle.end < view.turn + 1 and bool(backward) and x(min(backward)) + wide < x(idle.start)
@@ -413,7 +417,7 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
 
 
 def describe(row: Row, origin: float) -> str:
-    """Describe a transfer; times are relative to the start of the iteration."""
+    """Return the description of a transfer, with times relative to `origin`, the start of the iteration."""
     ready, start, end, needed = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us"))
     return (
         f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · "
@@ -427,5 +431,5 @@ def is_late(row: Row) -> bool:
 
 
 def verdict(row: Row) -> str:
-    """Return the lateness or earliness of a transfer as text."""
+    """Return the margin of a transfer as text, as in `2.1 ms late`."""
     return f"{milliseconds(abs(row['margin_us']))} ms {'late' if is_late(row) else 'to spare'}"

@@ -1,4 +1,4 @@
-"""The report of a recorded step: breakdown of its time, the bound of each transfer, and possible improvements."""
+"""The report of a recorded step: breakdown of its time, cause of each exposed transfer, and possible improvements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ PARTS = (
     ("late", "waiting for a late rank", "late rank", "barrier"),
     ("idle", "neither", "neither", "idle"),
 )
-"""Parts of a step: key, name, short name, colour."""
+"""Parts of a step: key in the summary, name, short name, and CSS class of the colour."""
 
 _RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
 
@@ -48,9 +48,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     share = pieces.percent(parts["compute"] / step_ms if step_ms else 0)
     in_use = f"{pieces.ms(number('network_ms'))} ms in which the network"
     if summary.get("effective_ranks") is None:
-        effective, as_much = "–", "no transfer was recognised, so nothing is known of waits"
+        effective, as_much = "–", "no transfer was recognised, so waits are unknown"
     else:
-        effective, as_much = f"{number('effective_ranks'):.2f}", "as much work as this many ranks that never wait"
+        effective, as_much = f"{number('effective_ranks'):.2f}", "ranks without any wait would do as much work"
     rank_columns: pieces.Columns = {
         "#rank": lambda one: one["rank"],
         "#step, ms": lambda one: pieces.ms(one["span_ms"]),
@@ -62,11 +62,12 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
         "what": _what(path, summary),
+        "rests_on": [_premises(path, summary, advice)],
         "figures": [
             tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
             tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),
             tile("Exposed communication", pieces.ms(waits), "ms", "exposed", f"of the {in_use} is in use"),
-            tile("Effective ranks", effective, f"of {ranks}", "transfer", as_much, "effective_ranks"),
+            tile("Effective ranks", effective, f"of {ranks}", "", as_much, "effective_ranks"),
         ],
         "waterfall": _bar(parts, step_ms),
         "picture": drawn,
@@ -75,7 +76,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "ranks": pieces.listing(
             "Ranks", rank_columns, recorded if is_shared else [], cap=caps.rows, where="summary.json"
         ),
-        "alone": "" if is_shared else "A trace of one rank cannot tell waiting for a late rank from moving data.",
+        "alone": ""
+        if is_shared
+        else "A trace of one rank cannot distinguish waits for a late rank from the transfer of data.",
         "advice": _advice(path, advice, caps),
         "fit": _fit(path, advice, ranks),
         "has_scenario": (run_dir / "scenario.toml").exists(),
@@ -118,6 +121,14 @@ def _what(path: Path, summary: Row) -> str:
     return f"step {entry(path, summary, 'step', int)} of {count}, {how}, {of}"
 
 
+def _premises(path: Path, summary: Row, advice: Mapping[str, Any]) -> str:
+    """Return the line of premises: the recorded step and, if savings were predicted, their network."""
+    text = f"Premises: times as recorded, {_what(path, summary)}"
+    if advice.get("rows"):
+        text += "; savings are simulated on a network that is fitted to the recorded all-reduces"
+    return f"{text}."
+
+
 def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
     shown, legend = [], []
     for key, name, short, kind in PARTS:
@@ -129,7 +140,7 @@ def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
 
 
 def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Break the exposed time down by cause, the largest first: cause, ms, number of transfers."""
+    """Return the exposed time by cause, the largest first: cause, milliseconds and number of transfers."""
     spent: dict[str, list[float]] = {}
     for row in rows:
         late = row["exposed_late_us"]
@@ -196,7 +207,7 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
-    """Describe the network on which predictions are made, or why there are none."""
+    """Describe the network of the predictions, or the reason why there are none."""
     why_not = pieces.clip(advice.get("why_not") or "", 300)
     if "link_rate_bps" not in advice:
         return f"No prediction: {why_not}."
@@ -212,13 +223,13 @@ def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
     return (
         f"Predicted on a network that is fitted to the recorded all-reduces: {network}. On it, the recorded schedule "
         f"takes {pieces.ms(advice['predicted_ms'])} ms, {abs(advice['off_percent']):.1f} % "
-        f"{'above' if advice['off_percent'] > 0 else 'below'} what was recorded. A trace does not "
-        "say which layer needs which gradient, so the forward pass is divided among the buckets, in reverse order."
+        f"{'above' if advice['off_percent'] > 0 else 'below'} the recorded time. A trace does not "
+        "contain the layer that needs a gradient, so the forward pass is divided among the buckets, in reverse order."
     )
 
 
 def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> dict[str, Any]:
-    """Draw ranks and transfers on one axis of time."""
+    """Draw the compute of ranks and the transfers of the rank `shown` on one time axis."""
     ordered = sorted(ranks, key=lambda one: (one["rank"] != shown, one["rank"]))[:MAX_RANKS]
     kept = sorted(rows, key=lambda row: (-row["exposed_us"], -row["duration_us"], row["transfer"]))[:MAX_ROWS]
     kept.sort(key=lambda row: (row["start_us"], row["transfer"]))
@@ -265,9 +276,9 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
     if len(ordered) < len(ranks):
         said.append(f"{len(ordered)} of {len(ranks)} ranks are drawn.")
     if len(kept) < len(rows):
-        said.append(f"Only the {len(kept)} most exposed of {len(rows)} transfers have a row.")
+        said.append(f"Only the {len(kept)} transfers with the longest exposed time have a row, of {len(rows)}.")
     said.append(
-        f"Transfers are shown as rank {shown} saw them. Each rank starts when the step starts by its own clock."
+        f"Transfers are those of rank {shown}. The times of a rank count from the start of its step, by its own clock."
     )
     return {
         "svg": drawing.svg(label, height),
@@ -280,7 +291,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
 
 
 def describe(row: Row) -> str:
-    """Describe a transfer; times are relative to the start of the step."""
+    """Return the description of a transfer, with times relative to the start of the step."""
     ready, start, end = (
         milliseconds(us) for us in (row["ready_us"], row["start_us"], row["start_us"] + row["duration_us"])
     )

@@ -1,4 +1,4 @@
-// What a report does on its own: switch the theme, draw the xy charts, step through transfers. Works from file://.
+// Behaviour of a report: switches the theme, draws the charts and steps through transfers. Works from file://.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -58,7 +58,7 @@
   const logSplits = (values) => (u, axis, low, high) => {
     const all = [];
     const room = (axis === 0 ? u.width - 70 : 2 * u.height - 80) / Math.log10(high / low);
-    // A few values are better ticks than round numbers, where they do not touch.
+    // At most eight values are ticks themselves, unless their labels would touch.
     const near = values.slice(1).some((v, i) => room * Math.log10(v / values[i]) < 44);
     if (axis === 0 && values.length > 1 && values.length <= 8 && !near) return values;
     const steps = room > 110 ? [1, 2, 5] : [1];
@@ -68,7 +68,7 @@
     return all.filter((v) => v >= low * 0.999 && v <= high * 1.001);
   };
 
-  // Steps of an axis that counts.
+  // Steps between the ticks of an axis of whole numbers.
   const whole = [0, 1, 2, 3, 4, 5, 6].flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e));
 
   function build(entry) {
@@ -82,7 +82,7 @@
       ...(log ? { splits: logSplits(spec.x), filter: (u, all) => all } : {}),
       ...(spec.xwhole && label === spec.xlabel ? { incrs: whole } : {}),
     });
-    // Whether a line of the chart crosses a box of the canvas.
+    // Returns whether a line of the chart crosses a box of the canvas.
     const covers = (u, x0, x1, y0, y1) => spec.lines.some((s) => {
       const at = spec.x.map((x, i) => [u.valToPos(x, "x", true), s.values[i]]).filter(([, v]) => v !== null)
         .map(([x, v]) => [x, u.valToPos(v, "y", true)]);
@@ -120,7 +120,7 @@
         } else {
           const y = Math.round(u.valToPos(mark.y, "y", true));
           c.moveTo(left, y); c.lineTo(left + width, y); c.stroke();
-          // Below the line at its right end, or wherever else the label hides no data.
+          // The label is below the line at its right end, or at the next of four places where it covers no data.
           const wide = mark.label ? c.measureText(mark.label).width + 8 * k : 0;
           const places = [[true, true], [true, false], [false, true], [false, false]];
           const isFree = ([right, below]) => {
@@ -205,7 +205,7 @@
     for (const entry of charts) seen.observe(entry.box);
   }
 
-  // A piece of a bar says no more than there is room for: half a number would be another one.
+  // The text of a piece of a bar is shortened or removed where it does not fit: part of a number is another number.
   for (const piece of document.querySelectorAll(".bars [data-short]")) {
     const whole = piece.textContent;
     const fit = () => {
@@ -218,11 +218,44 @@
     fit();
   }
 
-  // What is wider than the page says that it scrolls, and fades out on the right until its end is reached.
+  // The names of lanes and the values of a vertical axis stay on screen while a drawing scrolls: a copy of the texts
+  // left of the plot lies over them.
+  for (const box of document.querySelectorAll(".timeline-box")) {
+    const svg = box.querySelector("svg");
+    if (!svg) continue;
+    const texts = [...svg.querySelectorAll("text")], at = (x) => Number(x.getAttribute("x"));
+    const ends = texts.filter((x) => x.getAttribute("text-anchor") === "end").map(at).filter((x) => x < 160);
+    const wide = Math.max(0, ...ends) + 6;
+    const names = ends.length ? texts.filter((x) => at(x) < wide) : [];
+    const pinned = document.createElementNS(svg.namespaceURI, "svg");
+    pinned.classList.add("pinned");
+    pinned.setAttribute("aria-hidden", "true");
+    const ground = document.createElementNS(svg.namespaceURI, "rect");
+    ground.setAttribute("width", "100%");
+    ground.setAttribute("height", "100%");
+    pinned.append(ground, ...names.map((x) => {
+      const copy = x.cloneNode(true);
+      copy.classList.toggle("dense", getComputedStyle(x).fontSize === "11px");
+      return copy;
+    }));
+    const fit = () => {
+      const { width, height } = svg.getBoundingClientRect();
+      const shown = width > box.clientWidth + 1;
+      if (!shown) return pinned.remove();
+      const scale = width / svg.viewBox.baseVal.width;
+      pinned.setAttribute("viewBox", `0 0 ${wide} ${svg.viewBox.baseVal.height}`);
+      pinned.style.cssText = `width:${wide * scale}px;height:${height}px;margin-right:${-wide * scale}px`;
+      if (!pinned.isConnected) box.prepend(pinned);
+    };
+    if (names.length && window.ResizeObserver) new ResizeObserver(fit).observe(box);
+    if (names.length) fit();
+  }
+
+  // A box that is wider than the page has a hint above it, and fades out on the right until its end is reached.
   for (const box of document.querySelectorAll(".table, .scroll, pre")) {
     const hint = document.createElement("p");
     hint.className = "more";
-    hint.textContent = "scroll for more →";
+    hint.textContent = "scroll sideways for more →";
     hint.setAttribute("aria-hidden", "true");
     hint.hidden = true;
     box.before(hint);
@@ -235,7 +268,7 @@
     show();
   }
 
-  // Paper is light: canvases keep their pixels, so they are drawn again for it.
+  // Prints are light. Canvases do not follow the theme, so they are drawn again before and after printing.
   let before;
   addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redraw(); });
   addEventListener("afterprint", () => {

@@ -11,7 +11,7 @@ BANDS = {"same": "same band", "low": "lower band"}
 
 
 class Verdict(NamedTuple):
-    """Mark and text of a colour, since not all readers can distinguish colours."""
+    """Mark and texts of a colour, for readers who cannot distinguish the colours."""
 
     mark: str
     badge: str
@@ -31,14 +31,14 @@ VERDICTS = {
 
 
 def colour_of(path: Path, row: Row) -> str:
-    """Return the colour of a row; colours unknown to this version become `unknown`."""
+    """Return the colour of a row; `unknown` if this version does not have the colour."""
     colour: str = entry(path, row, "colour", str)
     return colour if colour in VERDICTS else "unknown"
 
 
 @dataclass(frozen=True)
 class Head:
-    """The subject of a study, for the heading of its page."""
+    """The heading of a page: job, seeds, model and subject of its study."""
 
     job: str
     seeds: list[int]
@@ -47,7 +47,7 @@ class Head:
 
     @classmethod
     def of(cls, path: Path, summary: Row) -> "Head":
-        """Read it from a summary."""
+        """Return the heading for a summary."""
         job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
         seeds = entry(path, summary, "seeds", list)
         if not seeds or not all(isinstance(seed, int) for seed in seeds):
@@ -57,7 +57,7 @@ class Head:
 
     @property
     def several(self) -> str:
-        """The seeds as text."""
+        """The seeds as text, as in `3 seeds` or `seed 0`."""
         return f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
 
 
@@ -74,7 +74,10 @@ def change(value: float | None) -> str:
 
 
 def tint(value: float | None, ends: Any = None) -> str:
-    """Return the CSS class of a saving: agrees or differs; none if it is small or its interval includes 0."""
+    """Return the CSS class of a saving: `agrees` if positive, `differs` if negative.
+
+    The class is empty below 0.5 %, or if the interval `ends` includes 0.
+    """
     is_clear = value is not None and abs(value) >= 0.5 and (ends is None or ends[0] * ends[1] > 0)
     return "" if value is None or not is_clear else "agrees" if value > 0 else "differs"
 

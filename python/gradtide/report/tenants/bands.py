@@ -22,10 +22,10 @@ FIGURES = {
     "p99_slowdown": "slowdown, p99",
 }
 TILES = (
-    ("Job's iteration time", "iteration_time_ms", "compute", "ms"),
-    ("Small flows save", "classes.small.mean_fct_ms", "transfer", "ms, mean"),
-    ("Large flows save", "classes.large.mean_fct_ms", "transfer", "ms, mean"),
-    ("Dropped by switches", "switch_drops", "exposed", "packets"),
+    ("Job's iteration time", "iteration_time_ms", "ms"),
+    ("Small flows save", "classes.small.mean_fct_ms", "ms, mean"),
+    ("Large flows save", "classes.large.mean_fct_ms", "ms, mean"),
+    ("Dropped by switches", "switch_drops", "packets"),
 )
 CDF_POINTS = 160
 GAINS, LOSSES = 10, 5
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def gain_us(self) -> float:
-        """Reduction of the completion time; 0 if one of the two is unknown."""
+        """Reduction of the completion time in the lower band; 0 if one of the two times is unknown."""
         return 0.0 if self.same is None or self.low is None else self.same - self.low
 
 
@@ -78,6 +78,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": f"{head.subject}, {several}",
         "reproduce": f"gradtide tenants runs/seed{first}-same/scenario.resolved.toml --seeds {len(seeds)}",
         "figures": _figures(path, summary),
+        "impact": _impact(path, summary, head.job),
+        "worse": _worse(path, summary),
         "one_run": len(seeds) == 1,
         "classes": _classes(path, summary),
         "of": pieces.clip(of, 40),
@@ -152,12 +154,13 @@ def _pair(
 
 
 def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
-    """Return the four tiles at the top: a change, with the values before and after."""
+    """Return the four tiles at the top. Each has a change, its interval, and the values in both bands."""
     tiles = []
-    for name, key, kind, unit in TILES:
+    for name, key, unit in TILES:
         adds = not key.startswith("classes.")
         write = "{:.0f}".format if key.endswith("drops") else pieces.ms
         pair = _pair(path, summary, key, write, adds=adds)
+        kind = {"agrees": "better", "differs": "worse"}.get(pair["cls"], "")
         tile = {"name": name, "kind": kind, "unit": unit, "pair": pair, "badge": None}
         tiles.append({**tile, "value": pair["saves"], "key": f"{key}.saves_percent"})
     job, *_, dropped = tiles
@@ -171,7 +174,7 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
 
 
 def _classes(path: Path, summary: Row) -> dict[str, Any]:
-    """Return the table of classes; a cell has the saving, both values, and the value without a job."""
+    """Return the table of size classes. A cell has the saving and the values in both bands and without a job."""
     first = entry(path, summary, f"classes.{fct.CLASSES[0]}", dict)
     shown = {figure: title for figure, title in FIGURES.items() if figure in first}
     rows = []
@@ -182,8 +185,53 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
     return {"columns": list(shown.values()), "rows": rows}
 
 
+def _impact(path: Path, summary: Row, job: str) -> list[dict[str, Any]]:
+    """Return bars of the job's iteration time, and of the flows' completion times, in both bands and without job."""
+    sides = {"no_job": ("no job", "s6"), **{band: (name, f"band-{band}") for band, name in BANDS.items()}}
+
+    def row(name: str, key: str) -> dict[str, Any]:
+        known = {
+            side: finite(path, summary, f"{key}.{side}") for side in sides if side in entry(path, summary, key, dict)
+        }
+        times = {side: value for side, value in known.items() if value is not None}
+        longest = max(times.values(), default=0.0) or 1.0
+        bars = [
+            {
+                "words": f"{name}, {sides[side][0]}: {pieces.ms(value)} ms",
+                "start": 0,
+                "share": 100 * value / longest,
+                "text": f"{pieces.ms(value)} ms",
+                "token": sides[side][1],
+            }
+            for side, value in times.items()
+        ]
+        return {"name": name, "bars": bars}
+
+    flows = [row(f"{name} flows", f"classes.{name}.mean_fct_ms") for name in fct.CLASSES]
+    groups = [("The job", "mean iteration time", [row(pieces.clip(job, 30), "iteration_time_ms")])]
+    groups.append(("The flows", "mean completion time; each row has its own scale", flows))
+    made = []
+    for title, unit, rows in groups:
+        shown = {bar["token"] for one in rows for bar in one["bars"]}
+        legend = [{"token": token, "name": name} for name, token in sides.values() if token in shown]
+        made.append({"title": title, "legend": legend, "unit": unit, "rows": rows})
+    return made
+
+
+def _worse(path: Path, summary: Row) -> str:
+    """Return a sentence with the figures of flows that are clearly worse in the lower band; empty if none is."""
+    found = []
+    for name in fct.CLASSES:
+        for figure in entry(path, summary, f"classes.{name}", dict):
+            if figure in FIGURES:
+                pair = _pair(path, summary, f"classes.{name}.{figure}")
+                if pair["cls"] == "differs":
+                    found.append(f"{name} flows, {FIGURES[figure].removesuffix(', ms')} ({pair['saves'][1:]} %)")
+    return f"Longer in the lower band: {'; '.join(found)}." if found else ""
+
+
 def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
-    """Return a line per band; the lower band's is thinner, so that both are visible where they coincide."""
+    """Return a line per band. The line of the lower band is thinner, so that both are visible where they coincide."""
     widths = {"same": 5.0, "low": 2.0}
     return [
         {**pieces.line(0, BANDS[band], values[band]), "token": f"band-{band}", "width": width, "dash": []}
@@ -192,7 +240,7 @@ def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]
 
 
 def _cdfs(pairs: Sequence[Pair], classes: fct.Classes, caps: pieces.Caps) -> list[dict[str, Any]]:
-    """Draw the CDF of completion times for each size class; no chart without completed flows."""
+    """Draw the CDF of completion times of each size class that has completed flows."""
     titles = {
         "small": f"Small flows, up to {_round_size(classes.small_bytes)}",
         "medium": "Medium flows",
@@ -243,7 +291,7 @@ def _log_steps(low: float, high: float, count: int) -> list[float]:
 
 
 def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the mean iteration times over seeds in both bands, as far as all seeds have iterations."""
+    """Draw the mean iteration times over seeds in both bands, up to the last iteration that all seeds have."""
     means: dict[str, list[float]] = {}
     for band in BANDS:
         runs = [[row["time_us"] for row in tables[seed, band]] for seed in seeds]
@@ -256,9 +304,9 @@ def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict
     bins = {band: [values[start : start + step] for start in starts] for band, values in means.items()}
     lines = _lines({band: [sum(part) / len(part) if part else None for part in parts] for band, parts in bins.items()})
     first = tables[seeds[0], "same"]
-    notes = ["From the start of one backward pass to the start of the next."]
+    notes = ["An iteration lasts from the start of one backward pass to the start of the next."]
     if len(seeds) > 1:
-        notes.append(f"Mean of {len(seeds)} seeds, up to the last iteration that all of them completed.")
+        notes.append(f"Values are means of {len(seeds)} seeds, up to the last iteration that all seeds completed.")
     if step > 1:
         notes.append(f"Every point is the mean of {step} iterations.")
     return pieces.chart(
@@ -292,7 +340,8 @@ def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) ->
         caption += f" Rows show {drawn} of {every} buckets."
     if any(row["fct_us"] for row in same.flows):
         caption += (
-            " Background traffic: all flows together; the bytes of a flow are spread evenly over its completion time."
+            " The background traffic is that of all flows, with the bytes of a flow spread evenly over its completion "
+            "time."
         )
     return {
         "svg": svg,
@@ -312,7 +361,7 @@ def _probed(runs: Mapping[tuple[int, str], Path], seed: int, caps: pieces.Caps) 
 
 
 def _links(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any]:
-    """Return utilisation, drops and longest queue of links in both bands; only the busiest if there are too many."""
+    """Return utilisation, drops and longest queue of links in both bands. With many links, only the busiest count."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(seeds)

@@ -93,7 +93,7 @@ def _policy(row: Row) -> list[str]:
 
 
 def _changed(row: Row, name: str, write: Callable[[float | None], str]) -> list[str]:
-    """Write the change against all buckets in the high band, and its interval; dashes where it is unknown."""
+    """Write the change against the policy `same`, and its interval; unknown values are dashes."""
     value, *ends = (row.get(f"{name}{end}_percent") for end in ("", "_from", "_to"))
     known = all(isinstance(end, _NUMBER) for end in ends)
     return [

@@ -16,7 +16,7 @@ SHADES = (0, 5, 10, 20, 40)
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its key in the summary (`at`), its loads, and its figures, None where unknown."""
+    """A cell: its index in the summary (`at`), its loads, and its figures; an unknown figure is None."""
 
     at: str
     name: str
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def where(self) -> str:
-        """Its loads as text."""
+        """The loads of the cell as text."""
         return f"job load {load(self.job_load)}, background load {load(self.traffic_load)}"
 
     def key(self, figure: str) -> str:
@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Appearance:
-    """Appearance of a map's cell: CSS class, number, word below it, and a sentence for the tooltip."""
+    """Appearance of a cell of a map: CSS class, number, word below the number, and sentence of the tooltip."""
 
     cls: str
     value: str
@@ -69,12 +69,12 @@ class Appearance:
 
 
 Content = Callable[[Cell], tuple[str, Appearance]]
-"""Returns the key of the figure that a map shows for a cell, and its appearance."""
+"""A function that returns the key of the figure in a cell, and the appearance of the cell."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Job loads in descending and background loads in ascending order, and the subsets that fit on the page."""
+    """Job loads in descending order, background loads in ascending order, and the subsets that fit on the page."""
 
     rows: Sequence[float]
     columns: Sequence[float]
@@ -154,7 +154,7 @@ def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, content:
 
 
 def price(cell: Cell) -> tuple[str, Appearance]:
-    """Show the cost to the job."""
+    """Return the content of a map of the cost to the job."""
     value = change(cell.figures["iteration_change_percent"])
     mark, _, words = VERDICTS[cell.colour]
     sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")
@@ -162,7 +162,7 @@ def price(cell: Cell) -> tuple[str, Appearance]:
 
 
 def saves(size: str, figure: str) -> Content:
-    """Return the map content for the mean time saved by flows of a size class; `figure` is its key."""
+    """Return the content of a map of the mean time that flows of a size class save; `figure` is its key."""
 
     def content(cell: Cell) -> tuple[str, Appearance]:
         value = cell.figures[figure]
