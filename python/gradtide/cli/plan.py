@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from gradtide.studies.plan import PlanResult, ShardingResult
 
 
+DEVICE_TEXT = (
+    "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every feature "
+    "that gradtide models. Default: the scenario's device, else the features that every device has."
+)
+
+
 def plan(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
     workers: int | None = option("N", "Set the number of workers.", min=2),
-    device: str | None = option(
-        "NAME",
-        "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every "
-        "feature that gradtide models. Default: the scenario's device, else the features of every device.",
-    ),
+    device: str | None = option("NAME", DEVICE_TEXT),
     level: str | None = option(
         "NAME",
         "Allow the runtime at most this level: buckets, priority or crossiter. Default: the highest level of the "

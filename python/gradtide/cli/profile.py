@@ -16,6 +16,9 @@ RUNS = 20
 NETWORK_RUNS = 50
 
 
+OPTIMIZER_TEXT = "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take no time."
+
+
 def profile(  # noqa: PLR0913 - the options of the command
     target: Annotated[
         str | None,
@@ -33,11 +36,7 @@ def profile(  # noqa: PLR0913 - the options of the command
     device: str | None = option(
         "NAME", "Take times from the roofline of this device, or measure them on this machine: measure. Default: V100."
     ),
-    optimizer: str | None = option(
-        "NAME",
-        "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take "
-        "no time.",
-    ),
+    optimizer: str | None = option("NAME", OPTIMIZER_TEXT),
     network: bool = option(
         None, "Measure transfers between two hosts with gloo instead, and write a table for gradtide calibrate.", False
     ),
