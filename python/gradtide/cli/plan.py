@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 DEVICE_TEXT = (
-    "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every feature "
-    "that gradtide models. Default: the scenario's device, else the features that every device has."
+    "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every "
+    "feature that gradtide models. Default: the scenario's device, else the features that every device has."
+)
+ORDER_TEXT = (
+    "Plan this order, even if another order saves more: fifo, priority or caramel. Default: the search chooses."
 )
 
 
@@ -32,10 +35,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         "Allow the runtime at most this level: buckets, priority or crossiter. Default: the highest level of the "
         "device.",
     ),
-    schedule: str | None = option(
-        "NAME",
-        "Plan this order, even if another order saves more: fifo, priority or caramel. Default: the search chooses.",
-    ),
+    schedule: str | None = option("NAME", ORDER_TEXT),
     collectives: str | None = option(
         "LIST",
         "Search these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those of the device's library.",

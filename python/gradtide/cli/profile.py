@@ -16,7 +16,10 @@ RUNS = 20
 NETWORK_RUNS = 50
 
 
-OPTIMIZER_TEXT = "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take no time."
+OPTIMIZER_TEXT = (
+    "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take no "
+    "time."
+)
 
 
 def profile(  # noqa: PLR0913 - the options of the command
