@@ -145,7 +145,7 @@ def _print_plan(result: "PlanResult") -> None:
     say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
     print_table(["", "level", "schedule", "buckets", "iteration, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
-        say(f"No plan can be below {words.milliseconds(bound_ms)}.")
+        say(f"Lower bound of the iteration time of every plan: {words.milliseconds(bound_ms)}.")
     print_answer(result.summary)
     for sentence in result.plan.advice:
         say(f"  - {sentence}")
@@ -177,7 +177,7 @@ def _print_sharding(result: "ShardingResult") -> None:
     print_table(columns, list(map(cells, result.rows)))
     say(
         "unit: blocks that are gathered together; fwd, bwd: units gathered ahead; freed: after the forward pass",
-        f"No plan can be below {words.milliseconds(result.summary['lower_bound_ms'])}.",
+        f"Lower bound of the iteration time of every plan: {words.milliseconds(result.summary['lower_bound_ms'])}.",
     )
     print_answer(result.summary)
     for sentence in result.plan.advice:

@@ -41,7 +41,10 @@ def profile(  # noqa: PLR0913 - the options of the command
     ),
     optimizer: str | None = option("NAME", OPTIMIZER_TEXT),
     network: bool = option(
-        None, "Measure transfers between two hosts with gloo instead, and write a table for gradtide calibrate.", False
+        None,
+        "Measure transfers between two hosts with gloo instead, and write a table for gradtide calibrate.",
+        False,
+        "--network",
     ),
     python_path: Path | None = option("DIR", "Search MODULE in this directory first, as in --python-path ."),
     output: Path | None = option("FILE", "Write a model file.", None, "-o", "--output"),
