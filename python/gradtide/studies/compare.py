@@ -83,7 +83,7 @@ class CompareResult(StudyRows):
         }
 
     def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> tuple[str, list[str]]:
-        """Return which schedule to use, as in `use caramel. `, and why the best one is not used, if no runtime has it."""
+        """Return which schedule to use, as in `use caramel. `, and why not the best one if no runtime has it."""
         by, why_not = self._carrier(best)
         if by is not None:
             return f"use {best['schedule']}. ", []
