@@ -112,9 +112,9 @@ def usage_message(error: Any) -> str:
         return f"No such option: {error.option_name}" + (f"; did you mean {near[0]}?" if near else "")
     if kind == "BadOptionUsage":
         return str(error.message).replace("Option '", "").replace("' ", " ").replace("an argument", "a value")
-    if kind == "BadParameter" and param is not None and hasattr(param, "min"):
-        name = max(param.opts, key=len)
-        return f"{name} {_given(param)}: write {_number(param)}"
+    if kind == "BadParameter" and param is not None and not is_argument(param):
+        name, wanted = max(param.opts, key=len), _number(param)
+        return f"{name} {_given(param)}: write {wanted}" if wanted else f"{name}: {error.message}"
     found = re.fullmatch(r"Got unexpected extra arguments?\(?s?\)? \((.*)\)", str(error.message))
     if found is not None:
         return _unexpected(found[1], error.ctx)
@@ -131,8 +131,11 @@ def _given(param: Any) -> str:
 
 
 def _number(param: Any) -> str:
-    """Return the range of a numeric option in words, as in `a whole number of at least 1`."""
-    kind = "a number" if "float" in str(getattr(param, "type_descriptor", param)) else "a whole number"
+    """Return the range of a numeric option in words, as in `a whole number of at least 1`; empty for other options."""
+    kinds: dict[Any, str] = {int: "a whole number", float: "a number"}
+    kind = kinds.get(getattr(getattr(param, "type_descriptor", None), "annotation", None), "")
+    if not kind:
+        return ""
     if param.max is not None:
         return f"{kind} from {param.min} to {param.max}"
     return kind if param.min is None else f"{kind} of at least {param.min}"
