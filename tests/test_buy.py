@@ -164,8 +164,8 @@ def test_the_answer_says_its_cable_delay_and_what_it_is_at_another() -> None:
     assert (result.summary["cable_delay"], result.summary["other_cable_delay"]) == ("10us", "1us")
     answer, delays = result.summary["headline"].split("\n")
     assert "exchange by halving-doubling" in answer
-    assert "10 us (cluster.link.delay); at 1 us it would be a leaf-spine network" in delays
-    assert "and ring: " in delays
+    assert "10 us for each cable (cluster.link.delay). With 1 us, buy a leaf-spine network" in delays
+    assert "and exchange by ring, for " in delays
     # Each figure at the other delay is that of the scenario with this delay.
     there = gt.Scenario.from_dict({"job": {"train": {"model": "resnet50", "workers": 8}}}).replace(link_delay="1us")
     again = gt.buy(there, collectives=["ring", "halving_doubling"], **options)
@@ -185,7 +185,7 @@ def test_a_scenario_with_a_network_of_its_own_is_refused_with_what_to_do() -> No
 def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone() -> None:
     result = gt.buy(job(), nodes=16, fabrics=["clos3"], bisection=[1, "1/4"], collectives=["ring"])
     assert [row["bisection"] for row in result.rows] == ["1"]
-    assert "no whole number of switches at a bisection ratio of 1/4" in result.summary["skipped"][0]["why"]
+    assert "at a bisection ratio of 1/4 has no whole number of switches" in result.summary["skipped"][0]["why"]
     with pytest.raises(ValueError, match=r"nothing that is asked for can be bought.*1/4"):
         gt.buy(job(), nodes=16, fabrics=["clos3"], bisection=["1/4"], collectives=["ring"])
 

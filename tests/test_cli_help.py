@@ -10,7 +10,7 @@ import typer
 
 from gradtide import cli
 from gradtide.cli.examples import EXAMPLES, example_lines, words_of
-from gradtide.cli.groups import Helped, is_argument
+from gradtide.cli.groups import Helped, is_argument, usage_message
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -117,6 +117,12 @@ def test_a_wrong_command_line_is_one_error_with_its_fix(gradtide: Any, arguments
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert message in err
+
+
+def test_an_option_that_takes_no_number_keeps_the_reason_of_its_error() -> None:
+    [prices] = [param for param in COMMANDS["buy"].params if param.name == "prices"]
+    error = typer.BadParameter("Path 'p.toml' is not readable.", param=prices)  # type: ignore[arg-type]
+    assert usage_message(error) == "--prices: Path 'p.toml' is not readable."
 
 
 @pytest.mark.parametrize(

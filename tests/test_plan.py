@@ -592,7 +592,7 @@ def test_a_plan_asks_for_nothing_that_its_device_cannot_carry_out(device: str | 
     if device is None:
         assert "The scenario names no device" in told
     elif device != "cpu":
-        assert "Not used, since gradtide cannot set it" in told
+        assert "The plan does not use what gradtide cannot set on" in told
         assert "level crossiter" in told
 
 

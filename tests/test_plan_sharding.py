@@ -154,7 +154,7 @@ def test_a_deeper_prefetch_pays_where_a_block_computes_for_less_than_the_head_is
     assert min(one.time_ms for one in every) == pytest.approx(every[0].time_ms, rel=1e-9)
     assert easy.summary["lower_bound_ms"] == pytest.approx(every[0].time_ms, rel=1e-9)
     assert easy.plan.fsdp == DEFAULT.planned(every[0].division)
-    assert "leave torch's default alone" in easy.summary["headline"]
+    assert "keep torch's default" in easy.summary["headline"]
     assert easy.plan.predicted["verdict"] == "leave alone"
 
 

@@ -371,7 +371,7 @@ def test_seeds_that_do_not_tell_two_points_apart_are_said(place: Path, monkeypat
     assert first.rank == 1
     assert second.low_percent is not None
     assert second.low_percent < 0 < second.high_percent
-    assert "do not tell it from" in result.summary["headline"]
+    assert "is not significant" in result.summary["headline"]
 
 
 WRONG_FIGURES = {

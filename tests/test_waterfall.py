@@ -253,7 +253,7 @@ def test_the_waterfall_of_a_simulated_run_is_that_of_the_run(simulated):
     assert parts["exposed"] + parts["late"] + parts["idle"] == pytest.approx(waits_ms, abs=tolerance_ms)
     assert sum(parts.values()) == pytest.approx(found["step_ms"])
     assert found["effective_ranks"] == pytest.approx(2 * job["utilisation"], rel=1e-6)
-    assert f"2 ranks do as much work as {2 * job['utilisation']:.2f}" in found["headline"]
+    assert f"2 ranks do the work of {2 * job['utilisation']:.2f}" in found["headline"]
 
 
 def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simulated):
@@ -269,7 +269,7 @@ def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simul
     assert by_name["as recorded, at twice the bandwidth"] == pytest.approx(1e3 * double, rel=1e-6)
     assert by_name["in parts of 4MiB, by priority, without barrier"] < by_name["as recorded"]
     # The order is not recommended to someone whose device cannot carry it out.
-    assert found.summary["headline"].endswith("; gradtide.torch can do that on CPUs with gloo.")
+    assert found.summary["headline"].endswith("; gradtide.torch has this schedule on CPUs with gloo.")
 
 
 def test_a_recorded_job_on_a_real_network_is_predicted_and_its_network_found():
@@ -432,7 +432,7 @@ def test_the_command_writes_a_folder_that_reports_again_and_a_scenario_that_runs
     out = tmp_path / "step"
     said = gradtide("report", folder, "-o", out)
     assert said.returncode == 0, said.stderr
-    assert f"2 ranks do as much work as {2 * result.job['utilisation']:.2f}" in said.stdout
+    assert f"2 ranks do the work of {2 * result.job['utilisation']:.2f}" in said.stdout
     names = {path.name for path in out.iterdir()}
     assert names == {"report.html", "summary.json", "waterfall.csv", "picture.json", "scenario.toml", "versions.json"}
     page = (out / "report.html").read_bytes()

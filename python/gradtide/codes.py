@@ -1,7 +1,7 @@
-"""The table of every fault that an input can have; a table, and so longer than other modules.
+"""The table of all faults of inputs; the module is long because it is a table.
 
-A code is a stable id: it is never reused for another fault. `explain` prints a code's entry. The reference page is made
-from this table, and a test produces each code from the example that is shown here.
+A code is a stable id and is never reused for another fault. `explain` prints the entry of a code. The reference page
+is generated from this table, and a test produces each code from its example.
 """
 
 import textwrap
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Code(NamedTuple):
-    """A fault: its title, why it is refused and what to do, an example that has it, and the same example fixed."""
+    """A fault: its title, the reason and the fix, an example with the fault, and the same example without it."""
 
     title: str
     text: str
@@ -86,14 +86,14 @@ CODES: dict[str, Code] = {
     ),
     "GT012": Code(
         "unknown field",
-        "gradtide does not know this key. A misspelt key is refused because its default would otherwise apply "
-        "silently. The message offers the nearest known key; `gradtide schema` lists them all.",
+        "There is no such key. A misspelt key is refused because its default would otherwise apply silently. The "
+        "message offers the nearest key; `gradtide schema` lists all keys.",
         "[cluster.link]\nrate_gpbs = 10",
         '[cluster.link]\nrate = "10Gbps"',
     ),
     "GT013": Code(
         "unknown value",
-        "The key accepts only certain words. The message offers the nearest word and lists them all.",
+        "The key accepts only certain words. The message offers the nearest word and lists all words.",
         'schedule = { order = "fifi" }',
         'schedule = { order = "fifo" }',
     ),
@@ -113,7 +113,7 @@ CODES: dict[str, Code] = {
     ),
     "GT016": Code(
         "two keys contradict each other",
-        "Both keys set the same thing, and they disagree or only one can apply. Keep one.",
+        "Both keys set the same property: they disagree, or only one of them can apply. Delete one of them.",
         'workers = 3\nhosts = ["h0", "h1"]',
         'hosts = ["h0", "h1"]',
     ),
@@ -339,19 +339,19 @@ CODES: dict[str, Code] = {
         'arrivals = { rate = "9000000/s" }      # --max-memory 500GB --max-time 10h',
     ),
     "GT054": Code(
-        "the memory or time that is allowed has been taken",
-        "Estimates can be wrong, and reading a trace or searching an order has none. So every command also looks at "
-        "what it takes while it works, and ends when that exceeds --max-memory or --max-time. Default: one hour, and "
-        "80 % of the memory that was free when it began. The exit code is 3. A study shows what is known "
-        "by then; with -o DIR its finished runs are kept, and the same command with a larger limit goes on from there.",
+        "a limit of memory or time was reached",
+        "Estimates can be wrong, and reading a trace or searching an order has no estimate. Every command therefore "
+        "measures its memory and time while it runs, and ends when they exceed --max-memory or --max-time. Default: 80 "
+        "% of the memory that was free at the start, and one hour. The exit code is 3. A study shows the results of "
+        "its finished runs. With -o DIR these runs are kept, and the same command with a larger limit continues.",
         "gradtide compare s.toml -o out --max-time 1h",
         "gradtide compare s.toml -o out --max-time 3h",
     ),
     "GT055": Code(
-        "a model cannot be divided so",
+        "a model cannot be divided over this mesh",
         "The ranks of a mesh are tp x cp x fsdp x dp x pp, and there must be as many workers. tp divides the heads of "
         "attention, pp the layers, and ep divides cp x fsdp x dp and the experts. A model with experts needs `ep`. The "
-        "message names the key that does not fit, and what would.",
+        "message names the key that does not fit, and values that fit.",
         'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 12 }',
         'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 8 }',
     ),
@@ -480,17 +480,16 @@ CODES: dict[str, Code] = {
     ),
     "GT090": Code(
         "not built yet",
-        "The scenario is valid, but this version does not model the feature that it asks for. The message names "
-        "the value and what is available instead. gradtide never runs something else silently.",
+        "The scenario is valid, but this version does not model one of its features. The message names the value and "
+        "the values that are available. gradtide never runs something else silently.",
         'traffic.web.priority = { adaptive = { policy = "deadline" } }',
         'traffic.web.priority = "high"',
     ),
     "GT091": Code(
-        "another simulator does not have this",
+        "the other simulator lacks a feature",
         "`gradtide check` runs a scenario in ns-3, too. The program for ns-3 has background flows and at most one "
-        "data-parallel job, with a ring all-reduce, on the packet engine's networks. The message names what else the "
-        "scenario asks for. Leave that out of the comparison, or compare a simpler scenario; `--set` changes single "
-        "keys.",
+        "data-parallel job, with a ring all-reduce, on the packet engine's networks. The message names other features "
+        "that the scenario uses. Remove them, or compare a simpler scenario; `--set` changes single keys.",
         'collective = { kind = "halving_doubling" }      # for gradtide check',
         'collective = { kind = "ring" }',
     ),
@@ -532,10 +531,10 @@ CODES: dict[str, Code] = {
         '[sweep.sample]\npoints = 2000\n"run.seed" = { min = 1, max = 9 }',
     ),
     "GT105": Code(
-        "no run of the study has such a figure",
-        "`figure` names what the report of a study is about, and `against` what it is weighed against: a column of "
-        "rows.csv that holds numbers, or a key that varies over numbers. Nothing has run: which figures a run will "
-        "have follows from its jobs and flows.",
+        "the runs of the study have no such figure",
+        "`figure` is the figure by which a study ranks its points, and `against` is the second objective of its Pareto "
+        "front. Both are columns of rows.csv with numbers; `against` may also be a key that varies over numbers. The "
+        "figures are known before any run, because they follow from the jobs and flows.",
         '[sweep]\nscenario = "base.toml"\nfigure = "iteration_time"',
         '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.mean"',
     ),
@@ -548,16 +547,16 @@ CODES: dict[str, Code] = {
         "ray start --head --port 6379\ngradtide sweep s.toml -o out --executor ray --address 10.0.0.1:6379",
     ),
     "GT107": Code(
-        "a worker has another gradtide",
-        "A store holds runs of one version, and a worker that computes with another one would give other figures. "
+        "a worker has another version of gradtide",
+        "A store holds runs of one version, and a worker with another version of gradtide would give other figures. "
         "Install the same gradtide on every node of the cluster. The exit code is 3, and finished runs are kept.",
         "gradtide --version      # prints gradtide 0.1.0 on a worker, and gradtide 0.2.0 on the driver",
         "gradtide --version      # prints gradtide 0.2.0 on all nodes",
     ),
     "GT108": Code(
-        "a run is lost with its worker again and again",
-        "When a worker ends or its node is gone, its runs begin again elsewhere, each by itself. A run that is lost "
-        "three times, each after one retry by Ray itself, ends the study: probably it is what ends the workers, often "
+        "a run was lost with its worker three times",
+        "If a worker or its node fails, each of its runs starts again on another worker. A run that is lost three "
+        "times, each after one retry by Ray itself, ends the study, because it probably makes the workers fail, often "
         "for lack of memory. The message names the run; the exit code is 3, and finished runs are kept.",
         '"job.train.workers" = [8, 100000]      # on nodes of 4 GB',
         '"job.train.workers" = [8, 1000]',

@@ -143,8 +143,8 @@ def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric
     if first is None:
         raise NoFabricError(f"{kind} of switches of at most {MAX_PORTS} ports has no room for {nodes} nodes")
     raise NoFabricError(
-        f"{kind} for {nodes} nodes has no whole number of switches at a bisection ratio of {bisection}: "
-        f"{first}-port switches take {bisection} x {first // 2} of them"
+        f"{kind} for {nodes} nodes at a bisection ratio of {bisection} has no whole number of switches: with "
+        f"{first}-port switches there would be {bisection} x {first // 2} of them above each edge switch"
     )
 
 

@@ -1,6 +1,6 @@
-"""Results in words and small tables: the sentences of reports, the terminal and notebooks share them.
+"""Sentences and small tables about results, which reports, the terminal and notebooks share.
 
-The module is longer than 600 lines because reports may import no other module with the wording of results.
+The module is longer than 600 lines because it is the only module with the wording of results that reports may import.
 """
 
 import re
@@ -10,11 +10,11 @@ from typing import Any
 
 from gradtide.algorithms import ALGORITHMS
 
-# Two schedules whose iteration times differ by less than this share are called the same.
+# Schedules count as equally fast if their iteration times differ by less than this share.
 SAME = 0.005
 
 HOST_TIME = "device idle, host busy"
-"""The part of a recorded step that is neither computing nor waiting for the network."""
+"""Label of the time of a recorded step in which the device neither computes nor waits for the network."""
 
 
 def shown(text: str) -> str:
@@ -36,7 +36,7 @@ def _visible(letter: str) -> str:
     if letter == "\t" or unicodedata.category(letter) == "Zs":
         return " "
     if letter < " ":
-        # Unicode's pictures of control characters have the same order.
+        # The pictures of control characters in Unicode have the same order as the characters.
         return chr(0x2400 + ord(letter))
     return "␡" if letter == "\x7f" else "\ufffd"
 
@@ -65,12 +65,12 @@ def _symbols(text: str) -> set[str]:
 
 
 def number(value: float) -> str:
-    """Write a figure with four significant digits and no exponent, and without zeros at its end."""
+    """Write a figure with four significant digits, without trailing zeros and without an exponent above 1."""
     return _four_digits(value, f"{value:.4g}")
 
 
 def _four_digits(value: float, text: str) -> str:
-    """Return `text`, the value with four digits, without an exponent of a large number or a dot at its end."""
+    """Return `text`, or the rounded value if `text` has the exponent of a large number or ends with a dot."""
     return "0" if value == 0 else f"{value:.0f}" if "e+" in text or text.endswith(".") else text
 
 
@@ -94,7 +94,7 @@ def milliseconds(value_ms: float) -> str:
 
 
 def figure(name: str, value: float) -> str:
-    """Write a figure of a summary with the unit that its path implies.
+    """Write a figure of a summary with its unit, which follows from its path.
 
     Example:
         >>> figure("jobs.train.iteration_time_ms.mean", 8961.2), figure("jobs.train.mfu", 0.4)
@@ -147,13 +147,14 @@ def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
 
 
 BOUND = "optimal"
-"""The order that a search finds for one run: a bound, not a recommendation."""
+"""Order that a search finds for a single run; it is a bound for other orders, and is never recommended."""
 
 
 def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a comparison that can be the fastest.
+    """Return the rows of a comparison that may be recommended; all rows if there is none.
 
-    A mean below its bound has unfinished transfers at the end, and `BOUND` cannot be realised by a worker.
+    A row with the order `BOUND` is left out, because no worker can realise it. A row whose mean is below its lower
+    bound is left out, because transfers are unfinished at the end of its run.
     """
     rows = list(rows)
     rows = [row for row in rows if row.get("order") != BOUND] or rows
@@ -167,9 +168,9 @@ def buckets(count: int) -> str:
 
 
 def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
-    """Say in a sentence how long an iteration of each job takes, and what it waits for."""
+    """Return one sentence per job on its iteration time and its waits, and one on unfinished flows."""
     at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"
-    # Two jobs of one model are distinguished by their names.
+    # If two jobs have the same model, their sentences begin with the names of the jobs.
     models = [job["model"] for job in summary["jobs"].values()]
     named = [f"{name}: " if models.count(job["model"]) > 1 else "" for name, job in summary["jobs"].items()]
     jobs = [name + _job_sentence(job, at) for name, job in zip(named, summary["jobs"].values(), strict=True)]
@@ -199,7 +200,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
 
 
 def _awaited(job: Mapping[str, Any]) -> str:
-    """Return what the compute of a job waits for; inference and exchanges of other data have no gradients."""
+    """Return the data for which the compute of a job waits: gradients in training, parameters in inference."""
     return {"inference": "parameters", "exchange": "the exchange"}.get(job.get("task", ""), "gradients")
 
 
@@ -221,11 +222,11 @@ def _parallel_sentence(job: Mapping[str, Any]) -> str:
 
 
 def _fit(parts: Mapping[str, Any]) -> str:
-    """Return the sentence that a rank does not fit, or may not, and how it would."""
-    sentence = f"It does not fit: a rank needs {memory(parts)}"
+    """Return the sentence that a rank does not fit or may not fit in memory, and the changes with which it would."""
+    sentence = f"It does not fit in memory: a rank needs {memory(parts)}"
     if parts["feasibility"] == "too close to call":
         least, most = (size(count, 3) for count in parts["likely_bytes"])
-        sentence = f"Whether it fits is too close to call: {least} to {most} of {size(parts['device'], 3)}"
+        sentence = f"It may not fit in memory: a rank needs {least} to {most} of {size(parts['device'], 3)}"
     if parts["would_fit"]:
         return f"{sentence}; it would fit with {', or with '.join(_keys(way['keys']) for way in parts['would_fit'])}"
     if parts["fits_on"] is None:
@@ -238,9 +239,10 @@ def _keys(keys: Mapping[str, Any]) -> str:
 
 
 def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
-    """Return the sentence on the largest saving of `best` over `baseline`, and from which rate on there is none.
+    """Return the sentence on the largest saving of `best` over `baseline`, and on the rate at which the saving ends.
 
-    A point is a link rate in bit/s, the baseline's time and the best time, in any one unit; there is at least one.
+    Each point has a link rate in bit/s, the time of the baseline and the time of the best schedule, in one unit. There
+    is at least one point.
     """
     points = sorted(points)
     savings = [(rate_bps, 1 - best_time / base_time) for rate_bps, base_time, best_time in points]
@@ -256,9 +258,10 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
 
 
 def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, baseline: str, best: str) -> str:
-    """Return the sentence on the saving of `best` over `baseline` at the scenario's rate, and where it ends.
+    """Return the sentence on the saving of `best` over `baseline` at the rate `own_bps`, and on the rate where it ends.
 
-    A point is a link rate in bit/s, the baseline's time and the best time, in any one unit; one is at `own_bps`.
+    Each point has a link rate in bit/s, the time of the baseline and the time of the best schedule, in one unit. One
+    point has the rate `own_bps`.
     """
     savings = {rate_bps: 1 - best_time / base_time for rate_bps, base_time, best_time in sorted(points)}
     sentence = f"At {rate(own_bps)}, {best} would save {percent(savings[own_bps])} over {baseline}"
@@ -269,7 +272,7 @@ def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, base
 
 
 def _same_from(savings: Sequence[tuple[float, float]]) -> float | None:
-    """Return the rate from which on nothing is saved; None if something is saved at the fastest rate."""
+    """Return the lowest rate from which on the saving is below `SAME`; None if the fastest rate has a saving."""
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
@@ -285,7 +288,7 @@ def _ms(value: float | None) -> str:
 def run_rows(summary: Mapping[str, Any], *, has_symbols: bool = False) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table that a run prints: one row per figure, one column per job.
 
-    With `has_symbols` the rows name the symbols of the papers, and have the ratios that are known by them.
+    With `has_symbols`, labels contain the symbols of the papers, and there are rows for rho and U.
     """
     jobs = summary["jobs"]
     rows: list[list[str]] = []
@@ -400,7 +403,7 @@ _ORIGINS = {"file": "the model's file names it", "cluster": "the cluster's"}
 
 
 def computed_on(job: Mapping[str, Any]) -> str:
-    """Name the device of a job, its batch, and the source of the device if it is not the job's."""
+    """Name the device and the batch of a job, and the origin of the device unless the job states it."""
     device, facts = job["computed_on"], job.get("parallel", {})
     name = device["name"]
     if facts.get("mesh") is not None:
@@ -447,18 +450,18 @@ def others(mesh: Mapping[str, int] | None) -> str:
 
 
 def mesh(axes: Mapping[str, int] | None) -> str:
-    """Write a mesh, as in `fsdp 16, tp 8`; axes of one rank are left out. None is that of a recorded step."""
+    """Write a mesh without its axes of one rank, as in `fsdp 16, tp 8`; None is the mesh of a recorded step."""
     if axes is None:
         return "as recorded"
     return ", ".join(f"{axis} {count}" for axis, count in axes.items() if count > 1) or "one rank"
 
 
 SHORT_FIT = {"fits": "", "does not fit": ", too much", "too close to call": ", too close to call"}
-"""Marks in a column of bytes for each verdict on whether a rank fits."""
+"""Suffix of a size in a table, by the verdict on whether a rank fits in memory."""
 
 
 def memory(parts: Mapping[str, Any]) -> str:
-    """Say how much memory a rank needs, and whether its device has it."""
+    """Write the memory that a rank needs beside the memory of its device."""
     needed, has = size(parts["total"], 3), size(parts["device"], 3)
     if parts["feasibility"] == "does not fit":
         return f"{needed}, and the device has {has}"
@@ -516,7 +519,7 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
 
 
 def _unfinished(figures: Mapping[str, Any]) -> str:
-    """Say how many flows had not ended when the run did, and their rate."""
+    """Write the number of flows that are unfinished at the end of the run, and their mean rate."""
     count, rate_bps = figures["unfinished"], figures.get("unfinished_rate_bps")
     return str(count) if not count or rate_bps is None else f"{count} at {rate(rate_bps)}"
 
@@ -528,19 +531,20 @@ def flows_headline(traffic: Mapping[str, Any]) -> str:
 
 
 def announcing_sentence(tenants: Mapping[str, Mapping[str, float]]) -> str:
-    """Say how much less time announced bursts of each tenant take than the same bursts without announcements."""
+    """Return one sentence per tenant that compares bursts with and without announcements to the switches."""
     sentences = []
     for name, found in tenants.items():
         change = found["change_percent"] / 100
-        took = f"{percent(abs(change))} {'less' if change < 0 else 'more'} time than"
-        took = took if abs(change) >= SAME else "as much time as"
-        times = f"{milliseconds(found['announced_ms'])}, {milliseconds(found['not_announced_ms'])}"
-        sentences.append(f"Announced to the switches, bursts of {name} take {took} without ({times}).")
+        took = (
+            f"{percent(abs(change))} {'less' if change < 0 else 'more'} time" if abs(change) >= SAME else "as much time"
+        )
+        times = f"{milliseconds(found['announced_ms'])} instead of {milliseconds(found['not_announced_ms'])}"
+        sentences.append(f"Bursts of {name} take {took} if they are announced to the switches: {times}.")
     return " ".join(sentences)
 
 
 def unfinished_sentence(traffic: Mapping[str, Any]) -> str:
-    """Say how many flows of each tenant had not ended when the run did, and at what rate; empty if all ended."""
+    """Return one sentence per tenant with flows that are unfinished at the end of the run; empty if there are none."""
     return " ".join(
         f"{name}: {_still_open(classes['all'])}."
         for name, classes in traffic.items()
@@ -550,11 +554,11 @@ def unfinished_sentence(traffic: Mapping[str, Any]) -> str:
 
 def _still_open(figures: Mapping[str, Any]) -> str:
     count, rate_bps = figures["unfinished"], figures.get("unfinished_rate_bps")
-    who = "1 flow has" if count == 1 else f"{count} flows have"
+    who = "1 flow is" if count == 1 else f"{count} flows are"
     if rate_bps is None:
-        return f"{who} not ended"
-    each = f"{rate(rate_bps)} each on average" if count > 1 else f"{rate(rate_bps)} so far"
-    return f"{who} not ended and delivered {size(figures['unfinished_bytes'])}, {each}"
+        return f"{who} unfinished at the end of the run"
+    each = f"{rate(rate_bps)} each on average" if count > 1 else rate(rate_bps)
+    return f"{who} unfinished at the end of the run, with {size(figures['unfinished_bytes'])} delivered at {each}"
 
 
 def _flows_sentence(name: str, figures: Mapping[str, Any]) -> str:
@@ -599,7 +603,7 @@ _BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
 
 
 def level(name: str) -> str:
-    """Name a level with the features that it needs, as in `crossiter: order, no barrier`; or a baseline."""
+    """Name a baseline, or a level with the features that it needs, as in `crossiter: order, no barrier`."""
     return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
 
 
@@ -620,7 +624,7 @@ _BOUNDS = {
 
 
 def bound(name: str) -> str:
-    """Say what bounds a transfer of a trace."""
+    """Explain the bound of a transfer in a trace."""
     return _BOUNDS.get(name, name)
 
 
@@ -634,22 +638,22 @@ def size(count: float, digits: int = 4) -> str:
 
 
 _IN_LINE = ("device", "device of the cluster", "cluster", "link rate", "engine")
-"""Premises that the short line names even if the user stated them."""
+"""Premises that `premises_line` names even if the user stated them."""
 LONGEST_IN_LINE = 60
-"""Largest number of characters of a premise in the short line."""
+"""Largest number of characters of a value in `premises_line`; longer values are shown as varied."""
 MOST_ASSUMED = 3
-"""Assumed premises that the short line names; the others are counted."""
+"""Number of assumed premises that `premises_line` names; it counts the others."""
 
 
 def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json lists them") -> str:
-    """Return the premises of an answer in one line: where it was computed, and the most important assumptions.
+    """Return the premises of an answer in one line: device, cluster and engine, and the most important assumptions.
 
     Args:
-        premises: as a summary has them, the most important first.
-        where: the place that has all of them.
+        premises: premises of a summary, the most important first.
+        where: text in brackets that names the place with all premises.
     """
     stated = [_premise(one) for one in premises if one["stated"] and one["name"] in _IN_LINE]
-    # `--set KEY=…` would be longer than the change.
+    # A change such as `--set KEY=…` is left out, because it is longer than the premise.
     assumed = [
         f"{_premise(one)} ({one['change']})" if one["change"] and " " not in one["change"] else _premise(one)
         for one in premises
@@ -663,7 +667,7 @@ def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json li
 
 
 def _premise(one: Mapping[str, Any]) -> str:
-    """Name a premise; by its value alone if that is clear."""
+    """Write a premise as its name and value, or as its value alone if the value needs no name."""
     if len(one["value"]) > LONGEST_IN_LINE:
         return f"{one['name']} varied"
     says_itself = one["name"] in ("device", "cluster", "collective", "schedule", "compute times")
@@ -671,7 +675,7 @@ def _premise(one: Mapping[str, Any]) -> str:
 
 
 def fits(feasibility: Mapping[str, Any]) -> str:
-    """Say whether a candidate fits in memory, by how much, and what would make it fit."""
+    """Write whether a candidate fits in memory, with its need and its limit, and the changes that would make it fit."""
     verdict, needed, has = (feasibility[key] for key in ("verdict", "needed_bytes", "device_bytes"))
     if needed is None or has is None:
         return str(verdict)
@@ -681,7 +685,7 @@ def fits(feasibility: Mapping[str, Any]) -> str:
 
 
 def answer_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return an answer as paragraphs: headline, what it rests on, and how far to trust it."""
+    """Return the paragraphs of an answer: headline, premises and uncertainty."""
     return list(
         filter(
             None,
@@ -704,7 +708,7 @@ def answer_html(summary: Mapping[str, Any]) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
-    """Return a plain HTML table for notebooks; says how many rows are left out."""
+    """Return a plain HTML table for notebooks; if `total` exceeds the rows, a line has the number of missing rows."""
     from html import escape  # its import takes a millisecond, which the command line avoids
 
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
@@ -714,5 +718,5 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int
 
 
 def uncapitalised(sentence: str) -> str:
-    """Return a sentence that can stand after a colon."""
+    """Return a sentence with a small first letter, for use after a colon; the name FIFO is kept."""
     return sentence if sentence.startswith("FIFO") else sentence[:1].lower() + sentence[1:]

@@ -47,10 +47,10 @@ def runs_on(order: str, barrier: bool, collective: str, device: str | None, syst
     if runtime is None:
         if level in RUNTIMES["unknown"].levels:
             return DDP, ""
-        return None, f"the model names no device (--device), and {OURS} does this on {where(level)} alone"
+        return None, f"no device is given (--device), and {OURS} sends in this order only on {where(level)}"
     if not runtime.allows(collective):
         known = " or ".join(runtime.collectives)
-        return None, f"{runtime.name} can only be told {known}, not {words.collective(collective)}"
+        return None, f"{runtime.name} offers {known}, but not {words.collective(collective)}"
     if level in runtime.untested:
-        return None, f"{OURS} has this order for {runtime.name}, and nobody has run it there"
+        return None, f"{OURS} has not been tested with this order on {runtime.name}"
     return (DDP if level in RUNTIMES["unknown"].levels else OURS), ""

@@ -127,7 +127,7 @@ def _made(name: str, command: Callable[..., None]) -> Any:
 
 
 class Root(Helped, TyperGroup):
-    """The commands in the order of the table, whether they have subcommands or not."""
+    """The command `gradtide`, which lists its commands in the order of `COMMANDS`."""
 
     commands: Any
 
@@ -170,7 +170,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line and exit with the code of its result. Signal handlers are those of the caller."""
+    """Run the command line and exit with the code of its result; the caller installs the signal handlers."""
     signals.last_words = _last_words
     sys.exit(_printed(_main()))
 
@@ -183,13 +183,13 @@ def _main() -> int:
                 signals.answer()
                 code = _run()
             finally:
-                # The rest is short and not interrupted.
+                # No signal interrupts the printing of the result, which is short.
                 signals.settle()
         except BaseException as error:
             if isinstance(error, SystemExit):
                 if not isinstance(error.__context__, OSError):
                     raise
-                # typer turns a broken pipe into exit 1.
+                # typer replaces a broken pipe by SystemExit(1), and keeps the OSError as its context.
                 error = error.__context__
             failure = _explained(error)
             code = failure["exit_code"]
@@ -203,7 +203,7 @@ def _printed(code: int) -> int:
     lost = [failure for failure in streams.failures() if not failure.reader_left]
     for name, error in lost:
         talk(f"error: cannot print to {name}: {error.strerror}")
-    # An error keeps its more specific code.
+    # A command that failed keeps its own exit code, because it is more specific.
     return EXIT_CANNOT_GO_ON if lost and code in (0, EXIT_CHECK_FAILED) else code
 
 
@@ -211,33 +211,33 @@ def _run() -> int:
     with asked_by(exact_command(sys.argv[1:])):
         code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
     if code == EXIT_INTERRUPTED:
-        # What typer makes of a KeyboardInterrupt.
+        # typer returns this code in place of a KeyboardInterrupt.
         raise KeyboardInterrupt
     return code
 
 
 def _explained(error: BaseException) -> dict[str, Any]:
-    """Print on stderr why a command has no result, and return that as a document."""
+    """Print on stderr why a command has no result, and return the reason as an error document."""
     if signals.has_raised() or isinstance(error, (Stopped, KeyboardInterrupt, typer.Abort)):
         number = signals.received[0] if signals.received else signal.SIGINT
         if not isinstance(error, Stopped):
             talk("interrupted; nothing half-written is left behind")
         return stopped_document(number)
     if isinstance(error, GradtideError) and not isinstance(error, InternalError):
-        # Faults of an input are blocks of lines.
+        # Each fault of an input is a block of several lines; other errors are one line.
         talk(*str(error).split("\n")) if hasattr(error, "errors") else talk(f"error: {error}")
         return document_of(error)
     if isinstance(error, OSError) and error.strerror:
-        # A full disk or a read-only folder: the system's message describes it.
+        # For a full disk or a read-only folder, the message of the operating system is clear enough.
         named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
         message = f"{' and '.join(named) or 'the system'}: {error.strerror}"
         talk(f"error: {message}")
         return error_document("failed", message)
     if hasattr(error, "format_message"):
-        # Of click, which typer imports or contains.
+        # Errors of the command line, from click, which typer imports or contains.
         return _explained_usage(error)
     for part in traceback.format_exception(error):
-        # A location in the code has two lines or more; a message is one line.
+        # A stack frame has two or more lines, and a message has one; both are escaped line by line.
         talk(*(part.rstrip().split("\n") if part.startswith("  File ") else [part.rstrip("\n")]))
     talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
     return error_document("bug", "".join(traceback.format_exception_only(error)).strip())
@@ -246,7 +246,7 @@ def _explained(error: BaseException) -> dict[str, Any]:
 def _explained_usage(error: Any) -> dict[str, Any]:
     context = getattr(error, "ctx", None)
     if context is not None and type(error).__name__ == "NoArgsIsHelpError":
-        # Its message is the whole help.
+        # This error has the whole help as its message.
         talk(*context.get_help().split("\n"))
         return error_document("usage", "no command is given")
     message = usage_message(error)
@@ -263,7 +263,7 @@ def _explained_usage(error: Any) -> dict[str, Any]:
 
 
 def _last_words(number: int) -> None:
-    """Print the last message of an unresponsive command, without locks that it may hold."""
+    """Print the last message of an unresponsive command, without the locks of stdout and stderr, which it may hold."""
     limit = signals.reached if number == signals.LIMIT else None
     document = document_of(limit) if isinstance(limit, GradtideError) else stopped_document(number)
     why = "interrupted" if limit is None else str(limit)

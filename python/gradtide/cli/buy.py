@@ -97,7 +97,7 @@ def _print_offers(summary: dict[str, Any]) -> None:
         rows,
     )
     for one in summary["skipped"]:
-        say(f"  not offered: {one['why']}")
+        say(f"  not compared: {one['why']}")
     if summary["own_network"] is not None:
         say(f"  {summary['own_network']['sentence']}")
     if summary["not_priced"]:

@@ -12,7 +12,7 @@ from gradtide.errors import did_you_mean
 
 
 class Check:
-    """`FIGURE OP LIMIT`; the run fails if it holds."""
+    """A comparison of a figure with a limit; the command fails if the comparison is true."""
 
     def __init__(self, text: str, figure: str, operator: str, limit: float) -> None:
         self.text, self.figure, self.limit = text, figure, limit
@@ -24,12 +24,12 @@ class Check:
         }[operator]
 
     def holds(self, value: float) -> bool:
-        """Whether the figure is on the wrong side of the limit."""
+        """Return whether the comparison is true for this value of the figure."""
         return self._holds(float(value), self.limit)
 
 
 def parse_check(text: str) -> Check:
-    """Read `FIGURE OP LIMIT`."""
+    """Parse the text of a check, as in `iteration_time_ms>950`; ends with a usage error for other texts."""
     match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*", text)
     try:
         if match is not None:
@@ -40,7 +40,7 @@ def parse_check(text: str) -> Check:
 
 
 def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]]) -> None:
-    """Refuse unknown figures before any run: `example` returns the figures of a small result."""
+    """Refuse checks of unknown figures before any run; `example` returns the known figures, of a small result."""
     if not checks:
         return
     known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))
@@ -51,7 +51,7 @@ def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]
 
 
 def apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]]) -> None:
-    """Exit with code 1 if a check holds for any of the figures."""
+    """Exit with code 1 if a check is true for any result, or if a result has no value of the figure."""
     failed = []
     for check in checks:
         for name, figures in figures_of.items():

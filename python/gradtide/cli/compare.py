@@ -146,7 +146,7 @@ def _print_comparison(result: "CompareResult") -> None:
     for row in result.rows:
         groups.setdefault(tuple(row[key] for key in GROUP), {})[row["schedule"]] = row
     varied = [key for key in GROUP if len({row[key] for row in result.rows}) > 1]
-    # The first columns are there whether their values differ or not; others follow if their values differ.
+    # These three columns always come first; the other keys of a group follow if their values differ.
     first = ("model", "workers", "rate_bps")
     shown = [*first, *(key for key in varied if key not in first)]
     table = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Complete = Callable[[Any, str], list[str]]
-"""Returns the values that begin with a text; its other argument is the context of the command line so far."""
+"""Takes the context of the command line so far and an incomplete value; returns the values that begin with it."""
 
 SCENARIO_SUFFIXES = (".toml", ".json", ".csv")
 
@@ -111,7 +111,7 @@ def _parts() -> list[str]:
 
 
 def _with_files(words: Callable[[], Iterable[str]], suffixes: tuple[str, ...]) -> Complete:
-    """Complete names of presets, and files of these types beside them."""
+    """Complete names of presets, paths of files with one of these suffixes, and folders."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         folder = incomplete.rpartition("/")[0]
@@ -197,4 +197,4 @@ COMPLETIONS: dict[str, Complete] = {
     "what": _words(_parts),
     "set_": _changes,
 }
-"""By the name of the parameter."""
+"""Functions that complete the value of a parameter, by the name of the parameter."""

@@ -26,7 +26,7 @@ EXIT_CODES = {
     EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
     EXIT_TERMINATED: "ended by SIGTERM, as batch systems send it; the same as Ctrl-C otherwise",
 }
-"""Every exit code, and what it means."""
+"""The meaning of every exit code."""
 
 KINDS = {
     "usage": (EXIT_BAD_INPUT, "the command line is wrong"),
@@ -48,7 +48,7 @@ class UsageError(GradtideError):
     """An invalid command line.
 
     Attributes:
-        option: the option that is wrong, if it is known.
+        option: name of the wrong option; None if the message names none.
     """
 
     kind = "usage"
@@ -65,12 +65,12 @@ def fail_usage(message: str) -> NoReturn:
 
 
 class Stopped(GradtideError):  # noqa: N818 - it ends the command, and is no error
-    """Ctrl-C, after the message about what is kept."""
+    """The command was interrupted, and the message about its kept runs has been printed."""
 
 
 @contextmanager
 def as_usage_error(*errors: type[Exception], option: str | None = None) -> Iterator[None]:
-    """Convert these exceptions into usage errors, of `option` if given; a `ScenarioError` passes unchanged."""
+    """Convert these exceptions into usage errors that name `option`, if given; a `ScenarioError` is not converted."""
     try:
         yield
     except (ScenarioError, UsageError):
@@ -81,7 +81,7 @@ def as_usage_error(*errors: type[Exception], option: str | None = None) -> Itera
 
 @contextmanager
 def writing(path: Path, option: str = "--output") -> Iterator[None]:
-    """Convert system errors into errors that name the file, and for an invalid name the option."""
+    """Convert an `OSError` into an error that names the file; for an invalid name into a usage error of `option`."""
     try:
         yield
     except OSError as error:
@@ -97,10 +97,10 @@ def error_document(
     """Return the JSON document of a command without a result.
 
     Args:
-        kind: of `KINDS`.
-        message: what is wrong, in a sentence.
-        errors: what is wrong where, each with some of `KEYS_OF_AN_ERROR`.
-        exit_code: if it is not that of the kind.
+        kind: a key of `KINDS`.
+        message: the error in one sentence.
+        errors: the faults of an input, each with some of `KEYS_OF_AN_ERROR`.
+        exit_code: exit code of the command; None for the exit code of `kind`.
     """
     return {
         "schema": "gradtide.error/1",

@@ -1,13 +1,13 @@
-"""Examples of every command: its `--help` shows them, and the error of a command without its argument.
+"""Examples of every command, for its help and for the error message if its argument is missing.
 
-A test parses each of them. Files of the user have the names that `EXAMPLES` gives them.
+A test parses every example. Names such as scenario.toml stand for files of the user.
 """
 
 import re
 import shlex
 
 END = " \\"
-"""The end of a line that the next one continues, as shells read it."""
+"""End of a line that continues on the next line, as in a shell."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": (
@@ -70,11 +70,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explain": ("gradtide explain GT012",),
     "doctor": ("gradtide doctor",),
 }
-"""Commands to copy, by the name of the command; the empty name is `gradtide` itself."""
+"""Example command lines by the name of the command; the empty name is `gradtide` itself."""
 
 
 def example_lines(name: str, width: int) -> list[str]:
-    """Return the examples of a command, with lines that are longer than `width` continued as in a shell."""
+    """Return the examples of a command; those longer than `width` have several lines, continued as in a shell."""
     return [line for example in EXAMPLES[name] for line in _continued(example, width)]
 
 

@@ -13,12 +13,12 @@ from gradtide.cli.ends import UsageError
 from gradtide.cli.examples import example_lines
 from gradtide.words import shown, uncapitalised
 
-# From click, which typer imports or contains, depending on its version.
+# The class of click, which typer imports or contains, depending on the version of typer.
 Command: Any = next(cls for cls in TyperGroup.__mro__ if cls.__name__ == "Command")
 
 
 OPTIONS = "Options"
-"""Heading of the options that belong to one command alone, and of those in no other group."""
+"""Heading of options without a heading of their own, most of which belong to one command alone."""
 
 
 def first_paragraph(text: str | None) -> str:
@@ -103,7 +103,7 @@ def is_missing(error: Any) -> bool:
 
 
 def usage_message(error: Any) -> str:
-    """Return the message of an error of typer, with the fix."""
+    """Return the message of a command-line error of typer, with the option, its value and the fix."""
     param, kind = getattr(error, "param", None), type(error).__name__
     if kind == "MissingParameter" and param is not None:
         return f"Missing argument {argument_name(param)}: {uncapitalised(param.help or 'see the help')}"
@@ -112,9 +112,9 @@ def usage_message(error: Any) -> str:
         return f"No such option: {error.option_name}" + (f"; did you mean {near[0]}?" if near else "")
     if kind == "BadOptionUsage":
         return str(error.message).replace("Option '", "").replace("' ", " ").replace("an argument", "a value")
-    if kind == "BadParameter" and param is not None and hasattr(param, "min"):
-        name = max(param.opts, key=len)
-        return f"{name} {_given(param)}: write {_number(param)}"
+    if kind == "BadParameter" and param is not None and not is_argument(param):
+        name, wanted = max(param.opts, key=len), _number(param)
+        return f"{name} {_given(param)}: write {wanted}" if wanted else f"{name}: {error.message}"
     found = re.fullmatch(r"Got unexpected extra arguments?\(?s?\)? \((.*)\)", str(error.message))
     if found is not None:
         return _unexpected(found[1], error.ctx)
@@ -122,7 +122,7 @@ def usage_message(error: Any) -> str:
 
 
 def _given(param: Any) -> str:
-    """Return the value of an option on the command line, of which typer's error has no copy."""
+    """Return the value of an option from the command line, because the error of typer does not contain the value."""
     for place, word in enumerate(sys.argv):
         name, _, value = word.partition("=")
         if name in param.opts:
@@ -131,15 +131,18 @@ def _given(param: Any) -> str:
 
 
 def _number(param: Any) -> str:
-    """Return the numbers that an option takes, as in `a whole number of at least 1`."""
-    kind = "a number" if "float" in str(getattr(param, "type_descriptor", param)) else "a whole number"
+    """Return the range of a numeric option in words, as in `a whole number of at least 1`; empty for other options."""
+    kinds: dict[Any, str] = {int: "a whole number", float: "a number"}
+    kind = kinds.get(getattr(getattr(param, "type_descriptor", None), "annotation", None), "")
+    if not kind:
+        return ""
     if param.max is not None:
         return f"{kind} from {param.min} to {param.max}"
     return kind if param.min is None else f"{kind} of at least {param.min}"
 
 
 def _unexpected(words: str, ctx: Any) -> str:
-    """Return the message of arguments that the command does not have, which may be a misspelt subcommand."""
+    """Return the message for surplus arguments; suggest a subcommand if the first argument resembles one."""
     below = getattr(ctx.command, "commands", {})
     near = difflib.get_close_matches(next(iter(sys.argv[2:]), ""), below, n=1)
     hint = (
@@ -151,13 +154,13 @@ def _unexpected(words: str, ctx: Any) -> str:
 
 
 class Once:
-    """Mix-in of commands that refuses a repeated option of one value, of which typer would take the last.
+    """Mix-in that refuses a repeated option with a single value, because typer would use the last value.
 
-    Options that collect values (`--set`), and flags, may be given several times.
+    Options that collect values, such as `--set`, and flags may be repeated.
     """
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that refuses it."""
+        """Return a parser that raises `UsageError` for a repeated option."""
         parser = super().make_parser(ctx)  # type: ignore[misc]
         parse_args = parser.parse_args
 
@@ -179,14 +182,14 @@ class OneCommand(Helped, Once, TyperCommand):
 
 
 class Listed(Helped, TyperCommand):
-    """A command in the list of commands, without its options, whose signatures take time to read."""
+    """A command as the list of commands shows it: without its options, because reading its signature takes time."""
 
     def __init__(self, name: str, command: Callable[..., None]) -> None:
         super().__init__(name, help=inspect.getdoc(command))
 
 
 class CommandWithSubcommands(Helped, Once, TyperGroup):
-    """A command that has subcommands as well: `tenants SCENARIO` and `tenants map SCENARIO`."""
+    """A command that takes an argument or a subcommand, as in `tenants SCENARIO` and `tenants map SCENARIO`."""
 
     allow_extra_args = False
     allow_interspersed_args = True
@@ -210,19 +213,19 @@ class CommandWithSubcommands(Helped, Once, TyperGroup):
             return subcommand.invoke(inner)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return subcommands and options, and values of the argument that may stand in place of a subcommand."""
+        """Complete subcommands and options, and values of the argument, which may stand in place of a subcommand."""
         found: list[Any] = super().shell_complete(ctx, incomplete)
         arguments = [] if incomplete.startswith("-") else [param for param in self.params if is_argument(param)]
         return found + [item for param in arguments[:1] for item in param.shell_complete(ctx, incomplete)]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage of the command itself; its subcommands stand below its options."""
+        """Return the usage of the command without a subcommand; the help lists the subcommands below the options."""
         return Helped.collect_usage_pieces(self, ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; a subcommand, whose usage begins with those of its parent, sees none.
+        """Return the parameters of the command, but none for a subcommand, whose usage line would begin with them.
 
-        For shell completion the first argument may be a subcommand.
+        Shell completion gets no arguments, because the first argument may be a subcommand.
         """
         if ctx.command is not self:
             return []

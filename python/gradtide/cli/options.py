@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Scenario
 
 OUTPUT, LIMITS = "Output", "Runs and limits"
-"""Headings of options in the help, beside those that a group of options names itself."""
+"""Headings of options in the help; groups of options have further headings."""
 
 OutputOption = Annotated[
     Path | None,
@@ -190,24 +190,24 @@ class Common(Limited):
 
     @property
     def names_files(self) -> bool:
-        """Whether stderr says which files were written."""
+        """Whether the command prints the names of written files on stderr."""
         return not (self.quiet or self.as_json)
 
 
 def refuse_beside_estimate(options: Mapping[str, Any]) -> None:
-    """Refuse options that only affect runs, beside `--estimate`."""
+    """Refuse options that affect only runs if they are given beside `--estimate`."""
     for flag, given in options.items():
         if given:
             fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
 
 
 OPTION_OF = {"link_rate": "--rate", "collective": "--collective"}
-"""Options that have not the name of the key, by its short name."""
+"""Options whose names differ from the short names of their keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Changes of a scenario by the command line."""
+    """Options that change keys of a scenario."""
 
     heading: ClassVar = "Scenario"
 
@@ -221,7 +221,8 @@ class Changes:
         ),
     ] = None
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Set the seed of all random numbers. Default: 0.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Set the seed of all random numbers. Default: the scenario's, or 0."),
     ] = None
     engine: Annotated[
         str | None, typer.Option(metavar="NAME", help="Simulate the network with this engine: fluid or packet.")
@@ -234,9 +235,12 @@ class Changes:
         return self.of(Scenario.load(name))
 
     def trained(self, name: str, cluster: str | None, **keys: Any) -> "Scenario":
-        """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`.
+        """Read a scenario, or a model and the cluster that trains it, and apply the changes of these options.
 
-        `schedule` is a text such as `priority+chunk=1MB`.
+        Args:
+            name: scenario or model, as on the command line.
+            cluster: value of `--cluster`; None if it is not given.
+            keys: values by the short names of `Scenario.replace`; `schedule` is a text such as `priority+chunk=1MB`.
         """
         from gradtide.scenario.source import as_options
         from gradtide.studies.schedules import SCHEDULE_KEYS, contender
@@ -256,7 +260,7 @@ class Changes:
         return self.of(scenario)
 
     def of(self, scenario: "Scenario") -> "Scenario":
-        """Return the changed scenario; it can be run."""
+        """Return the scenario with the changes of these options; raises `ScenarioError` if the result cannot be run."""
         from gradtide.scenario.source import as_options
 
         typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
@@ -269,7 +273,7 @@ class Changes:
         return changed
 
     def _refuse_contradictions(self, keys: Mapping[str, Any]) -> None:
-        """Refuse a key that `--set` and an option of its own give two values."""
+        """Refuse a key if `--set` and another option give it different values."""
         from gradtide.scenario.keys import short_names
 
         paths = {path: name for name, path in short_names().items()}
@@ -305,7 +309,7 @@ class Changes:
 
 
 def mesh(text: str | None) -> dict[str, Any] | None:
-    """Return the keys of a table `parallel` that is written as in `fsdp=16,tp=8`."""
+    """Parse the value of `--parallel`, as in `fsdp=16,tp=8`, into the keys of the table `parallel`."""
     from gradtide.scenario.source import scalar
 
     keys: dict[str, Any] = {}
@@ -321,12 +325,17 @@ def mesh(text: str | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Model, cluster and training of a scenario's jobs: the keys that are changed most often, by short names."""
+    """Options for keys of training jobs and of the cluster that are changed often; each has a short name."""
 
     heading: ClassVar = "Training"
 
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Train with N workers. Default: the cluster's hosts, or 8.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Train with N workers. Default: the scenario's, or one for each host of the cluster, or 8.",
+        ),
     ] = None
     rate: Annotated[
         str | None, typer.Option(metavar="RATE", help="Set the rate of the hosts' links, as in 25Gbps.")
@@ -404,11 +413,11 @@ NO_EFFECT = {
     "-o": 1, "--output": 1, "--json": 0, "-q": 0, "--quiet": 0, "-v": 0, "--verbose": 0, "--wide": 0, "-j": 1,
     "--jobs": 1, "--store": 1, "--max-memory": 1, "--max-time": 1, "--max-input": 1, "--fail-if": 1,
 }  # fmt: skip
-"""Options without effect on results, with their number of values: the command in an answer omits them."""
+"""Options that do not affect results, with their number of values; `exact_command` omits them."""
 
 
 def exact_command(arguments: Sequence[str]) -> str:
-    """Return a command line as an answer names it.
+    """Return the command line that reproduces an answer, without the options in `NO_EFFECT`.
 
     Example:
         >>> exact_command(["compare", "my model.csv", "--rate", "1Gbps", "-o", "out", "--jobs=4"])
@@ -428,21 +437,21 @@ def exact_command(arguments: Sequence[str]) -> str:
 
 
 class Without:
-    """Marks a group of options in a command's signature: these fields are no options of the command."""
+    """Annotation of a group in the signature of a command: the command has no options for these fields."""
 
     def __init__(self, *fields: str) -> None:
         self.fields = fields
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameters are all options, from one that takes groups of options.
+    """Return a command for typer, with one parameter per option, from a command that takes groups of options.
 
-    A parameter whose type is a dataclass stands for one option per field of the dataclass, except for those that
-    `Without` names and those that are parameters of the command itself.
+    A parameter whose type is a dataclass is replaced by one option for each field of the dataclass. Fields that
+    `Without` names are left out, and so are fields with the name of another parameter of the command.
     """
     options: dict[str, inspect.Parameter] = {}
     groups: dict[str, tuple[Any, list[str]]] = {}
-    # get_type_hints of Python 3.10 hides `Annotated` if the default is None.
+    # inspect.signature is used because get_type_hints of Python 3.10 drops `Annotated` if the default is None.
     own = inspect.signature(command, eval_str=True).parameters
     for name, parameter in own.items():
         hint = parameter.annotation
@@ -483,7 +492,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _under(heading: str, hint: Any) -> Any:
-    """Return the annotation of an option with its heading in the help; the option's own heading goes first."""
+    """Return the annotation of an option with a heading for the help, unless the option has a heading of its own."""
     kind, declared = get_args(hint)
     declared = copy.copy(declared)
     declared.rich_help_panel = declared.rich_help_panel or heading
@@ -519,10 +528,10 @@ def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
 
 @contextmanager
 def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[None]:
-    """Let errors name the option on the command line instead of the parameter of the Python function.
+    """Replace the name of a Python parameter by the name of its option in errors of the block.
 
-    A list may be the plural in Python (`rates` for `--rate`), and so may an option whose values are set one by one
-    (`collective` for `--collectives`).
+    The two names may differ by a plural: `rates` is the parameter of `--rate`, and an error of `collective` belongs to
+    `--collectives`.
     """
     try:
         yield
@@ -540,7 +549,7 @@ def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[
 
 
 def split(option: str, text: str | None) -> list[str] | None:
-    """Return the parts of a list such as `1Gbps,10Gbps` or `pp=2,stages=[7,9]`, as it was given for an option."""
+    """Split the value of an option at its commas, except for commas in brackets, as in `pp=2,stages=[7,9]`."""
     if text is None:
         return None
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
@@ -550,7 +559,7 @@ def split(option: str, text: str | None) -> list[str] | None:
 
 
 def counts(option: str, text: str | None) -> list[int] | None:
-    """Return the whole numbers of a list such as `2,8`."""
+    """Parse the value of an option as whole numbers with commas between them, as in `2,8`."""
     parts = split(option, text)
     if parts is not None and not all(part.isdecimal() for part in parts):
         fail_usage(f"{option} {text}: write whole numbers, as in 2,8")
@@ -558,7 +567,7 @@ def counts(option: str, text: str | None) -> list[int] | None:
 
 
 def check_target(output: Path | None) -> None:
-    """Refuse an output folder that must not or cannot be written; announce that an earlier one is replaced."""
+    """Refuse an output folder that cannot be written or has files of others; print a note if results are replaced."""
     if output is None:
         return
     from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, what_is_replaced
@@ -572,7 +581,7 @@ def check_target(output: Path | None) -> None:
 
 
 def save(result: Any, output: Path) -> None:
-    """Write the folder of a result; if other files have appeared in it meanwhile, write a folder beside it."""
+    """Write the folder of a result, or a folder beside it if files of others have appeared in it during the runs."""
     from gradtide.studies.folder import FolderError, ForeignError
 
     try:

@@ -15,25 +15,27 @@ if TYPE_CHECKING:
     from gradtide.studies.plan import PlanResult, ShardingResult
 
 
+DEVICE_TEXT = (
+    "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every "
+    "feature that gradtide models. Default: the scenario's device, else the features that every device has."
+)
+ORDER_TEXT = (
+    "Plan this order, even if another order saves more: fifo, priority or caramel. Default: the search chooses."
+)
+
+
 def plan(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
     workers: int | None = option("N", "Set the number of workers.", min=2),
-    device: str | None = option(
-        "NAME",
-        "Plan for this device: cpu, gpu, or a preset such as H100-bf16, which then also computes. ideal allows every "
-        "feature that gradtide models. Default: the scenario's device, else the features of every device.",
-    ),
+    device: str | None = option("NAME", DEVICE_TEXT),
     level: str | None = option(
         "NAME",
         "Allow the runtime at most this level: buckets, priority or crossiter. Default: the highest level of the "
         "device.",
     ),
-    schedule: str | None = option(
-        "NAME",
-        "Plan this order, even if another order saves more: fifo, priority or caramel. Default: the search chooses.",
-    ),
+    schedule: str | None = option("NAME", ORDER_TEXT),
     collectives: str | None = option(
         "LIST",
         "Search these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those of the device's library.",
@@ -143,7 +145,7 @@ def _print_plan(result: "PlanResult") -> None:
     say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
     print_table(["", "level", "schedule", "buckets", "iteration, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
-        say(f"No plan can be below {words.milliseconds(bound_ms)}.")
+        say(f"Lower bound of the iteration time of every plan: {words.milliseconds(bound_ms)}.")
     print_answer(result.summary)
     for sentence in result.plan.advice:
         say(f"  - {sentence}")
@@ -175,7 +177,7 @@ def _print_sharding(result: "ShardingResult") -> None:
     print_table(columns, list(map(cells, result.rows)))
     say(
         "unit: blocks that are gathered together; fwd, bwd: units gathered ahead; freed: after the forward pass",
-        f"No plan can be below {words.milliseconds(result.summary['lower_bound_ms'])}.",
+        f"Lower bound of the iteration time of every plan: {words.milliseconds(result.summary['lower_bound_ms'])}.",
     )
     print_answer(result.summary)
     for sentence in result.plan.advice:

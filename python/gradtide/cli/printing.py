@@ -15,18 +15,18 @@ from gradtide.words import answer_lines, legend, shown
 
 
 def talk(*lines: str) -> None:
-    """Print lines to stderr; names with line breaks do not split a line."""
+    """Print lines to stderr; line breaks within a line, as in a file name, become visible characters."""
     print("\n".join(map(shown, lines)), file=sys.stderr)
 
 
 class Document:
-    """The one JSON document that a command prints with `--json`, at its end."""
+    """The JSON document that a command prints at its end if `--json` is given."""
 
     is_wanted = False
     content: dict[str, Any] | None = None
 
     def instead(self, failure: dict[str, Any]) -> None:
-        """Print a failure in place of a result; the partial result of a study is kept."""
+        """Replace a complete result by a failure; the partial result of a study is kept."""
         if self.content is None or self.content.get("complete", True):
             self.content = failure if wants_json() else None
 
@@ -51,7 +51,7 @@ def one_document() -> Iterator[Document]:
 
 
 def only_json(is_wanted: bool) -> bool:
-    """Print one JSON document on stdout, as `--json` asks, and whatever else is printed on stderr."""
+    """Redirect all other output to stderr if `--json` is given, so that stdout has the JSON document alone."""
     if is_wanted:
         _document.is_wanted = True
         sys.stdout = sys.stderr
@@ -64,17 +64,17 @@ def wants_json() -> bool:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print one JSON document and nothing else, when the command ends."""
+    """Set the JSON document that is printed when the command ends."""
     _document.content = document
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """Return a document as printed text."""
+    """Return a document as indented JSON; NaN and infinity raise `ValueError`."""
     return json.dumps(document, indent=2, allow_nan=False)
 
 
 def cell(value: Any) -> str:
-    """Write a value for a table."""
+    """Return a value as the text of a table cell; None is a dash."""
     if value is None:
         return "–"
     if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
@@ -85,7 +85,7 @@ def cell(value: Any) -> str:
 
 
 def signed_percent(value: float | None) -> str:
-    """Write a change in per cent, with its sign."""
+    """Return a change in per cent with its sign; None is a dash."""
     return "–" if value is None else f"{round(value, 1) + 0.0:+.1f} %"
 
 
@@ -114,7 +114,7 @@ def print_answer(summary: Mapping[str, Any]) -> None:
 
 
 def put(*lines: str) -> None:
-    """Print lines as wide as they are."""
+    """Print lines without wrapping them."""
     print("\n".join(map(shown, lines)))
 
 
@@ -125,7 +125,7 @@ def put_at_once(*lines: str) -> bool:
 
 
 def widen(wanted: bool) -> bool:
-    """Print everything that follows unwrapped, as `--wide` requests, or within the width of the terminal."""
+    """Set whether tables and texts are printed unwrapped, as with `--wide`, or wrapped to the width of the terminal."""
     _layout["is_wide"] = wanted
     return wanted
 

@@ -16,6 +16,13 @@ RUNS = 20
 NETWORK_RUNS = 50
 
 
+NETWORK_TEXT = "Measure transfers between two hosts with gloo instead, and write a table for gradtide calibrate."
+OPTIMIZER_TEXT = (
+    "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take no "
+    "time."
+)
+
+
 def profile(  # noqa: PLR0913 - the options of the command
     target: Annotated[
         str | None,
@@ -33,14 +40,8 @@ def profile(  # noqa: PLR0913 - the options of the command
     device: str | None = option(
         "NAME", "Take times from the roofline of this device, or measure them on this machine: measure. Default: V100."
     ),
-    optimizer: str | None = option(
-        "NAME",
-        "With --device measure: also time a step of this optimizer of torch.optim, as in AdamW. Default: updates take "
-        "no time.",
-    ),
-    network: bool = option(
-        None, "Measure transfers between two hosts with gloo instead, and write a table for gradtide calibrate.", False
-    ),
+    optimizer: str | None = option("NAME", OPTIMIZER_TEXT),
+    network: bool = option(None, NETWORK_TEXT, False, "--network"),
     python_path: Path | None = option("DIR", "Search MODULE in this directory first, as in --python-path ."),
     output: Path | None = option("FILE", "Write a model file.", None, "-o", "--output"),
     dag: Path | None = option("FILE", "Also write the graph of ops of a step, for gradtide order."),

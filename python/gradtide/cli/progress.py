@@ -1,4 +1,4 @@
-"""The progress of a command on stderr, on a terminal: a bar with the time left, then what else is being done."""
+"""The progress bar of a command, on stderr if it is a terminal: the remaining time of the runs, and later stages."""
 
 import sys
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Bar:
-    """Shows which share of the runs is done; runs count by the time that they are likely to take.
+    """Shows the finished share of the runs, weighted by the estimated time of each run.
 
-    It never shows 100 %: when all runs are finished it says what is done instead, without a share, because that has no
-    known duration.
+    The bar never shows 100 %. When all runs are finished, it shows the name of the current stage without a share,
+    because the duration of that stage is unknown.
     """
 
     def __init__(self, progress: Any, what: str) -> None:
@@ -31,7 +31,7 @@ class Bar:
 
 @contextmanager
 def progress_bar(what: str, quiet: bool) -> Iterator[Bar | None]:
-    """Show a bar while the block runs; without a terminal, or if `quiet`, yield None."""
+    """Show a bar while the block runs; yield None if `quiet` is true or stderr is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -82,7 +82,7 @@ def _print_waterfall(result: "WaterfallResult") -> None:
 
     shown = sorted(result.rows, key=lambda row: (-row["exposed_us"], row["transfer"]))[:20]
     if shown:
-        # Of a job that is divided in several ways, the same collective of two groups is two things.
+        # In a job with several process groups, a collective of one group differs from the same collective of another.
         groups = len({row["group"] for row in result.rows}) > 1
         columns = ["transfer", *["group"] * groups, "bytes"]
         columns += ["starts ms", "takes ms", "moving ms", "exposed ms", "bus rate", "bounded by"]

@@ -75,7 +75,7 @@ COUNTED = {
     "known": "differ, cause known",
     "unknown": "differ, cause unknown",
 }
-"""Counts of a part, with their columns."""
+"""Columns of the counts of a part, by the key of the count."""
 
 
 def _list(common: Common) -> None:

@@ -85,7 +85,7 @@ def run(
 
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a job that `--fail-if` can check."""
+    """Return the figures of a job that `--fail-if` can check, by name."""
     figures = {name: value for name, value in job.items() if value is None or isinstance(value, (int, float))}
     figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
     figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})
@@ -98,5 +98,5 @@ def _foresee(loaded: "Scenario") -> None:
 
     if loaded.jobs:
         foresee(lambda: [(loaded, 1)], what_ifs=what_if_count(loaded))
-    # Without jobs each distinct flow is sent once more, alone.
+    # A scenario without jobs sends each distinct flow a second time, on the idle network, to compute slowdowns.
     foresee(lambda: [(loaded, 2)], "flows that are alike are sent alone once")

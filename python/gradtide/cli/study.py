@@ -22,11 +22,11 @@ Result = TypeVar("Result", bound=Any)
 
 
 class Checked(NamedTuple):
-    """What `--fail-if` checks.
+    """The figures that `--fail-if` can check.
 
     Attributes:
-        figures: the figures of a result, by the name of what they belong to.
-        example: figures of a small result, for the names that `--fail-if` accepts; None if any name can be.
+        figures: returns the figures of a result, by the name of the run or row and by the name of the figure.
+        example: returns the figures of a small result, whose names `--fail-if` accepts; None accepts every name.
     """
 
     figures: Callable[[Any], dict[str, dict[str, Any]]]
@@ -47,14 +47,14 @@ def conduct(
     """Run a study, print its result, write its folder and apply its checks.
 
     Args:
-        what: beside the progress bar, as in `16 runs`.
-        common: what the command line says about output, checks and limits.
-        make: runs the study with these arguments: jobs, progress, keep and limits.
-        show: prints the result for people.
-        checked: what `--fail-if` checks; None if the command has no such option.
-        check_output: refuses an output that must not or cannot be written.
-        name_files: says on stderr which files were written.
-        usage_errors: exceptions of the study that mean a wrong command line.
+        what: text beside the progress bar, as in `16 runs`.
+        common: output, checks and limits of the command line.
+        make: runs the study with the keyword arguments jobs, progress, keep and limits.
+        show: prints the result as tables and text.
+        checked: the figures for `--fail-if`; None if the command does not have this option.
+        check_output: refuses an output that cannot be written or would replace files of others.
+        name_files: prints the names of written files on stderr.
+        usage_errors: exceptions of the study that are reported as errors of the command line.
     """
     if common.estimate:
         with as_usage_error(*usage_errors), closing_kept(common) as keep:
@@ -91,7 +91,7 @@ def conduct(
 
 @contextmanager
 def closing_kept(common: Common) -> Iterator["Kept | None"]:
-    """Open the store of finished runs, if there is one, since these are not run again."""
+    """Open the store of finished runs if its file exists, because finished runs are not estimated."""
     keep = _keep(common) if common.store is not None and common.store.exists() else None
     try:
         yield keep
@@ -101,7 +101,7 @@ def closing_kept(common: Common) -> Iterator["Kept | None"]:
 
 
 def seeds_of(scenario: "Scenario", count: int) -> list[int]:
-    """Return `count` seeds, from the scenario's on; one if nothing is drawn at random."""
+    """Return `count` consecutive seeds, from the scenario's on; one seed if the scenario draws no random numbers."""
     return scenario.different(range(scenario.seed, scenario.seed + count))
 
 
@@ -127,7 +127,7 @@ def show_estimate(study: Callable[[], object], common: Common) -> None:
 
 @contextmanager
 def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterator[tuple[Bar | None, "Kept | None"]]:
-    """Provide the progress bar and the store of a study; on interruption, show the partial result."""
+    """Yield the progress bar and the store of a study; if the study is interrupted, show its partial result."""
     from gradtide.studies.folder import FolderError
 
     with as_usage_error(FolderError, option="--output"):
@@ -171,7 +171,7 @@ NOTHING_KEPT = {
     False: "no run is finished, and nothing is left behind",
     True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command goes on from there",
 }
-"""Message for an interrupted study without stored runs, by whether it has no place to store them."""
+"""Message for an interrupted study without stored runs; the key is whether the study has no store."""
 
 
 def _words_of_kept(keep: "Kept | None") -> str:

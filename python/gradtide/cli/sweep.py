@@ -195,7 +195,7 @@ def _give(result: "SweepResult", common: Common) -> None:
 
 
 def _print_ranking(result: "SweepResult") -> None:
-    """Print the points, the best first, and below them those without a rank with the reason."""
+    """Print the ranked points, best first, and a second table of points without a rank and the reason."""
     if result.study.points == 1:
         return
     is_first = True
@@ -211,13 +211,13 @@ def _print_ranking(result: "SweepResult") -> None:
 
 
 def _exit(result: "SweepResult") -> None:
-    """Exit with 3 if some runs of a study have no result; the others are written."""
+    """Exit with code 3 if runs of the study were refused or failed; the results of the other runs are written."""
     if result.refused or result.summary["runs_failed"]:
         raise typer.Exit(EXIT_CANNOT_GO_ON)
 
 
 def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common) -> None:
-    """Print the estimated cost of a study's runs that are not in its store."""
+    """Print the estimated cost of the runs that the store does not contain."""
     from gradtide.studies.store import Store
     from gradtide.studies.sweep import estimated
     from gradtide.units import memory_words, time_words
@@ -237,7 +237,7 @@ def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common
 
 @contextmanager
 def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[Store, Bar | None]]":
-    """Open the store and show the progress; if the study ends early, print which runs are kept."""
+    """Yield the open store and the progress bar; if the study ends early, print how many runs are kept."""
     from gradtide.studies.store import Store
 
     check_target(common.output)
@@ -261,7 +261,7 @@ def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[
 
 
 def _shard(text: str | None) -> tuple[int, int]:
-    """Return the parts of `--shard I/N`."""
+    """Return I and N of `--shard I/N`; 1 and 1 if the option is not given."""
     if text is None:
         return 1, 1
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)

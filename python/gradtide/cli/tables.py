@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 GAP = 2
 NARROW = 16
-"""Texts in cells are wrapped to no fewer characters than this, except at a longer word."""
+"""Smallest width of a wrapped column of texts, in characters; a longer word makes the column wider."""
 
 SHORT = 6
-"""Texts of so many characters are never wrapped."""
+"""Longest text, in characters, that is never wrapped."""
 
 _NUMBER = re.compile(r"[-–+]?[\d.,]*(e[-+]?\d+)?( ?%| ms)?")
 _HOLD = "\u00a0"
-"""Between a number and its unit, where no line ends."""
+"""Character that replaces the blank between a number and its unit during wrapping, so that no line ends there."""
 
 
 def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
@@ -77,7 +77,7 @@ def _is_numeric(cells: Sequence[Sequence[str]], index: int) -> bool:
 def _widths(
     columns: Sequence[str], cells: Sequence[Sequence[str]], shown: Sequence[int], width: int
 ) -> list[int] | None:
-    """Return the width of each shown column; None if they do not fit."""
+    """Return the width of each shown column; None if the columns do not fit into `width`."""
     natural, whole, least = [], [], []
     for index in shown:
         content = max((len(row[index]) for row in cells), default=0)
@@ -119,7 +119,7 @@ def _grid(
     for number, row in enumerate([columns, *cells]):
         parts = [_lines(row[index], width) for index, width in zip(shown, widths, strict=True)]
         height = max(map(len, parts))
-        # Headers are aligned with the bottom, texts with the top of their cells.
+        # Headers are aligned at the bottom of their row, and texts at the top of theirs.
         padded = [
             [""] * (height - len(part)) + part if number == 0 else part + [""] * (height - len(part)) for part in parts
         ]

@@ -8,7 +8,7 @@ from gradtide.cli.printing import cell, print_answer, print_table, say, signed_p
 from gradtide.cli.study import Checked, conduct, seeds_of
 
 SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
-"""Figures of a class in the table; the others are in the report, in rows.csv and in the JSON."""
+"""Labels of the figures of a size class in the table; the report, rows.csv and the JSON have all figures."""
 
 
 def tenants(
@@ -79,7 +79,7 @@ def _print_tenants(summary: dict[str, Any]) -> None:
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:
-    """Return the values of a pair and its change, from the same band to the low one."""
+    """Return the cells of a figure: its values, its change from the same band to the low band, and the interval."""
     saves, ends = pair["saves_percent"], pair["saves_interval_percent"]
     change = None if saves is None else -saves
     return [
@@ -89,7 +89,7 @@ def _cells(pair: dict[str, Any]) -> list[str]:
 
 
 def _against_no_job(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of the job's cost in the same band."""
+    """Return the cells of the change from no job to the job in the same band, and of its interval."""
     return _change(pair["job_adds_percent"], pair["job_adds_interval_percent"])
 
 

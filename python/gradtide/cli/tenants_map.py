@@ -57,7 +57,7 @@ def tenants_map(  # noqa: PLR0913 - the options of the command
 
 
 def parse_loads(option: str, text: str | None) -> list[float] | None:
-    """Return the loads of a list such as `0.125,0.25`."""
+    """Parse the value of an option as loads with commas between them, as in `0.125,0.25`."""
     if text is None:
         return None
     try:

@@ -252,7 +252,8 @@ def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = inputs.MAX_T
         raise ScenarioError([fail("GT002", f"there is no file {name}", hint)]) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid path"
-        raise ScenarioError([fail("GT002", f"{name} cannot be read: {reason}", "check the path")]) from None
+        hint = "check its permissions" if isinstance(error, PermissionError) else "check the path"
+        raise ScenarioError([fail("GT002", f"{name} cannot be read: {reason}", hint)]) from None
 
 
 def decoded(data: bytes, name: str, fail: "Fail") -> str:

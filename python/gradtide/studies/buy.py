@@ -511,10 +511,10 @@ def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
         _, there = _knee(group, "other_delay_iteration_ms")
         if knee is not there:
             at = f" at {words.rate(there['rate_bps'])}" if len(groups) > 1 else ""
-            what = f"{_network(there)} and {words.collective(there['collective'])}"
-            moved.append(f"{what}{at}: {words.milliseconds(there['other_delay_iteration_ms'])}")
-    answer = f"it would be {'; '.join(moved)}" if moved else "the answer is the same"
-    return f"This holds for cables that delay by {own} (cluster.link.delay); at {other} {answer}."
+            what = f"{_network(there)}{at} and exchange by {words.collective(there['collective'])}"
+            moved.append(f"{what}, for {words.milliseconds(there['other_delay_iteration_ms'])} an iteration")
+    answer = f"buy {'; '.join(moved)}" if moved else "the answer is the same"
+    return f"The answer assumes a delay of {own} for each cable (cluster.link.delay). With {other}, {answer}."
 
 
 def _network(row: dict[str, Any]) -> str:

@@ -84,21 +84,21 @@ class CompareResult(StudyRows):
             "cost": total_cost(result.summary for result in self.results.values()),
         }
 
-    def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> list[str]:
-        """Return a sentence that names the best supported schedule, if no runtime supports the best one."""
+    def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> tuple[str, list[str]]:
+        """Return which schedule to use, as in `use caramel. `, and why not the best one if no runtime has it."""
         by, why_not = self._carrier(best)
-        if by is not None or not why_not:
-            return []
+        if by is not None:
+            return f"use {best['schedule']}. ", []
+        if not why_not:
+            return "", []
         group = [row for row in rows if all(row[key] == best[key] for key in GROUP)]
         can = [row for row in words.settled(group) if self._carrier(row)[0] is not None]
-        if not can:
-            return [f"Nothing is known to carry that out: {why_not}."]
-        next_best = max(can, key=lambda row: row["saves_percent"])
-        if next_best["saves_percent"] < 100 * words.SAME:
-            rest = f"of the others, nothing saves time over {baseline}"
-        else:
-            rest = f"of the others, {next_best['schedule']} saves {words.percent(next_best['saves_percent'] / 100)}"
-        return [f"Nothing is known to carry that out: {why_not}; {rest}."]
+        why = f"No tested runtime can do this: {why_not}."
+        next_best = max(can, key=lambda row: row["saves_percent"], default=None)
+        if next_best is None or next_best["saves_percent"] < 100 * words.SAME:
+            return f"keep {baseline}. ", [why]
+        saves = words.percent(next_best["saves_percent"] / 100)
+        return f"use {next_best['schedule']}, which saves {saves} over {baseline}. ", [why]
 
     def write(self, folder: Path) -> None:
         """Write the result into the existing `folder`."""
@@ -153,7 +153,7 @@ class CompareResult(StudyRows):
             best = max(words.settled(rows), key=lambda row: row["saves_percent"])
             if best["saves_percent"] < 100 * words.SAME:
                 if len({row["schedule"] for row in rows}) > 1:
-                    sentences.append(f"{model}: no schedule saves anything over {baseline}.")
+                    sentences.append(f"{model}: keep {baseline}; no other schedule saves time.")
                 sentences += _over_rates(model, rows, baseline)
                 continue
             schedule = best["schedule"]
@@ -164,8 +164,9 @@ class CompareResult(StudyRows):
                 if all(row[key] == best[key] for key in same)
             ]
             who = words.group(best, [key for key in GROUP if len({row[key] for row in self.rows}) > 1])
-            sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
-            sentences += self._advice(best, rows, baseline)
+            decision, why = self._advice(best, rows, baseline)
+            saving = words.saving_headline(points, baseline, schedule)
+            sentences += [f"{who}: {decision}{saving if decision else words.uncapitalised(saving)}", *why]
         return " ".join(sentences)
 
 

@@ -75,7 +75,9 @@ class MeshesResult(StudyRows):
                 f"{who}: no mesh fits in memory; {least['mesh']} needs least, {words.size(least['memory_bytes'], 3)}."
             )
         best, *others = fitting
-        sentence = f"{who}: {best['mesh']} is fastest, {words.number(best['tokens_per_s_per_gpu'])} tokens/s per GPU"
+        sentence = (
+            f"{who}: use {best['mesh']}, the fastest, {words.number(best['tokens_per_s_per_gpu'])} tokens/s per GPU"
+        )
         if others:
             ahead = best["tokens_per_s_per_gpu"] / others[0]["tokens_per_s_per_gpu"] - 1
             sentence += f", {words.percent(ahead)} ahead of {others[0]['mesh']}"
@@ -92,9 +94,9 @@ class MeshesResult(StudyRows):
         Hence a larger difference gets no caveat, but is not called certain either.
         """
         if not all(one.is_compared for one in kinds):
-            return "; whether the difference holds cannot be told"
+            return ", a difference that was never compared with a measurement"
         off = max(one.mean_error or 0.0 for one in kinds)
-        return "" if ahead >= off else ", which is less than such predictions were off on average"
+        return "" if ahead >= off else ", a difference below the mean error of such predictions"
 
 
 @with_lists

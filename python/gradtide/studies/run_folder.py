@@ -135,7 +135,8 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
     names = words.schedule(*default), words.schedule(*best)
     by, why_not = carried[best]
     if 1 - times_us[best][own_bps] / baseline[own_bps] < words.SAME:
-        return f"At {words.rate(own_bps)}, no other order of transfers would save time over {names[0]}."
+        return f"Keep {names[0]}: at {words.rate(own_bps)}, no other order of transfers would save time over it."
+    saving = words.saving_at(points, own_bps, *names)
     if by is None:
-        return f"{words.saving_at(points, own_bps, *names)} Nothing is known to carry that out: {why_not}."
-    return f"{words.saving_at(points, own_bps, *names)} {by} does that."
+        return f"Keep {names[0]}. {saving} No tested runtime can do this: {why_not}."
+    return f"Use {names[1]}, with {by}. {saving}"

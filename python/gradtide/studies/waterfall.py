@@ -370,7 +370,7 @@ def _headline(summary: dict[str, Any]) -> str:
     said = [f"{step}: {ms(summary['step_ms'])}, {ms(summary['compute_ms'])} of it computing."]
     parts = summary["waterfall_ms"]
     if parts["idle"] >= NOTABLE * summary["step_ms"]:
-        said.append(f"For {ms(parts['idle'])} the device stands idle without a transfer under way.")
+        said.append(f"The device is idle for {ms(parts['idle'])} without a transfer in progress.")
     waits_ms = parts["exposed"] + parts["late"]
     if summary["network_ms"]:
         network = (
@@ -391,13 +391,15 @@ def _headline(summary: dict[str, Any]) -> str:
     if summary["effective_ranks"] is None:
         said.append(f"{summary['no_transfer'].capitalize()}.")
     elif size > 1:
-        said.append(f"{size} ranks do as much work as {summary['effective_ranks']:.2f} that never wait.")
+        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} ranks that never wait.")
     rows = summary["advice"]["rows"]
     best = min(rows[1:4], key=lambda row: row["iteration_time_ms"], default=None)
     if best is not None and best["saves_percent"] >= 1:
         level = "crossiter" if "without barrier" in best["what"] else "priority"
         takes = ms(best["iteration_time_ms"])
-        said.append(f"Sent {best['what']}, it would take {takes}; gradtide.torch can do that on {where(level)}.")
+        said.append(
+            f"Sent {best['what']}, the step would take {takes}; gradtide.torch has this schedule on {where(level)}."
+        )
     return " ".join(said)
 
 

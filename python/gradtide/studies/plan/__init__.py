@@ -278,7 +278,7 @@ def _settings(base: Scenario, known: Runtime | None, options: Options, worth: fl
 
 def _share(worth: float) -> float:
     if not 0 <= worth < 100:
-        raise ValueError(f"worth: {worth} % is not from 0 to 100 % of an iteration; write a percentage, as in 1%")
+        raise ValueError(f"worth: {worth} is no percentage from 0 to below 100 %; write one, as in 1%")
     return worth / 100
 
 

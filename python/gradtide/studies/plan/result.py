@@ -381,7 +381,7 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
         said += _exchange(found, best[chosen])
         if row["overhead_us"]:
             cost = words.number(row["overhead_us"] / 1e3)
-            said.append(f"Each message is charged {cost} ms for the scheduler; --overhead sets this.")
+            said.append(f"The scheduler adds {cost} ms to each message (--overhead).")
     said += _limits(found)
     said += confirm.sentence(found.base.engine, found.requested.engine, found.why_not)
     if row["saves_low_percent"] is not None:
@@ -406,7 +406,7 @@ def _ddp_alone(found: Found, chosen: str, choice: Choice, rows: Sequence[dict[st
         return []
     is_own = plan.collective == found.channels[0].collective
     beside = "alone" if is_own else f"and {words.collective(plan.collective['kind'])}"
-    return [f"Without it, DDP: bucket_cap_mb_list={caps(plan)} {beside} saves {_gain_of(row)}."]
+    return [f"Without gradtide.torch, DDP with bucket_cap_mb_list={caps(plan)} {beside} saves {_gain_of(row)}."]
 
 
 def _exchange(found: Found, choice: Choice) -> list[str]:
@@ -415,7 +415,7 @@ def _exchange(found: Found, choice: Choice) -> list[str]:
     said = []
     if channel.collective != own.collective:
         kind = channel.collective["kind"]
-        how = found.settings.runtime.collectives.get(kind, "which no library here can be told to use")
+        how = found.settings.runtime.collectives.get(kind, "which no library of this device offers")
         said.append(f"The plan exchanges by {words.collective(kind)}: {how}.")
     if channel.depth != own.depth:
         said.append(f"The plan cuts each message into {channel.depth} parts, which are exchanged side by side.")
@@ -426,19 +426,21 @@ def _limits(found: Found) -> list[str]:
     """Return the limitations of the runtime that restricted the search."""
     settings, runtime = found.settings, found.settings.runtime
     if runtime.any_collective:
-        return ["No known runtime carries all of this out: --device ideal searches whatever gradtide models."]
+        return [
+            "No runtime is known to have all features of this plan: --device ideal allows all that gradtide models."
+        ]
     said = []
     own = found.channels[0].collective["kind"] if found.channels else None
     if own is not None and not runtime.allows(own):
         known = " and ".join(runtime.collectives)
-        said.append(f"The scenario exchanges by {words.collective(own)}, but {runtime.name} can only be told {known}.")
+        said.append(f"The scenario exchanges by {words.collective(own)}, but {runtime.name} offers only {known}.")
     if not settings.runtime_is_known:
         said.append(
-            "The scenario names no device, so the plan uses only what every device can carry out. --device cpu or "
-            "--device gpu allows what that one can."
+            "The scenario names no device, so the plan uses only the features that every device has. --device cpu or "
+            "--device gpu allows all features of that device."
         )
     else:
-        said.append(f"Not used, since gradtide cannot set it on {runtime.name}: {', '.join(runtime.cannot)}.")
+        said.append(f"The plan does not use what gradtide cannot set on {runtime.name}: {', '.join(runtime.cannot)}.")
     return said
 
 

@@ -168,14 +168,14 @@ class ShardingResult(Planned):
             what = f"fully_shard with {_words(best.setting)}"
             return f"{who}: {what}, is predicted to save {_gain(row)}: {after} instead of {before}."
         most = f"the best setting found saves {_gain(row)}" if row["saves_percent"] > 0 else "no setting saves anything"
-        return f"{who}: leave torch's default alone. An iteration takes {before}, and {most}."
+        return f"{who}: keep torch's default. An iteration takes {before}, and {most}."
 
     def _advice(self, one: Tried) -> Iterator[str]:
         row = self._best_row
         if _pays(row, self._worth):
             yield f"Worth it: even the low end of the interval saves {row['saves_low_percent']:.1f} %."
         elif self._default.fits:
-            yield "Leave it alone: predictions of FSDP were off by more than the best setting saves."
+            yield "Keep torch's default: the errors of predictions of FSDP exceed the saving of the best setting."
         if one.setting != DEFAULT:
             yield 'gradtide.torch.wrap(model, "plan.json", mesh=mesh) does it with public methods of fully_shard.'
         yield self._order()
@@ -196,14 +196,15 @@ class ShardingResult(Planned):
 
         most = saves(self.least.time)
         text = "Torch sends all-gathers and reduce-scatters in the order in which they become ready. "
+        tictac = "the order of TicTac, which sends first what is needed first,"
         if self.ordered is None:
-            text += f"Another could save at most {most}: "
+            text += f"Another order would save at most {most}"
         elif most == NOTHING:
-            text += "Neither TicTac's, what is needed first, nor any other would save more: "
+            text += f"Neither {tictac} nor any other order would save time"
         else:
-            text += f"TicTac's, what is needed first, would save {saves(run_ms(self.ordered))}, "
-            text += f"any other at most {most}: "
-        return f"{text}no plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
+            text += f"T{tictac[1:]} would save {saves(run_ms(self.ordered))}, and every other at most {most}"
+        bound = words.milliseconds(self.least.time)
+        return f"{text}, because no plan is faster than {bound}, the time of {self.least.why}."
 
 
 def _fits(one: Tried) -> Feasibility:

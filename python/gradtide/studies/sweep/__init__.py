@@ -410,7 +410,7 @@ class SweepResult(StudyRows):
             return f"Only one point has a rank: {best}."
         other = self.study.label(second.run, first.run)
         if second.low_percent is not None and second.low_percent <= 0:
-            return f"Best: {best}, but {self.study.seeds} seeds do not tell it from {other}."
+            return f"Best: {best}; with {self.study.seeds} seeds, the difference to {other} is not significant."
         behind = "" if second.behind_percent is None else f", {second.behind_percent:.1f} % behind"
         return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
 

@@ -181,5 +181,5 @@ def _headline(found: Comparison) -> str:
     if found.added.percent is not None:
         added = found.added.sentence("later", "sooner", "at the same time")
         beside = "this job" if count == 1 else f"these {count} jobs"
-        text = f"Compared with no job, small flows finish {added} on average beside {beside} in their band. {text}"
+        text += f" Compared with no job, small flows finish {added} on average beside {beside} in their band."
     return hinted(text, found.scenario, found.seeds)
