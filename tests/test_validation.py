@@ -83,6 +83,13 @@ def test_readme_has_the_rows_that_scripts_make() -> None:
         assert re.search(rf"{re.escape(script.SAYS)} Made on \d{{4}}-\d\d-\d\d with gradtide \d", readme)
 
 
+def test_the_page_of_papers_counts_the_statements_that_the_verdicts_have() -> None:
+    counts = verdicts().values()
+    agree, statements = (sum(count[key] for count in counts) for key in ("agree", "statements"))
+    page = (ROOT / "docs" / "validation" / "papers.md").read_text(encoding="utf-8")
+    assert f"{agree} of {statements} published statements agree" in page
+
+
 def test_the_comparison_has_the_newest_measurements() -> None:
     sys.path.insert(0, str(ROOT / "bench"))
     comparison = scripts.load("bench/comparison.py")
