@@ -50,7 +50,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         return float(max(row["saves_percent"] for row in words.settled(groups[key])))
 
     telling = max(groups, key=lambda key: (gain(key), -key[-1]))
-    chosen = groups[telling]
+    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
+    is_over_groups = len(schedules) == 1 < len(groups)
+    if is_over_groups:
+        # One schedule: its groups are compared, each under its own name.
+        short = _short_names({key: title(key) for key in groups})[0]
+        chosen = [{**row, "schedule": short[key]} for key, own in groups.items() for row in own]
+    else:
+        chosen = groups[telling]
     best = min(words.settled(chosen), key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
     titled = [(inside(run_dir, "runs", row["run"]), row["job"], row["schedule"]) for row in pair]
@@ -59,10 +66,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         for row, drawn in zip(pair, pieces.drawn_timelines(titled, caps), strict=True)
         if drawn
     ]
-    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     charts, more = _rate_charts(groups, schedules, title, gain, caps)
     why = _fastest(chosen)
-    if len(groups) > 1:
+    if len(groups) > 1 and not is_over_groups:
         why = (
             f"Of {len(groups)} groups, this one has the largest saving: {best['schedule']} saves {gain(telling):.1f} % "
             f"over {chosen[0]['schedule']}."
@@ -71,9 +77,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     alike = [row for row in rows if all(row[key] == best[key] for key in GROUP[:-1])]
     return "compare.html.j2", {
         "title": "gradtide compare",
-        "what": f"comparison of {len(schedules)} schedules in {len(rows)} runs",
+        "what": f"{schedules[0]} in {len(rows)} runs"
+        if len(schedules) == 1
+        else f"{len(schedules)} schedules in {len(rows)} runs",
         "telling": {
-            "name": title(telling),
+            "name": schedules[0] if is_over_groups else title(telling),
             "why": f"{why} The fastest is on top. Gains in throughput are over {chosen[0]['schedule']}.",
             "waterfall": _group_bars(chosen, caps),
             "figures": _figures(chosen, caps),
@@ -183,6 +191,15 @@ def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
     return [pieces.line(i, ", ".join(some), values) for i, (some, values) in enumerate(merged[:MOST_LINES])]
 
 
+def _short_names(names: Mapping[tuple[Any, ...], str]) -> tuple[dict[tuple[Any, ...], str], str]:
+    """Return the names of groups without the part that all have in common, and that part."""
+    split = {key: name.split(", ") for key, name in names.items()}
+    common = next((i for i, of in enumerate(zip(*split.values(), strict=False)) if len(set(of)) > 1), 0)
+    return {key: ", ".join(parts[common:]) for key, parts in split.items()}, ", ".join(
+        next(iter(split.values()))[:common]
+    )
+
+
 def _pivot(
     groups: Mapping[tuple[Any, ...], list[Row]],
     schedules: Sequence[str],
@@ -190,14 +207,13 @@ def _pivot(
     caps: pieces.Caps,
 ) -> dict[str, Any]:
     table, shown = [], schedules[:MOST_COLUMNS]
-    names = {key: title(key).split(", ") for key in groups}
     # The note has the common part of all group names, so that the first column stays narrow.
-    common = next((i for i, of in enumerate(zip(*names.values(), strict=False)) if len(set(of)) > 1), 0)
+    names, common = _short_names({key: title(key) for key in groups})
     for key, rows in groups.items():
         times = {row["schedule"]: row for row in rows}
         taken = [row["iteration_time_us"] for row in rows]
         fastest, slowest = min(row["iteration_time_us"] for row in words.settled(rows)), max(taken)
-        cells: list[Any] = [", ".join(names[key][common:])]
+        cells: list[Any] = [names[key]]
         for row in map(times.get, shown):
             if row is None:
                 cells.append("–")
@@ -210,7 +226,7 @@ def _pivot(
         table.append(cells)
     label, columns = "Iteration time by group and schedule", ("group", *("#" + s for s in shown))
     made = pieces.table(label, columns, table, cap=min(caps.rows, 80), where="rows.csv")
-    of = f" of {', '.join(next(iter(names.values()))[:common])}" if common else ""
+    of = f" of {common}" if common else ""
     note = f"Iteration time{of} in ms, and its change against the first schedule. The fastest of each group is green."
     if len(schedules) > len(shown):
         note += f" The first {len(shown)} of {len(schedules)} schedules."
