@@ -1,4 +1,4 @@
-"""The report and the trace, read back without a browser."""
+"""Reports and Perfetto traces, parsed without a browser."""
 
 import csv
 import itertools
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from gradtide.report import (
-    _TOKENS,
     MAX_BYTES,
     RunFolderError,
     encode_timeline,
@@ -39,7 +38,7 @@ REPORT = Path(__file__).parent.parent / "python" / "gradtide" / "report"
 
 
 class Page(HTMLParser):
-    """What the tests ask of a page: elements with their attributes, and the text under each `data-key`."""
+    """The elements of a page with their attributes, and the texts of the elements with each `data-key`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -145,7 +144,7 @@ def test_every_number_with_a_key_is_that_of_the_summary(slow_fifo: Path) -> None
             shown = float(text.replace("−", "-"))
             percent = key.endswith("utilisation") and shown > 1
             digits = len(text.partition(".")[2])
-            # Off by half a unit of the last digit, or in the full table by half a unit of the sixth.
+            # A rounded text differs by half a unit of its last digit, in the full table by half a unit of the sixth.
             bound = 0.5 * 10.0**-digits * 1.000001 + 5e-6 * abs(shown)
             assert abs(shown - (100 * value if percent else value)) <= bound, (key, text, value)
             checked += 1
@@ -171,7 +170,7 @@ def test_nasty_runs_give_small_sound_pages(name: str, tmp_path: Path) -> None:
 
 
 def sound(page: Page) -> None:
-    """Check what holds for every page: no outside, names for graphics, ids once, only our own scripts."""
+    """Check a page: no external resources, names for graphics, unique ids, and no script but that of the report."""
     ids = [a["id"] for _, a in page.elements if "id" in a]
     assert len(ids) == len(set(ids))
     for tag, attributes in page.elements:
@@ -212,7 +211,7 @@ def test_waits_in_the_timeline_are_those_of_the_waterfall(tmp_path: Path) -> Non
         view = timeline.window(read_table(folder, "operations.csv"), read_table(folder, "transfers.csv"))
         assert view is not None
         first = read_table(folder, "iterations.csv")[0]
-        # Each of the rows' times is rounded to 1e-6 us; a few dozen gaps add up to less than 1e-4.
+        # The times of rows are rounded to 1e-6 us, and the errors of a few dozen gaps sum to less than 1e-4 us.
         assert view.idle_ms("exposed") * 1e3 == pytest.approx(first["exposed_us"], abs=1e-4)
         assert view.idle_ms("barrier") * 1e3 == pytest.approx(first["barrier_us"], abs=1e-4)
         assert view.turn - view.start == pytest.approx(first["time_us"], abs=1e-4)
@@ -248,7 +247,7 @@ def test_comparison_shows_the_most_telling_group_and_every_row(study: Path) -> N
     assert f"{best['model']} on {best['workers']} workers, {best['rate_bps'] / 1e9:g} Gbit/s" in text
     assert f"{best['saves_percent']:.1f} %" in text
     assert text.count('<svg class="timeline"') == 2
-    # A small chart for each model and number of workers; time over rate and slack of the most telling one.
+    # Each model and number of workers has a small chart; the group with the largest saving has two more charts.
     assert text.count("data-chart>") == 4 + 2
     assert all(row["run"] in text for row in rows)
     assert len(text.encode()) < MAX_BYTES
@@ -290,7 +289,7 @@ def chart_specs(text: str) -> list[dict[str, Any]]:
 
 
 def agrees(text: str, value: float | None) -> bool:
-    """Whether a text is the value to half a unit of its last digit; a dash where there is none."""
+    """Return whether a text is the value to half a unit of its last digit; a dash stands for None."""
     if value is None:
         return text == "–"
     shown = float(text.replace("−", "-").replace("+", ""))
@@ -308,7 +307,8 @@ def test_studies_of_tenants_give_small_sound_pages_with_the_numbers_of_the_summa
     assert "<script>alert" not in text
     assert page.texts["headline"] == [facts["headline"]]
     numbers = {key: texts for key, texts in page.texts.items() if key != "headline"}
-    # Of four classes the flows, and of each figure what is saved, both bands and no job; the iteration time; the drops.
+    # The numbers are, for four classes, the flows, and for each figure the saving and the values in both bands and
+    # without job; then the iteration time and the drops.
     pairs = [pair for figures in facts["classes"].values() for name, pair in figures.items() if name != "flows"]
     shown = sum(1 + 2 * (pair["same"] is not None) + (pair["no_job"] is not None) for pair in pairs)
     assert len(pairs) == 4 * 6
@@ -346,7 +346,7 @@ def test_distributions_count_the_flows_that_the_summary_counts(beside: Path) -> 
     for chart in drawn:
         assert chart["x"] == sorted(set(chart["x"]))
         assert all(values == sorted(values) and values[0] == 0 for values in (x["values"] for x in chart["lines"]))
-        # All have ended within the longest time of either band.
+        # All flows end within the longest completion time of the two bands.
         assert {line["values"][-1] for line in chart["lines"]} == {100}
 
 
@@ -709,101 +709,6 @@ def test_a_study_reads_no_folder_outside_itself(run: str, reproduction: Path, tm
         render(tmp_path)
 
 
-def luminance(colour: str) -> float:
-    """Return the relative luminance of `#rrggbb` (WCAG 2.2)."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(a: str, b: str) -> float:
-    low, high = sorted((luminance(a), luminance(b)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_text_has_the_contrast_that_wcag_asks_for(slow_fifo: Path) -> None:
-    css = render(slow_fifo)
-    blocks = [dict(re.findall(r"--([\w-]+):(#\w{6})", b)) for b in re.findall(r"color-scheme:\w+;([^}]*)", css)]
-    assert len(blocks) == 3
-    assert blocks[1] == blocks[2]
-    assert blocks[0] != blocks[1]
-    for tokens in blocks:
-        for ink in ("text", "muted", "link", "good", "exposed-text", "barrier-text"):
-            for ground in ("bg", "panel"):
-                assert contrast(tokens[ink], tokens[ground]) >= 4.5, (ink, ground)
-        for fill in ("compute", "slowdown", "exposed", "barrier"):
-            assert contrast(tokens["on-colour"], tokens[fill]) >= 4.5, fill
-        assert contrast(tokens["on-warn"], tokens["warn"]) >= 4.5
-        for fill in ("good", "bad", "muted"):
-            assert contrast(tokens["on-colour"], tokens[fill]) >= 4.5, fill
-        for ink, fill in [(f"on-{c}", f"cell-{c}") for c in ("green", "yellow", "red")] + [
-            *((f"on-shade-{step}", f"shade-{step}") for step in range(5)),
-            ("text", "exposed-soft"),
-        ]:
-            assert contrast(tokens[ink], tokens[fill]) >= 4.5, fill
-        for mark in (
-            "band-same",
-            "band-low",
-            "compute",
-            "backward",
-            "transfer",
-            "exposed",
-            "barrier",
-            "focus",
-            "s1",
-            "s2",
-            "s3",
-            "s4",
-        ):
-            assert contrast(tokens[mark], tokens["bg"]) >= 3, mark  # graphics: WCAG 1.4.11
-
-
-# Machado, Oliveira & Fernandes (2009), severity 1: linear RGB as it is seen without the cones for red or for green.
-SEEN = {
-    "trichromat": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
-    "protanope": (
-        (0.152286, 1.052583, -0.204868),
-        (0.114503, 0.786281, 0.099216),
-        (-0.003882, -0.048116, 1.051998),
-    ),
-    "deuteranope": (
-        (0.367322, 0.860646, -0.227968),
-        (0.280085, 0.672501, 0.047413),
-        (-0.011820, 0.042940, 0.968881),
-    ),
-}
-
-
-def lab(colour: str, eye: str) -> list[float]:
-    """Return CIE L*a*b* (D65) of `#rrggbb` as that eye sees it."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    rgb = [min(max(sum(m * c for m, c in zip(row, linear, strict=True)), 0.0), 1.0) for row in SEEN[eye]]
-    to_xyz = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728))  # over the white point
-    x, y, z = (sum(m * c for m, c in zip(row, rgb, strict=True)) for row in to_xyz)
-    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
-    return [116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)]
-
-
-@pytest.mark.parametrize("theme", [0, 1])
-def test_alternatives_do_not_have_the_colours_of_parts_of_an_iteration(theme: int) -> None:
-    parts = ("compute", "backward", "transfer", "exposed", "barrier", "slowdown")
-    alternatives = [name for name in _TOKENS if name.startswith(("s1", "s2", "s3", "s4", "s5", "axis-", "band-"))]
-    for one, part in itertools.product(alternatives, parts):
-        a, b = (lab(_TOKENS[name][theme], "trichromat") for name in (one, part))
-        # Nine times the just noticeable difference of about 2.3.
-        assert sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5 > 20, (one, part)
-
-
-@pytest.mark.parametrize("eye", sorted(SEEN))
-@pytest.mark.parametrize("theme", [0, 1])
-def test_the_colours_of_a_boundary_differ_for_every_eye(eye: str, theme: int) -> None:
-    seen = [lab(_TOKENS[f"cell-{colour}"][theme], eye) for colour in ("green", "yellow", "red")]
-    for a, b in itertools.combinations(seen, 2):
-        # About 2.3 is just noticeable; fifteen times that is told apart at a glance.
-        assert sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5 > 35
-
-
 # Perfetto
 
 
@@ -812,7 +717,7 @@ def parse(data: bytes) -> Any:
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = protos.Trace()
     trace.ParseFromString(data)
-    assert trace.SerializeToString() == data  # nothing unknown, nothing out of place
+    assert trace.SerializeToString() == data  # no unknown fields, and all in the order of their numbers
     return trace
 
 

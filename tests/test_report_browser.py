@@ -1,4 +1,4 @@
-"""The report in headless Chromium, from file://: what a reader sees and can do."""
+"""Reports in headless Chromium, from file://: layout, texts, keyboard and print."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Visit:
-    """An open page and everything that went wrong on it."""
+    """An open page, and its errors, messages and external requests."""
 
     def __init__(self, context: "BrowserContext", path: Path) -> None:
         self.faults: list[str] = []
@@ -248,7 +248,7 @@ def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
         assert box["seen"], box
     if name in ("buy", "compare", "fifo"):
         assert any(box["is_wide"] for box in boxes)
-    # At its end a box does not fade any more; the scroll event comes with the next frame.
+    # A box that is scrolled to its end does not fade. The scroll event arrives with the next frame.
     frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     visit.page.evaluate(frames)
     assert (
@@ -292,7 +292,7 @@ def test_what_a_reader_sees_is_the_summary(browser: "Browser", pages: dict[str, 
         tile = page.locator(f".figures b:has([data-key='jobs.train.{key}'])")
         assert tile.inner_text().split() == [value, *unit.split()]
         assert tile.is_visible()
-    # The pieces of the waterfall are as wide as their times.
+    # The widths of the pieces of the bar are proportional to their times.
     widths = page.evaluate("[...document.querySelectorAll('.bars span')].map(x => x.getBoundingClientRect().width)")
     parts = [v for v in job["waterfall_ms"].values() if v > 0]
     for width, part in zip(widths, parts, strict=True):
@@ -397,7 +397,7 @@ def test_keyboard_alone_reaches_and_reads_everything(browser: "Browser", pages: 
 
     chart = page.locator(".plot").nth(1)
     chart.focus()
-    # The what-if rates begin at a tenth of the run's own.
+    # The link rates of the chart begin at a tenth of the rate of the run.
     for _ in ("0.1", "0.2", "0.5", "1 Gbit/s"):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("document.querySelectorAll('.chart output')[1].classList.contains('live')")
@@ -424,7 +424,7 @@ def test_keyboard_reads_the_progress_and_the_distributions_of_tenants(
     page.keyboard.press("End")
     page.wait_for_function("document.querySelector('.chart output').textContent.includes('same band 100 %')")
     assert "lower band 100 %" in page.locator(".chart output").first.inner_text()
-    # Bars of links are as long as their numbers say.
+    # The lengths of the bars of links are their values.
     bars = page.evaluate(
         """[...document.querySelectorAll('.links tbody tr td:nth-child(2) .pair')].map(x => [
             Number(x.querySelector('.value').textContent),
@@ -470,7 +470,7 @@ def test_the_site_says_its_point_in_the_first_screen_and_its_links_lead_there_an
     assert " ".join(page.locator("h1").inner_text().split()) == facts["headline"]
     tiles = [int(text) for text in page.locator(".figures b").all_inner_texts()]
     assert tiles == [sum(row[key] for row in facts["parts"]) for key in ("agree", "known", "unknown", "not_made")]
-    # The counts and the first part with its bar.
+    # The first screen has the counts and the first part with its bar.
     assert bottom("h1") < bottom(".figures") < bottom(".waterfall .bars") < height
     assert page.locator(".waterfall .who a").all_inner_texts() == ["gao2020/ch3", "gao2020/ch4", "gao2020/ch5"]
     assert "gradtide reproduce tictac" in page.locator("main").inner_text()
@@ -484,7 +484,7 @@ def test_the_site_says_its_point_in_the_first_screen_and_its_links_lead_there_an
     assert [cell.strip() for cell in row.locator("td").all_inner_texts()][1:] == (
         ["0.85 s", "0.837 s", "−1.5 %", "agrees", ""]
     )
-    # The first statement is seen without scrolling, and so is its verdict.
+    # The first statement and its verdict are on the first screen.
     box = page.evaluate("document.querySelector('.checks .verdict').getBoundingClientRect().toJSON()")
     assert box["bottom"] < height
     assert box["right"] <= width

@@ -62,7 +62,7 @@ def _place(group: str) -> tuple[int, str]:
 
 
 def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
-    """Return the first recorded iteration; None if there is none."""
+    """Return the first iteration of the recorded operations; None without operations."""
     rows = [row for row in operations if row["iteration"] == 0]
     if not rows:
         return None

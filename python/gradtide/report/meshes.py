@@ -55,7 +55,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def drawn(timelines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the timelines, and what the common legend above them needs; None in place of the legend without any."""
+    """Return the template's context for timelines: the drawings, and their common legend, None without a drawing."""
     found = [one["lanes"] for one in timelines if one["lanes"]]
     legend = {
         "groups": list(dict.fromkeys(group for one in found for group in one["groups"])),

@@ -100,12 +100,12 @@ def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) 
         return pieces.cell(text, key=f"{key}.{group}.{figure}")
 
     figures: dict[str, tuple[str, Callable[[float], str]]] = {
+        "#exposed, ms": ("exposed_ms", pieces.ms),
+        "#busy, ms": ("busy_ms", pieces.ms),
         "#ranks": ("ranks", "{:.0f}".format),
         "#on a node": ("ranks_per_node", "{:.0f}".format),
         "#transfers": ("transfers", "{:,.0f}".format),
         "#sent by a rank": ("bytes_per_rank", size),
-        "#busy, ms": ("busy_ms", pieces.ms),
-        "#exposed, ms": ("exposed_ms", pieces.ms),
         "#slack: least, ms": ("slack_ms.min", pieces.ms),
         "#median": ("slack_ms.p50", pieces.ms),
         "#most": ("slack_ms.max", pieces.ms),

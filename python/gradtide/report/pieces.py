@@ -132,7 +132,7 @@ def tile(name: str, value: str, unit: str, kind: str, note: str, key: str = "") 
 
 
 def change_kind(saves_percent: float | None) -> str:
-    """Return the kind of a tile that shows a saving: `better`, `worse`, or neither below 0.05 %."""
+    """Return the kind of the tile of a saving: `better` or `worse`; empty if the saving is below 0.05 %."""
     if saves_percent is None or abs(saves_percent) < 0.05:
         return ""
     return "better" if saves_percent > 0 else "worse"

@@ -105,15 +105,15 @@ def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
     columns: pieces.Columns = {
         "level": lambda row: marked(words.level(pieces.clip(row["name"], 20)), row, small="plan"),
+        "#iteration, ms": lambda row: marked(pieces.ms(row["iteration_ms"]), row),
+        "#saves, %": lambda row: pieces.fixed(row["saves_percent"]),
+        "#95 % interval": lambda row: _saves(row) or "–",
+        "#above the bound, %": above,
         "schedule": lambda row: pieces.schedule(row["order"], row["barrier"]),
         "exchanged by": exchanged,
         "#buckets": lambda row: row["buckets"],
         "#chunk": lambda row: words.size(row["chunk_bytes"]) if row["chunk_bytes"] else "–",
         "#messages": lambda row: row["messages"],
-        "#iteration, ms": lambda row: marked(pieces.ms(row["iteration_ms"]), row),
-        "#saves, %": lambda row: pieces.fixed(row["saves_percent"]),
-        "#95 % interval": lambda row: _saves(row) or "–",
-        "#above the bound, %": above,
     }
     return pieces.listing("The best plan of each level", columns, rows, cap=caps.rows)
 

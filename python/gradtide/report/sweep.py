@@ -147,7 +147,7 @@ def _memory(row: Row) -> str:
 
 
 def _bars(panel: Row, figure: str) -> dict[str, Any]:
-    """Return a chart over categorical values: a row of bars for each."""
+    """Return a chart of bars over categorical values, with a row for each value."""
     known = [value for one in panel["lines"] for value in one["values"] if value is not None]
     largest = max(map(abs, known), default=0) or 1
     tokens = [token for token, _, _ in pieces.STYLES[1:]]

@@ -276,7 +276,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
     if len(ordered) < len(ranks):
         said.append(f"{len(ordered)} of {len(ranks)} ranks are drawn.")
     if len(kept) < len(rows):
-        said.append(f"Only the {len(kept)} transfers with the longest exposed time have a row, of {len(rows)}.")
+        said.append(f"Only the {len(kept)} most exposed of {len(rows)} transfers have a row.")
     said.append(
         f"Transfers are those of rank {shown}. The times of a rank count from the start of its step, by its own clock."
     )
