@@ -189,11 +189,10 @@ def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
             f"{row['iteration_time_p95_us'] / 1e3:.1f}",
             signed_percent(row["gain_percent"]),
             *(share(row[key]) for key in names),
-            f"{row['straggler_percent']:.1f} %",
-            *([f"{row['lower_bound_us'] / 1e3:.1f}"] if is_wide() else []),
+            *([f"{row['straggler_percent']:.1f} %", f"{row['lower_bound_us'] / 1e3:.1f}"] if is_wide() else []),
             f"{round(row['above_bound_percent'], 1) + 0.0:.1f} %",
         ]
         for name, row in rows.items()
     ]
-    time, bound = ("T, ms", ["bound, ms", "above it"]) if is_wide() else ("mean, ms", ["above bound"])
-    print_table(["schedule", time, "p95", "throughput", *names.values(), "straggler", *bound], table)
+    time, bound = ("T, ms", ["straggler", "bound, ms", "above it"]) if is_wide() else ("mean, ms", ["above bound"])
+    print_table(["schedule", time, "p95", "throughput", *names.values(), *bound], table)
