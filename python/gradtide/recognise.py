@@ -35,7 +35,7 @@ _REPLAY = 'a scenario replays it: [traffic.web] replay = "{file}"; `gradtide con
 _SIZES = 'background flows draw from it: [traffic.web] sizes = "{file}"; `gradtide convert {file}` says what is in it'
 _LINKS = 'a scenario takes it: cluster.topology = {{ kind = "custom", links = "{file}" }}'
 _CABLES = "write its cables as a CSV file a,b,rate,delay for cluster.topology.links (docs/reference/formats.md)"
-_MODEL = "gradtide run {file} --cluster ethernet-100g/4 takes it as a model"
+_MODEL = "gradtide run {file} --cluster CLUSTER takes it as a model"
 _REPORT = "gradtide report {file} says where its time goes"
 _FLOWS = "write its flows as a CSV file start_ns,src,dst,bytes for `replay` (docs/reference/formats.md)"
 _TIMINGS = "gradtide calibrate reads the printed table of nccl-tests, and CSV with the header bytes,time_us"
@@ -73,7 +73,7 @@ _OURS = {
     "model": ("a model file", _MODEL),
     "config": (
         "a model's configuration of Hugging Face",
-        "gradtide run {file} --seq 4096 --cluster h100-hgx/2 takes it",
+        "gradtide run {file} --seq TOKENS --cluster CLUSTER takes it as a model",
     ),
     "plan": ("a plan", "gradtide run SCENARIO --plan {file} runs it"),
     "dag": ("a graph of ops", "gradtide order {file} orders it"),

@@ -238,23 +238,29 @@ def _keys(keys: Mapping[str, Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in keys.items())
 
 
-def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
+def saving_headline(
+    points: Sequence[tuple[float, float, float]], baseline: str, best: str, *, is_possible: bool = True
+) -> str:
     """Return the sentence on the largest saving of `best` over `baseline`, and on the rate at which the saving ends.
 
-    Each point has a link rate in bit/s, the time of the baseline and the time of the best schedule, in one unit. There
-    is at least one point.
+    Args:
+        points: link rate in bit/s, time of the baseline and time of the best schedule, both in one unit; at least one.
+        baseline: name of the baseline.
+        best: name of the best schedule.
+        is_possible: False if no runtime has the best schedule, which then only would save time.
     """
+    saves, makes = ("saves", "makes") if is_possible else ("would save", "would make")
     points = sorted(points)
     savings = [(rate_bps, 1 - best_time / base_time) for rate_bps, base_time, best_time in points]
     at, top = max(savings, key=lambda point: (point[1], -point[0]))
     if top < SAME:
         span = f"from {rate(points[0][0])} to {rate(points[-1][0])}"
         return f"Nothing saves time over {baseline} at any rate {span}."
-    sentence = f"At {rate(at)}, {best} saves {percent(top)} over {baseline}"
+    sentence = f"At {rate(at)}, {best} {saves} {percent(top)} over {baseline}"
     same_from = _same_from(savings)
     if same_from is None:
         return sentence + "."
-    return f"{sentence}; from {rate(same_from)} on it makes no difference."
+    return f"{sentence}; from {rate(same_from)} on it {makes} no difference."
 
 
 def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, baseline: str, best: str) -> str:

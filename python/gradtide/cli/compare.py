@@ -146,25 +146,28 @@ def _print_comparison(result: "CompareResult") -> None:
     for row in result.rows:
         groups.setdefault(tuple(row[key] for key in GROUP), {})[row["schedule"]] = row
     varied = [key for key in GROUP if len({row[key] for row in result.rows}) > 1]
-    # These three columns always come first; the other keys of a group follow if their values differ.
-    first = ("model", "workers", "rate_bps")
-    shown = [*first, *(key for key in varied if key not in first)]
-    table = []
-    for members in groups.values():
-        times = [f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules]
-        best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
-        of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
-        saves = f"{best['saves_percent']:.1f} %"
-        table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
-    say("Iteration time in ms")
-    names = ["link" if key == "rate_bps" else key for key in shown]
-    print_table([*names, *schedules, "best saves", "still waits"], table)
+    if len(groups) > 1:
+        # These three columns always come first; the other keys of a group follow if their values differ.
+        first = ("model", "workers", "rate_bps")
+        shown = [*first, *(key for key in varied if key not in first)]
+        table = []
+        for members in groups.values():
+            times = [
+                f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
+            ]
+            best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
+            of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
+            saves = f"{best['saves_percent']:.1f} %"
+            table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
+        say("Iteration time in ms")
+        names = ["link" if key == "rate_bps" else key for key in shown]
+        print_table([*names, *schedules, "best saves", "still waits"], table)
     if len(groups) == 1 or len(schedules) > 1:
         telling = max(
             groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
         )
         row = next(iter(telling.values()))
-        say("", f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
+        say(*[""] * (len(groups) > 1), f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)
     print_answer(result.summary)
 
@@ -186,11 +189,10 @@ def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
             f"{row['iteration_time_p95_us'] / 1e3:.1f}",
             signed_percent(row["gain_percent"]),
             *(share(row[key]) for key in names),
-            f"{row['straggler_percent']:.1f} %",
-            *([f"{row['lower_bound_us'] / 1e3:.1f}"] if is_wide() else []),
+            *([f"{row['straggler_percent']:.1f} %", f"{row['lower_bound_us'] / 1e3:.1f}"] if is_wide() else []),
             f"{round(row['above_bound_percent'], 1) + 0.0:.1f} %",
         ]
         for name, row in rows.items()
     ]
-    time, bound = ("T, ms", ["bound, ms", "above it"]) if is_wide() else ("mean, ms", ["above bound"])
-    print_table(["schedule", time, "p95", "throughput", *names.values(), "straggler", *bound], table)
+    time, bound = ("T, ms", ["straggler", "bound, ms", "above it"]) if is_wide() else ("mean, ms", ["above bound"])
+    print_table(["schedule", time, "p95", "throughput", *names.values(), *bound], table)

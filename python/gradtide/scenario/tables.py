@@ -507,7 +507,7 @@ def _configuration(
         raise ScenarioError([file.fault("GT039", (error.field,), error.msg, error.hint, value)]) from None
     where, compute = (*loc[:-1], "compute", "seq"), asked.compute
     if compute.seq is None:
-        hint = "write compute = { seq = 2048 }, the tokens of a sequence that you train with"
+        hint = "write the tokens of a sequence that you train with, as in compute = { seq = 2048 }"
         raise ScenarioError([source.fault("GT010", where, f"`seq` is missing: {name} does not say it", hint)])
     if model.longest is not None and compute.seq > model.longest:
         msg = f"the model has learned {model.longest} positions, and a sequence has {compute.seq} tokens"

@@ -165,7 +165,7 @@ class CompareResult(StudyRows):
             ]
             who = words.group(best, [key for key in GROUP if len({row[key] for row in self.rows}) > 1])
             decision, why = self._advice(best, rows, baseline)
-            saving = words.saving_headline(points, baseline, schedule)
+            saving = words.saving_headline(points, baseline, schedule, is_possible=not why)
             sentences += [f"{who}: {decision}{saving if decision else words.uncapitalised(saving)}", *why]
         return " ".join(sentences)
 
