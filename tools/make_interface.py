@@ -46,7 +46,10 @@ SHARED_BY = 3
 
 
 def commands() -> str:
-    """Return the arguments and options that commands share, then a section per command with its own."""
+    """Return what the arguments and options mean that commands share, then the names of each command's own.
+
+    Each command's help explains its own.
+    """
     found = list(_commands(typer.main.get_command(cli.app), ""))
     rows = {name: _option_rows(command) for name, command in found}
     counts = Counter(row for own in rows.values() for row in own)
@@ -54,8 +57,9 @@ def commands() -> str:
     sections = [f"### Shared arguments and options\n\n{_list(shared)}"]
     for name, command in found:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
-        own = _list([row for row in rows[name] if row not in shared])
-        sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n{own}")
+        own = ", ".join(row[0] for row in rows[name] if row not in shared)
+        summary = command.help.split("\n\n")[0]
+        sections.append(f"### {name}\n\n    {usage}\n\n{summary}" + (f" {own}." if own else "") + "\n")
     return "\n".join(sections)
 
 

@@ -5,6 +5,7 @@ Run from anywhere: python tools/reference_scenario.py
 
 # ruff: noqa: E501 (prose of the pages)
 
+import re
 import sys
 from collections.abc import Iterator
 from itertools import groupby
@@ -148,12 +149,16 @@ def errors_page() -> str:
     lines = [
         "# Errors\n",
         _NOTE,
-        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` adds a wrong and a fixed "
-        "example to an entry. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` says what leads to it and "
+        "shows a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
     ]
     for code, entry in CODES.items():
-        lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]
+        lines += [f"## {code}\n", f"**{entry.title}.** {_first_sentence(entry.text)}\n"]
     return "\n".join(lines)
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.])\s+(?=[A-Z`\d])", text, maxsplit=1)[0]
 
 
 def _type(field: dict[str, Any]) -> str:

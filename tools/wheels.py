@@ -31,7 +31,7 @@ LONGEST_TRY_S = 60
 
 
 class Command(NamedTuple):
-    """A command of the installed package that `try` runs: its exit code, a text of its output, a file that it writes."""
+    """A command that `try` runs: its exit code, a text of its output, a file that it writes."""
 
     arguments: list[str]
     output: str
@@ -43,8 +43,8 @@ class Command(NamedTuple):
 COMMANDS = (
     Command(["demo"], "report", writes="out/demo/report.html"),
     Command(
-        ["compare", "llama3-8b", "--cluster", "h100-hgx/16", "--seq", "8192", "--global-batch", "128"]
-        + ["--parallel", "fsdp=128", "--parallel", "fsdp=32,tp=4", "-o", "out/llama"],
+        "compare llama3-8b --cluster h100-hgx/16 --seq 8192 --global-batch 128 --parallel fsdp=128 "
+        "--parallel fsdp=32,tp=4 -o out/llama".split(),
         "fsdp=32,tp=4",
         writes="out/llama/report.html",
     ),
