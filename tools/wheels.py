@@ -30,6 +30,9 @@ LARGEST_WHEEL_BYTES = 8_000_000
 LONGEST_TRY_S = 60
 
 
+MESHES = ["--parallel", "fsdp=128", "--parallel", "fsdp=32,tp=4", "--global-batch", "128"]
+
+
 class Command(NamedTuple):
     """A command that `try` runs: its exit code, a text of its output, a file that it writes."""
 
@@ -43,8 +46,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command(["demo"], "report", writes="out/demo/report.html"),
     Command(
-        "compare llama3-8b --cluster h100-hgx/16 --seq 8192 --global-batch 128 --parallel fsdp=128 "
-        "--parallel fsdp=32,tp=4 -o out/llama".split(),
+        ["compare", "llama3-8b", "--cluster", "h100-hgx/16", "--seq", "8192", *MESHES, "-o", "out/llama"],
         "fsdp=32,tp=4",
         writes="out/llama/report.html",
     ),
