@@ -8,10 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import Scenario, buy, collectives, compare, from_kineto, run, sweep
+from gradtide import Scenario, buy, collectives, compare, from_kineto, plan, run, sweep, tenants_policies
 from gradtide.papers import PARTS, site, verdicts
 from gradtide.studies.check import compared
 from gradtide.studies.check.ns3 import Measured
+from gradtide.studies.meshes import meshes
 from gradtide.studies.run_folder import summary as described
 from gradtide.studies.run_folder import write_core, write_run, write_summary
 from gradtide.studies.tenants.bands import tenants
@@ -177,6 +178,22 @@ def make_collectives(folder: Path) -> Path:
     """Write a comparison of three collectives over three sizes for the same job."""
     names = ["ring", "halving_doubling", "ps+servers=2"]
     return collectives(_sender(), collectives=names, sizes=["1kB", "1MB", "100MB"]).save(folder)
+
+
+def make_meshes(folder: Path) -> Path:
+    """Write a comparison of a mesh that fits in memory with one that does not."""
+    parallel = [{"fsdp": 16}, {"dp": 8, "tp": 2}]
+    return meshes("llama3-8b", parallel, cluster="h100-hgx/2", seq=4096, global_batch=16).save(folder)
+
+
+def make_plan(folder: Path) -> Path:
+    """Write the plan of a small job, with few candidates."""
+    return plan("alexnet", cluster="ethernet-1g/2", budget=5, seeds=1).save(folder)
+
+
+def make_policies(folder: Path) -> Path:
+    """Write a comparison of two policies over one seed."""
+    return tenants_policies(Scenario.from_dict(tiny_tenants("policies")), ["all-low", "deadline"]).save(folder)
 
 
 def make_check(folder: Path) -> Path:

@@ -335,6 +335,20 @@ def test_the_verdict_is_a_word_beside_its_colour(
     assert re.search(rf'<span class="badge {colour}">.*? {words}', render(folder))
 
 
+def test_a_figure_that_gets_worse_is_named_at_the_top(beside: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(beside, folder)
+    facts = summary(folder)
+    pair = facts["classes"]["large"]["p99_fct_ms"]
+    pair |= {"saves_percent": -12.5, "saves_interval_percent": [-20.0, -5.0]}
+    (folder / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
+    text = re.sub(r"<[^>]*>", "", render(folder))
+    worse = re.search(r"✕ Worse\. Longer in the lower band: .*", text)
+    assert worse is not None
+    assert "large flows, p99 (12.5 %)" in worse[0]
+    assert worse.start() < text.index("What the flows save")
+
+
 def test_distributions_count_the_flows_that_the_summary_counts(beside: Path) -> None:
     facts, charts = summary(beside), chart_specs(render(beside))
     counts = {name: len(facts["seeds"]) * figures["flows"] for name, figures in facts["classes"].items()}

@@ -18,6 +18,9 @@ from run_folders import (
     make_collectives,
     make_evil_waterfall,
     make_lp,
+    make_meshes,
+    make_plan,
+    make_policies,
     make_reproduce,
     make_run,
     make_site,
@@ -76,12 +79,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_check(root / "check")
     make_collectives(root / "collectives")
     make_lp(root / "lp")
+    make_meshes(root / "meshes")
+    make_plan(root / "plan")
+    make_policies(root / "policies")
     make_waterfall(root / "waterfall")
     make_waterfall(root / "late-rank", late_us=40_000.0)
     make_evil_waterfall(root / "evil-waterfall")
     for name, options in nasty_tenants().items():
         make_tenants(root / name, **options)
     shutil.copytree(root / "tenants" / "runs" / "seed0-same", root / "packets")
+    shutil.copytree(root / "meshes" / "runs" / "fsdp-16", root / "parallel")
     return {folder.name: write_report(folder) for folder in sorted(root.iterdir())}
 
 
@@ -115,11 +122,15 @@ KINDS = [
     "fifo",
     "late-rank",
     "lp",
+    "meshes",
     "none-completed",
     "one-layer",
     "one-seed",
     "one-worker",
     "packets",
+    "parallel",
+    "plan",
+    "policies",
     "priority",
     "reproduce",
     "site",
@@ -132,7 +143,10 @@ KINDS = [
 ]
 
 
-CHARTLESS = ("boundary", "check", "lp", "one-worker", "site", "waterfall", "late-rank", "evil-waterfall")
+CHARTLESS = (
+    *("boundary", "check", "evil-waterfall", "late-rank", "lp", "meshes", "one-worker", "parallel", "plan", "policies"),
+    *("site", "waterfall"),
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -274,6 +288,21 @@ def test_no_number_in_a_bar_is_cut_and_none_stands_apart_from_its_unit(
     lines = page.evaluate("[...document.querySelectorAll('.whole')].map(x => x.getClientRects().length)")
     assert lines
     assert set(lines) == {1}
+    context.close()
+
+
+def test_names_of_lanes_stay_on_screen_while_a_timeline_scrolls(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    visit = Visit(context, pages["fifo"])
+    box = visit.page.locator(".timeline-box").first
+    box.evaluate("x => { x.scrollLeft = 400; }")
+    names = box.locator("svg.pinned text")
+    assert {"forward", "backward", "network"} <= set(names.all_text_contents())
+    for place in names.evaluate_all("all => all.map(x => x.getBoundingClientRect().toJSON())"):
+        assert 0 <= place["left"] < place["right"] < 160
+    visit.page.set_viewport_size({"width": 1280, "height": 844})
+    visit.page.wait_for_function("!document.querySelector('svg.pinned')")
+    assert visit.faults == []
     context.close()
 
 
