@@ -684,3 +684,13 @@ def test_a_file_that_is_no_store_has_no_file_of_claims_beside_it_afterwards(grad
     for command in (["sweep", "list", table], ["compare", TEN_LAYERS, "--store", table]):
         assert gradtide(*command)[0] == 3
         assert os.listdir(tmp_path) == ["layers.csv"]
+
+
+def test_an_order_that_is_written_is_a_scheduler(gradtide, tmp_path):
+    path = tmp_path / "order.json"
+    assert gradtide("order", "tictac_alexnet_v2", "--scheduler", "tic", "-o", path)[0] == 0
+    written = json.loads(path.read_text())
+    out = gradtide("order", "tictac_alexnet_v2", "--scheduler", "tic", "--json")[1]
+    assert written["priority"] == json.loads(out)["priority"]
+    code, out, _ = gradtide("order", "tictac_alexnet_v2", "--scheduler", path, "--json")
+    assert (code, json.loads(out)["makespan"]) == (0, written["makespan"])

@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tenants lp": ("gradtide tenants lp paper/gao2020-ch5 --give 1% --seeds 3",),
     "buy": (
         "gradtide buy vgg16 --nodes 16 --rates 10Gbps,25Gbps",
-        "gradtide buy llama3-8b --cluster h100-hgx/4 --parallel fsdp=32 --prices prices.toml",
+        "gradtide buy resnet50 --nodes 32 --fabrics star,clos2 --prices prices.toml",
     ),
     "plan": (
         "gradtide plan resnet50 --cluster ethernet-10g/8 --device cpu -o plan.json",

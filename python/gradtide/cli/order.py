@@ -1,12 +1,13 @@
 """`gradtide order`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, Limited, MaxInputOption, WideOption, option
-from gradtide.cli.printing import print_answer, print_json, print_table, say
+from gradtide.cli.ends import as_usage_error, fail_usage, writing
+from gradtide.cli.options import OUTPUT, JsonOption, Limited, MaxInputOption, WideOption, option
+from gradtide.cli.printing import json_text, print_answer, print_json, print_table, say
 
 
 def order(  # noqa: PLR0913 - the options of the command
@@ -25,11 +26,17 @@ def order(  # noqa: PLR0913 - the options of the command
         "RULE",
         "Break ties of TAC by id, or as the released code of TicTac does (upstream). Default: id.",
     ),
-    seed: int | None = option(None, "Set the seed of random, arbitrary and optimal. Default: 0.", min=0),
+    seed: int | None = option("N", "Set the seed of random, arbitrary and optimal. Default: 0.", min=0),
     device: str | None = option("NAME", "Built-in DAG: compute on this device. Default: K80."),
-    batch: int | None = option(None, "Built-in DAG: set the samples of a mini-batch. Default: the paper's.", min=1),
+    batch: int | None = option("N", "Built-in DAG: set the samples of a mini-batch. Default: the paper's.", min=1),
     task: str | None = option("NAME", "Built-in DAG: train or inference. Default: train."),
     rate: str | None = option("RATE", "Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write the order as a file for --scheduler.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     wide: WideOption = False,
@@ -40,6 +47,7 @@ def order(  # noqa: PLR0913 - the options of the command
 
     Also says how much longer the iteration takes than with the best order.
     """
+    from gradtide.files import write_whole
     from gradtide.studies import graph
     from gradtide.studies import order as study
 
@@ -52,6 +60,9 @@ def order(  # noqa: PLR0913 - the options of the command
     with as_usage_error(ValueError):
         loaded = graph.find_dag(dag, device, batch, task, rate)
         result = study.order(loaded, scheduler, ties=ties or "id", seed=seed or 0)
+    if output is not None:
+        with writing(output):
+            write_whole(output, f"{json_text(result.to_dict())}\n".encode())
     if as_json:
         print_json(result.to_dict())
         return
