@@ -413,7 +413,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--table",
-        choices=["models", "devices", "checks"],
+        choices=["devices", "checks"],
         help="print a table of docs/models/compute.md",
     )
     parser.add_argument("paths", nargs="*", type=Path, metavar="SLIM_JSON TORCH_JSON OUT_DIR")

@@ -1,13 +1,15 @@
-"""Writes the op graphs python/gradtide/presets/graphs/NAME.json, and prints the tables about them.
+"""Writes the op graphs python/gradtide/presets/graphs/NAME.json, and makes the tables about them.
 
-    python tools/op_graphs.py [NAME ...] [--out DIR]            needs torch; tools/slim_models.py has the models
-    python tools/op_graphs.py --table layers|orders|speed   needs none
+    python tools/op_graphs.py [NAME ...] [--out DIR]    needs torch; tools/slim_models.py has the models
+    python tools/op_graphs.py --table layers|speed      prints the table; needs no torch
+    python tools/op_graphs.py --table orders            writes tools/op_graphs.csv; needs no torch
 
 Every count of an op is a straight line over the samples of a mini-batch: two batches give the line, and a third must
 lie on it. The extraction is that of `gradtide.op_dag`.
 """
 
 import argparse
+import csv
 import json
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 GRAPHS = ROOT / "python/gradtide/presets/graphs"
+ORDERS = ROOT / "tools/op_graphs.csv"
 COUNTS = ("flops", "moved_bytes")
 BATCHES = (2, 3, 8)
 SAMPLE = "{0}x{0}x3 image"
@@ -128,10 +131,11 @@ def layers_table() -> list[list[str]]:
     return rows
 
 
-def orders_table(task: str) -> list[list[str]]:
+def orders_table() -> list[list[str]]:
     """Makespans of each graph in milliseconds: one server at 10 Gbit/s, a K80, the paper's batch."""
-    head = ["preset", "transfers", "C", "N", "lower bound", ", ".join((*RULES, "optimal")), "random"]
-    return [head, *(orders_row(name, task, RANDOM_ORDERS) for name in TABLE_1)]
+    head = ["task", "preset", "transfers", "C", "N", "lower bound", ", ".join((*RULES, "optimal")), "random"]
+    rows = [[task, *orders_row(name, task, RANDOM_ORDERS)] for task in ("inference", "train") for name in TABLE_1]
+    return [head, *rows]
 
 
 def orders_row(name: str, task: str, random_orders: int) -> list[str]:
@@ -144,7 +148,7 @@ def orders_row(name: str, task: str, random_orders: int) -> list[str]:
     found = [milliseconds(gt.order(dag, rule).makespan) for rule in (*RULES, "optimal")]
     random = [gt.order(dag, "random", seed=seed).makespan for seed in range(random_orders)]
     return [
-        f"`{name}`",
+        name,
         str(len(recvs)),
         milliseconds(sum(op.time for op in dag.ops if op.kind == "comp")),
         milliseconds(sum(op.time for op in dag.ops if op.id in recvs)),
@@ -191,7 +195,8 @@ def main(arguments: list[str]) -> int:
         print(markdown(layers_table() if options.table == "layers" else speed_table()))
         return 0
     if options.table == "orders":
-        print("\n\n".join(f"{task}\n\n{markdown(orders_table(task))}" for task in ("inference", "train")))
+        with ORDERS.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(orders_table())
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or TITLES:

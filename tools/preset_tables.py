@@ -1,14 +1,14 @@
 """Tables of the presets in Markdown for docs/models/compute.md, and what the devices are calibrated against.
 
-python tools/make_model_presets.py --table models|devices|checks
+python tools/make_model_presets.py --table devices|checks
 """
 
 from dataclasses import dataclass
 
-from gradtide.presets import device, device_names, document, list_presets, model
+from gradtide.presets import device, device_names, document, model
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
-TABLES = ("models", "devices", "checks")
+TABLES = ("devices", "checks")
 
 
 @dataclass(frozen=True)
@@ -44,58 +44,41 @@ def markdown_table(table: str) -> str:
     """Render one table of the compute page.
 
     Args:
-        table: `models`, `devices` or `checks` (published throughput beside ours).
+        table: `devices` or `checks` (published throughput beside ours).
 
     Raises:
         ValueError: if there is no such table.
     """
     rows: list[tuple[str, ...]]
-    if table == "models":
-        presets = list_presets("model")
+    figures = published_throughputs()
+    sources = list(dict.fromkeys(figure.source for figure in figures))
+    if table == "devices":
+        basis = {d.name: d.basis for d in map(device, device_names())}
+        for figure in figures:
+            if figure.calibrates:
+                number = 1 + sources.index(figure.source)
+                measured = f"{figure.images_per_s:g} images/s at batch {figure.batch} [{number}]"
+                shown = basis[figure.device].replace("first figure below", measured)
+                basis[figure.device] = shown if measured in shown else f"{shown}; {measured}"
         rows = [
             (
-                f"`{row['name']}`",
-                row["title"],
-                row["sample"],
-                f"{row['parameter_mib']:.2f}",
-                f"{row['forward_gflop']:.3f}",
+                f"`{d.name}`",
+                str(d.element_bytes),
+                f"{d.peak_flops / 1e12:g}",
+                f"{d.memory_bytes_per_s / 1e9:g}",
+                f"{d.winograd_gain:g}",
+                "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
+                f"{d.efficiency}: {basis[d.name]}",
             )
-            for row in presets
+            for d in map(device, device_names())
         ]
-        counted = dict.fromkeys(row["source"].partition(";")[0] for row in presets)
-        head = ("preset", "model", "sample", "parameters, MiB", "forward, GFLOP")
-        return f"{_render(head, rows)}\n\nSources: {'; '.join(counted)}."
-    if table == "devices":
-        return _render(
-            (
-                "preset",
-                "device",
-                "precision",
-                "bytes an element",
-                "peak, TFLOP/s",
-                "memory, GB/s",
-                "Winograd gain",
-                "compute efficiency",
-                "from",
-            ),
-            [
-                (
-                    f"`{d.name}`",
-                    d.title,
-                    d.precision,
-                    str(d.element_bytes),
-                    f"{d.peak_flops / 1e12:g}",
-                    f"{d.memory_bytes_per_s / 1e9:g}",
-                    f"{d.winograd_gain:g}",
-                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
-                    f"{d.efficiency}: {d.basis}",
-                )
-                for d in map(device, device_names())
-            ],
-        )
+        head = ("preset", "s", "peak, TFLOP/s", "memory, GB/s", "g", "e_c", "from")
+        return _render(head, rows)
     if table == "checks":
         rows = []
-        for figure in published_throughputs():
+        for figure in figures:
+            if figure.calibrates:
+                continue
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
             rows.append(
@@ -105,19 +88,14 @@ def markdown_table(table: str) -> str:
                     str(figure.batch),
                     f"{figure.images_per_s:g}",
                     f"{ours:.0f}",
-                    "calibrates" if figure.calibrates else f"{ratio:+.0f} %",
-                    figure.source,
+                    f"{ratio:+.0f} %",
+                    str(1 + sources.index(figure.source)),
                 )
             )
-        return _with_sources(("device", "model", "batch", "published, images/s", "ours", "difference", "source"), rows)
+        head = ("device", "model", "batch", "published, images/s", "ours", "difference", "source")
+        listed = "\n".join(f"{number}. {text}" for number, text in enumerate(sources, 1))
+        return f"{_render(head, rows)}\n\n{listed}"
     raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
-
-
-def _with_sources(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Render rows whose last cell is a source, with a number in its place and the sources in a list below."""
-    sources = list(dict.fromkeys(row[-1] for row in rows))
-    table = _render(head, [(*row[:-1], str(1 + sources.index(row[-1]))) for row in rows])
-    return "\n".join([table, "", *(f"{number}. {text}" for number, text in enumerate(sources, 1))])
 
 
 def _render(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
