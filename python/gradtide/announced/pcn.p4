@@ -45,8 +45,7 @@ header ethernet_t {
     bit<16> ether_type;
 }
 
-// IPv4 with the type of service of figure 7: START flag, ACK flag, four bits with the threshold divided by five, and
-// ECN.
+// IPv4. The type of service is that of figure 7: START flag, ACK flag, four bits with a fifth of the threshold, ECN.
 header ipv4_t {
     bit<4> version;
     bit<4> ihl;
@@ -149,13 +148,15 @@ control PcnIngress(
     // Section 3.2: the counter of a port. The announced threshold applies while the counter is not zero.
     register<bit<32>>(PORTS) port_bursts;
 
-    // Times of the first and of the latest announcement that the counter of a port includes, in microseconds. With
-    // both, the announcements of a port expire together. The paper has no expiry.
+    // Times of the first and of the latest announcement that the counter of a port includes, in microseconds. An older
+    // announcement of a connection does not count. All announcements of a port expire expire_us after the latest one.
+    // The paper has no expiry.
     register<bit<48>>(PORTS) port_first_us;
     register<bit<48>>(PORTS) port_latest_us;
 
-    // Time of a connection's announcement, in microseconds; 0 if the connection has none, or if its burst has begun.
-    // With it, section 3.2's "the counter decreases when the burst arrives" holds for the first segment only.
+    // Time of a connection's announcement, in microseconds; 0 if the connection has none, or if its burst has begun. The
+    // paper has no such register: it decreases the counter "every time the burst DDL traffic arrives" (section 3.2).
+    // With the register, only the first segment of an announced burst decreases the counter.
     register<bit<48>>(CONNECTIONS) connection_us;
 
     action drop() {
