@@ -154,7 +154,7 @@ control PcnIngress(
     register<bit<48>>(PORTS) port_first_us;
     register<bit<48>>(PORTS) port_latest_us;
 
-    // Time of a connection's announcement, in microseconds; 0 if the connection has none, or if its burst has begun. The
+    // Time of a connection's announcement, in microseconds; 0 if the connection has none, or its burst has begun. The
     // paper has no such register: it decreases the counter "every time the burst DDL traffic arrives" (section 3.2).
     // With the register, only the first segment of an announced burst decreases the counter.
     register<bit<48>>(CONNECTIONS) connection_us;
