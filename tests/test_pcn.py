@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradtide import Scenario, marking, report, run
+from gradtide import Scenario, bursts_thresholds, marking, report, run
 from gradtide.papers import PARTS, Reproduction, find
 from gradtide.papers import pcn as paper
 from run_folders import tiny_tenants
@@ -250,13 +250,16 @@ def test_the_published_thresholds_follow_from_the_published_round_trip(gradtide:
     assert [queue["threshold"], queue["announced"]] == [
         f"{found[name]}pkt" for name in ("threshold_packets", "announced_packets")
     ]
+    assert bursts_thresholds("100Mbps", "13.32ms") == found
     code, out, _ = gradtide("bursts", "thresholds", "100Mbps", "13.32ms", "--json")
     assert (code, json.loads(out)) == (0, {"schema": "gradtide.thresholds/1", **found})
-    for wrong in (["--k", "0"], ["--long-flows", "0"], ["--packet", "0B"]):
-        code, _, err = gradtide("bursts", "thresholds", "100Mbps", "13.32ms", *wrong)
-        assert (code, err.startswith(f"error: {wrong[0]} 0")) == (2, True)
-    with pytest.raises(ValueError, match="long_flows is 0"):
-        marking.thresholds(111, 0)
+    for wrong, message in (
+        ("--k=0", "k is 0"),
+        ("--long-flows=0", "--long-flows: 0 is"),
+        ("--packet=0B", "--packet: 0B"),
+    ):
+        code, _, err = gradtide("bursts", "thresholds", "100Mbps", "13.32ms", wrong)
+        assert (code, err.startswith(f"error: {message}")) == (2, True)
 
 
 def test_a_run_with_samples_prints_the_thresholds_of_its_links(gradtide: Any) -> None:

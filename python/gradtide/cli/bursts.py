@@ -145,23 +145,14 @@ def thresholds(
 
     The thresholds follow equations 1 and 2 of Kang et al. (2021). The first keeps the link busy with N long flows.
     """
-    from gradtide import marking, units
+    from gradtide import marking
 
-    if not long_flows > 0:
-        fail_usage(f"--long-flows {long_flows:g}: write a number above 0")
-    if not 0 < k <= 1:
-        fail_usage(f"--k {k:g}: write a number above 0 and at most 1")
     with as_usage_error(ValueError):
-        rate_bps = units.parse_option("RATE", units.parse_rate, rate)
-        round_trip_ps = units.parse_option("TIME", units.parse_time, round_trip)
-        packet_bytes = units.parse_option("--packet", units.parse_bytes, packet)
-        if packet_bytes == 0:
-            fail_usage("--packet 0B: write the size of a full packet, as in 1500B")
-        found = marking.thresholds(rate_bps * round_trip_ps / (packet_bytes * 8 * 10**12), long_flows, k)
+        found = marking.thresholds_of(rate, round_trip, long_flows=long_flows, packet=packet, k=k)
     if as_json:
         print_json({"schema": "gradtide.thresholds/1", **found})
         return
-    say(f"In packets of {units.format_bytes(packet_bytes)}, by equations 1 and 2 of Kang et al. (2021)")
+    say(f"In packets of {packet}, by equations 1 and 2 of Kang et al. (2021)")
     print_thresholds([found])
     queue = f'threshold = "{found["threshold_packets"]}pkt", announced = "{found["announced_packets"]}pkt"'
     say("", f'In a scenario: cluster.queue = {{ kind = "pcn", {queue} }}')
