@@ -216,6 +216,7 @@ control PcnIngress(
         queue.apply();
         port = (bit<32>) standard_metadata.egress_spec;
 
+        // BMv2 ignores @atomic, and has one ingress thread. Therefore, all registers are accessed at ingress.
         @atomic {
             port_bursts.read(bursts, port);
             port_threshold.read(threshold, port);
@@ -238,7 +239,7 @@ control PcnIngress(
                 is_counted = bursts != 0 && announced_us != 0 && announced_us >= first_us;
 
                 if (
-                    !hdr.tcp.isValid()
+                    hdr.ipv4.protocol == PROTOCOL_UDP
                     && hdr.ipv4.is_start == 1
                     && hdr.ipv4.is_ack == 0
                     && hdr.ipv4.ecn == NOT_ECT
