@@ -11,6 +11,7 @@
 #include <core.p4>
 #include <v1model.p4>
 
+// Protocol numbers of the IANA.
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> PROTOCOL_TCP = 6;
 const bit<8> PROTOCOL_UDP = 17;
@@ -141,8 +142,8 @@ control PcnIngress(
     inout standard_metadata_t standard_metadata
 ) {
     // Section 3.2, "Applying the PCN threshold": the lowest threshold among the announcements of a port, in packets.
-    // The workers of one job announce equal thresholds (section 3.1). The paper leaves different ones open (section
-    // 5.3).
+    // The workers of one job announce equal thresholds (section 3.1). For different thresholds, section 5.3 defines no
+    // rule.
     register<bit<19>>(PORTS) port_threshold;
 
     // Section 3.2: the counter of a port. The announced threshold applies while the counter is not zero.
