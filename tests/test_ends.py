@@ -116,6 +116,7 @@ BAD = {
     "profile": ["profile", "none.py:make", "--input", "1x2"],
     "bursts": ["bursts", "localhost", "--bytes", "7B"],
     "bursts receive": ["bursts", "receive", "--count", "0"],
+    "bursts thresholds": ["bursts", "thresholds", "10", "1ms"],
     "report": ["report", "none"],
     "presets": ["presets", "modell"],
     "order": ["order", "bad.json"],
@@ -369,7 +370,8 @@ def test_a_command_at_its_limit_is_one_document_and_leaves_nothing_half_written(
 
 
 def test_what_is_no_work_of_ours_has_no_limit():
-    free = {"profile", "bursts", "bursts receive", "presets", "schema", "explain", "doctor", "sweep list"}
+    free = {"profile", "bursts", "bursts receive", "bursts thresholds", "presets", "schema", "explain", "doctor"}
+    free |= {"sweep list"}
     assert set(NAMES) - set(LIMITED) == free
     # It computes in Python alone, where the thread looks that hears signals.
     # And `check` needs ns-3, which test_check.py has something in place of.
@@ -408,6 +410,7 @@ INTERRUPTED = {
     "profile": ["profile", "model.py:make", "--input", "32x100", "--device", "measure", "--runs", "9999", "-o", "out"],
     "bursts": ["bursts", "localhost", "--bytes", "1MB", "--start", "99s"],
     "bursts receive": ["bursts", "receive", "--count", "1", "--listen", "127.0.0.1"],
+    "bursts thresholds": ["bursts", "thresholds", "100Mbps", "13.32ms"],
     "report": ["report", "rank0.json", "-o", "out"],
     "presets": ["presets"],
     "order": ["order", "tictac_inception_v3"],

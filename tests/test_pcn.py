@@ -1,5 +1,6 @@
 """Announced bursts: what a scenario says of them, and `gradtide reproduce pcn` on runs that are short."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradtide import Scenario, report, run
+from gradtide import Scenario, bursts_thresholds, marking, report, run
 from gradtide.papers import PARTS, Reproduction, find
 from gradtide.papers import pcn as paper
 from run_folders import tiny_tenants
@@ -236,3 +237,40 @@ def test_the_threshold_of_a_link_is_measured(transport: str, held: int) -> None:
         result.thresholds(k=0)
     with pytest.raises(ValueError, match=r"run\.probe"):
         run(bursty()).thresholds()
+
+
+def test_the_published_thresholds_follow_from_the_published_round_trip(gradtide: Any) -> None:
+    # Kang et al., section 3.3: RTT · C / (3 · MTU) = 37, thresholds of 40 and 10, or 20 with k = 1/2. At 100 Mbit/s,
+    # 111 packets of 1500 bytes take 13.32 ms.
+    found = marking.thresholds(3 * 37)
+    assert (found["policy_packets"], found["threshold_packets"], found["announced_packets"]) == (37, 40, 10)
+    assert [marking.thresholds(111, k=k)["announced_packets"] for k in (1 / 2, 1)] == [20, 40]
+    assert marking.thresholds(3 * 400)["announced_packets"] == 75
+    queue = Scenario.load("paper/pcn").to_dict()["cluster"]["queue"]
+    assert [queue["threshold"], queue["announced"]] == [
+        f"{found[name]}pkt" for name in ("threshold_packets", "announced_packets")
+    ]
+    assert bursts_thresholds("100Mbps", "13.32ms") == found
+    code, out, _ = gradtide("bursts", "thresholds", "100Mbps", "13.32ms", "--json")
+    assert (code, json.loads(out)) == (0, {"schema": "gradtide.thresholds/1", **found})
+    for wrong, message in (
+        ("--k=0", "k is 0"),
+        ("--long-flows=0", "--long-flows: 0 is"),
+        ("--packet=0B", "--packet: 0B"),
+    ):
+        code, _, err = gradtide("bursts", "thresholds", "100Mbps", "13.32ms", wrong)
+        assert (code, err.startswith(f"error: {message}")) == (2, True)
+
+
+def test_a_run_with_samples_prints_the_thresholds_of_its_links(gradtide: Any) -> None:
+    keys = {"run.duration": "1s", "traffic.worker.bursts.start": "0.9s"}
+    command = ["run", "paper/pcn", "-q", "--wide", *(f"--set={key}={value}" for key, value in keys.items())]
+    code, out, _ = gradtide(*command, "--set=run.probe.every=5ms")
+    rows = [line.split() for line in out.splitlines() if line.startswith(("a-root", "b-root"))]
+    found = run(Scenario.load("paper/pcn").set({**keys, "run.probe.every": "5ms"})).thresholds()
+    assert code == 0
+    assert [(row[0], *map(int, row[-2:])) for row in rows] == [
+        (row["link"], row["threshold_packets"], row["announced_packets"]) for row in found
+    ]
+    _, out, _ = gradtide(*command)
+    assert "Thresholds in packets" not in out

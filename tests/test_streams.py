@@ -40,6 +40,7 @@ WORK = {
     "report": ["report", TRACE, "-o", "out"],
     "convert": ["convert", TRACE],
     "presets": ["presets"],
+    "bursts thresholds": ["bursts", "thresholds", "100Mbps", "13.32ms"],
     "order": ["order", "tictac_alexnet_v2", "--scheduler", "tic"],
     "schema": ["schema"],
     "explain": ["explain", "GT012"],

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TraceError,
     )
     from gradtide.lp import StartAndBand, start_and_band
+    from gradtide.marking import thresholds_of as bursts_thresholds
     from gradtide.papers import Reproduction, reproduce
     from gradtide.profiling import ModelProfile, op_dag, profile
     from gradtide.results import Series, Table
@@ -72,6 +73,7 @@ _NAMES = {
     "codes": "explain",
     "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
     "lp": "StartAndBand start_and_band",
+    "marking": "bursts_thresholds=thresholds_of",
     "papers": "Reproduction reproduce",
     "profiling": "ModelProfile op_dag profile",
     "results": "Series Table",
@@ -115,11 +117,11 @@ __all__ = [
     "CollectivesResult", "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult",
     "Plan", "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
     "SchedulerError", "Series", "SimulationError", "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace",
-    "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "check", "collectives", "compare",
-    "convert", "demo", "doctor", "explain", "from_chakra", "from_execution_trace", "from_kineto", "from_networkx",
-    "messages", "op_dag", "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report",
-    "reproduce", "run", "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp",
-    "tenants_map", "tenants_policies",
+    "TraceError", "__version__", "bursts", "bursts_receive", "bursts_thresholds", "buy", "calibrate", "check",
+    "collectives", "compare", "convert", "demo", "doctor", "explain", "from_chakra", "from_execution_trace",
+    "from_kineto", "from_networkx", "messages", "op_dag", "order", "plan", "preset", "preset_graph", "presets",
+    "profile", "read_plan", "report", "reproduce", "run", "schema", "start_and_band", "sweep", "sweep_list",
+    "sweep_merge", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
 ]
 # fmt: on
 

@@ -90,7 +90,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
 }
 SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "bursts": {"receive": bursts.receive},
+    "bursts": {"receive": bursts.receive, "thresholds": bursts.thresholds},
     "sweep": {"merge": sweep.merge, "list": sweep.list_store},
     "tenants": {
         "map": tenants_map.tenants_map,

@@ -1,4 +1,4 @@
-"""`gradtide bursts` and `gradtide bursts receive`."""
+"""`gradtide bursts`, `gradtide bursts receive` and `gradtide bursts thresholds`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +11,8 @@ from gradtide.cli.options import OUTPUT, JsonOption, QuietOption, WideOption, op
 from gradtide.cli.printing import cell, print_json, print_table, put_at_once, say, talk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from gradtide.announced import Arrival, Burst, BurstsResult
 
 PORT_TEXT = "Use this UDP and TCP port of the receiver. Default: 7474."
@@ -126,3 +128,44 @@ def _line(arrival: "Arrival") -> str:
     packets = arrival.announced_packets
     announced = "" if packets is None else f", announced with {packets} packets"
     return f"{arrival.sender}: {format_bytes(arrival.size_bytes)} in {arrival.burst_ms:.1f} ms{announced}"
+
+
+def thresholds(
+    rate: Annotated[str, typer.Argument(metavar="RATE", help="Rate of the link, as in 100Mbps.")],
+    round_trip: Annotated[
+        str, typer.Argument(metavar="TIME", help="Round-trip time of the long flows without queues, as in 13.32ms.")
+    ],
+    long_flows: float = option("N", "Assume that N long flows share the link.", 3.0),
+    packet: str = option("SIZE", "Assume full packets of this size.", "1500B"),
+    k: float = option("K", "Announce this share of the threshold, above 0 and at most 1.", 0.25, "--k"),
+    as_json: JsonOption = False,
+    wide: WideOption = False,
+) -> None:
+    """Compute the marking threshold of a link, and one to announce.
+
+    The thresholds follow equations 1 and 2 of Kang et al. (2021). The first keeps the link busy with N long flows.
+    """
+    from gradtide import marking
+
+    with as_usage_error(ValueError):
+        found = marking.thresholds_of(rate, round_trip, long_flows=long_flows, packet=packet, k=k)
+    if as_json:
+        print_json({"schema": "gradtide.thresholds/1", **found})
+        return
+    say(f"In packets of {packet}, by equations 1 and 2 of Kang et al. (2021)")
+    print_thresholds([found])
+    queue = f'threshold = "{found["threshold_packets"]}pkt", announced = "{found["announced_packets"]}pkt"'
+    say("", f'In a scenario: cluster.queue = {{ kind = "pcn", {queue} }}')
+
+
+def print_thresholds(rows: "Sequence[Mapping[str, Any]]") -> None:
+    """Print thresholds in packets, with the names of the links if the rows have names."""
+    columns = {"link": "link"} if "link" in rows[0] else {}
+    columns |= {
+        "long_flows": "long flows",
+        "round_trip_packets": "round trip",
+        "policy_packets": "per long flow",
+        "threshold_packets": "threshold",
+        "announced_packets": "announced",
+    }
+    print_table(list(columns.values()), [[cell(row[key]) for key in columns] for row in rows])

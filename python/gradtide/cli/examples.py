@@ -59,6 +59,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gradtide bursts receiver.example.org --like paper/pcn",
     ),
     "bursts receive": ("gradtide bursts receive --count 6",),
+    "bursts thresholds": (
+        "gradtide bursts thresholds 100Mbps 13.32ms",
+        "gradtide bursts thresholds 10Gbps 130us --long-flows 8",
+    ),
     "report": ("gradtide report out/run", "gradtide report rank0.json.gz rank1.json.gz -o out/trace"),
     "presets": ("gradtide presets clusters", "gradtide presets models --json"),
     "order": (

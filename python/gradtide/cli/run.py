@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from gradtide.cli.bursts import print_thresholds
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.options import (
     Changes,
@@ -21,6 +22,7 @@ from gradtide.cli.study import show_estimate
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
+    from gradtide.studies.result import RunResult
 
 
 def run(
@@ -76,12 +78,22 @@ def run(
             if summary["jobs"] or index:
                 say("")
             print_table(*words.flow_rows(name, classes))
+        _print_thresholds(result)
         print_answer(summary)
     if common.output is not None and common.names_files:
         talk_of_files(common.output)
     if common.verbose:
         talk_of_cost(summary["cost"])
     apply_checks(common.checks, {name: figures_of_job(job) for name, job in summary["jobs"].items()})
+
+
+def _print_thresholds(result: "RunResult") -> None:
+    """Print the marking thresholds that the sampled links need, if the queues mark packets from a threshold on."""
+    if not len(result.queues) or result.scenario.to_dict()["cluster"]["queue"].get("threshold") is None:
+        return
+    if rows := result.thresholds():
+        say("", "Thresholds in packets, by equations 1 and 2 of Kang et al. (2021)")
+        print_thresholds(rows)
 
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:

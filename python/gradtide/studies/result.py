@@ -14,6 +14,7 @@ from gradtide.answer import Answer, Candidate, Premise
 from gradtide.answer.build import build
 from gradtide.answer.memory import feasibility
 from gradtide.answer.runtimes import runs_on
+from gradtide.marking import check_k, thresholds
 from gradtide.results import Series, Table
 from gradtide.scenario import Scenario
 from gradtide.studies import run_folder, what_ifs
@@ -154,7 +155,6 @@ class RunResult:
         packets are assumed to belong to long flows, and to queue on one link of their route. Values are medians over
         samples with a queue of at least half its mean length. Links at which long flows queue in less than a tenth of
         the samples are omitted.
-        a tenth of the samples are omitted.
 
         Args:
             k: fraction of the threshold that a burst announces, above 0 and at most 1.
@@ -170,13 +170,12 @@ class RunResult:
         Source:
             Kang et al. (2021), equations 1 and 2, after Wu et al. (2012), *Tuning ECN for Data Center Networks*.
         """
-        if not 0 < k <= 1:
-            raise ValueError(f"k is {k}: above 0 and at most 1")
+        check_k(k)
         if not len(self.queues):
             raise ValueError('no queue was sampled: write run.engine = "packet" and run.probe = { every = "100us" }')
         columns = self.queues.to_numpy()
         segment_bytes = self.scenario.segment_bytes
-        rows = []
+        rows: list[dict[str, Any]] = []
         for link in dict.fromkeys(columns["link"].tolist()):
             crossed = (columns["link"] == link) & (columns["long_flows"] > 0)
             waits = crossed & (columns["queue_packets"] > 1)
@@ -185,18 +184,8 @@ class RunResult:
             full = waits & (columns["queue_packets"] >= columns["queue_packets"][waits].mean() / 2)
             flows, queue = float(np.median(columns["long_flows"][full])), columns["queue_packets"][full]
             held = max(0.0, float(np.median(columns["long_flight_bytes"][full] / segment_bytes - queue)))
-            threshold = 5 * (int(held / flows // 5) + 1)
-            rows.append(
-                {
-                    "link": link,
-                    "long_flows": flows,
-                    "round_trip_packets": held,
-                    "queue_packets": float(np.median(queue)),
-                    "policy_packets": held / flows,
-                    "threshold_packets": threshold,
-                    "announced_packets": min(75, max(5, 5 * round(k * threshold / 5))),
-                }
-            )
+            row = thresholds(held, flows, k)
+            rows.append({"link": link, **row, "queue_packets": float(np.median(queue))})
         return rows
 
     def report(self, path: str | Path) -> Path:
