@@ -24,7 +24,7 @@ ORDER_TEXT = (
 )
 
 
-def plan(  # noqa: PLR0913 - the options of the command
+def plan(  # a table: the options of the command  # noqa: PLR0913
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,

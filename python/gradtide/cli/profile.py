@@ -23,7 +23,7 @@ OPTIMIZER_TEXT = (
 )
 
 
-def profile(  # noqa: PLR0913 - the options of the command
+def profile(  # a table: the options of the command  # noqa: PLR0913
     target: Annotated[
         str | None,
         typer.Argument(
