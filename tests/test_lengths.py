@@ -15,7 +15,7 @@ KNOWN = {
     "crates/net/tests/packet_transport.rs",
     "crates/trace/tests/execution_trace.rs",
     "crates/train/tests/caramel.rs",
-    "crates/train/tests/workload.rs",
+    "crates/train/tests/parallel_steps.rs",
     "tests/reference.py: simulate",
     "tests/test_cli.py",
     "tests/test_clusters.py",

@@ -876,14 +876,14 @@ def test_a_plan_with_gates_runs_in_the_time_that_it_predicts(tmp_path: Path) -> 
     data = job([(1, 2, 0.06)] * 6)
     data["cluster"]["link"]["rate"] = "80Mbps"
     result = on_cpus(data, schedule="caramel", overhead="0us", smallest=0, seeds=2)
-    gates = [bucket.gate for bucket in result.plan.buckets if bucket.gate]
-    assert {where for where, _ in gates} == {"backward", "forward"}
+    releases = [bucket.release for bucket in result.plan.buckets if bucket.release]
+    assert {where for where, _ in releases} == {"backward", "forward"}
     plan = read_plan(result.save(tmp_path / "plan.json"))
-    assert [bucket.gate for bucket in plan.buckets if bucket.gate] == gates
+    assert [bucket.release for bucket in plan.buckets if bucket.release] == releases
     again = gt.run(plan.on(Scenario.from_dict(data)))
     assert again.iteration_time * 1e3 == pytest.approx(plan.predicted["iteration_time_ms"], rel=1e-12)
-    # With later gates the channel idles: they are kept.
-    late = plan.on(Scenario.from_dict(data)).replace(gates=["forward l5"] * len(plan.buckets))
+    # With later releases the channel idles: they are kept.
+    late = plan.on(Scenario.from_dict(data)).replace(releases=["forward l5"] * len(plan.buckets))
     assert gt.run(late).iteration_time > again.iteration_time
 
 
@@ -903,9 +903,9 @@ def test_a_schedule_that_cannot_be_planned_is_refused(options: dict[str, Any], s
 
 def test_a_gate_of_another_model_is_refused() -> None:
     bucket = {"layers": [f"l{index}" for index in reversed(range(6))], "bytes": 6 * 4 * MIB, "rank": 0}
-    plan = {"schema": "gradtide.plan/1", "level": "crossiter", "buckets": [{**bucket, "gate": GATE}]}
+    plan = {"schema": "gradtide.plan/1", "level": "crossiter", "buckets": [{**bucket, "release": RELEASE}]}
     with pytest.raises(gt.ScenarioError, match=r"GT081.*has no layer `fc`"):
         read_plan(plan).on(Scenario.from_dict(SIX))
 
 
-GATE = {"pass": "forward", "layer": "fc"}
+RELEASE = {"pass": "forward", "layer": "fc"}

@@ -155,7 +155,7 @@ def test_figures_of_a_comparison() -> None:
 
 @pytest.mark.parametrize("engine", ["fluid", "packet"])
 def test_schedules_that_plan_run_beside_others(engine: str) -> None:
-    """Two jobs on one network, and workers that differ: gates and cost models are of a job alone, the run is not."""
+    """Two jobs on one network, and workers that differ: releases and cost models are of a job alone, the run is not."""
     data = {
         "job": {
             "a": {
@@ -185,7 +185,7 @@ def test_jobs_are_tried_in_one_anothers_orders():
     assert {row["order"] for row in result.bandwidth.to_dicts()} == {"fifo", "arbitrary", "random"}
 
 
-# ── buckets and gates of a plan ───────────────────────────────────────────────────────────────────────────
+# ── buckets and releases of a plan ───────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("engine", ["fluid"])
@@ -204,10 +204,10 @@ def test_what_caramel_plans_takes_the_same_times_when_it_is_given(engine: str, s
     }
     spec = Scenario.from_dict(data).spec()
     buckets = [
-        {"layers": members, "gate_ps": gate_ps}
-        for members, gate_ps in _core.planned(json.dumps({**spec, "traffic": []}), 0)
+        {"layers": members, "release_ps": release_ps}
+        for members, release_ps in _core.planned(json.dumps({**spec, "traffic": []}), 0)
     ]
-    assert any(bucket["gate_ps"] for bucket in buckets)
+    assert any(bucket["release_ps"] for bucket in buckets)
     (job,) = spec["jobs"]
     job["schedule"] = {**job["schedule"], "order": {"kind": "planned", "buckets": buckets}}
     given = _core.run(json.dumps({**spec, "traffic": []}))
@@ -216,15 +216,15 @@ def test_what_caramel_plans_takes_the_same_times_when_it_is_given(engine: str, s
     assert given.iterations.to_csv() == own.iterations.to_csv()
 
 
-def gated(gates: list[str], **more: object) -> Scenario:
+def released(releases: list[str], **more: object) -> Scenario:
     schedule = {"order": "file", "ranking": ["l3", "l1", "l2", "l0"], "buckets": [1, 2, 1], "barrier": False, **more}
-    return scenario(gates=gates, **{key: value for key, value in schedule.items() if value is not None})
+    return scenario(releases=releases, **{key: value for key, value in schedule.items() if value is not None})
 
 
 def test_a_bucket_is_sent_from_its_gate_on() -> None:
     # Forward calls l0 to l3 at 0 to 3 ms; the gradients of l3 to l0 are there at 5 to 8 ms, compute takes 8 ms. A
-    # gate beyond the bucket's own read is opened by the compute that waits.
-    made = gated(["", "backward l0", "forward l2"])
+    # release beyond the bucket's own read is opened by the compute that waits.
+    made = released(["", "backward l0", "forward l2"])
     rows = {row["layer"]: row for row in run(made).transfers.to_dicts() if row["iteration"] == 1}
     first = min(row["ready_us"] for row in rows.values())
     ready = {name: row["ready_us"] - first for name, row in rows.items()}
@@ -232,27 +232,27 @@ def test_a_bucket_is_sent_from_its_gate_on() -> None:
     held = next(row for row in rows.values() if row["ready_us"] == first)
     assert held["start_us"] - held["ready_us"] >= 3000 + 2000  # until l2 is called in the next iteration
     assert Scenario.from_toml(made.to_toml()).spec() == made.spec()
-    assert run(gated(["forward l3"] * 3)).iteration_time >= run(gated([""] * 3)).iteration_time
+    assert run(released(["forward l3"] * 3)).iteration_time >= run(released([""] * 3)).iteration_time
 
 
 def test_gates_of_a_graph_are_refused() -> None:
     job = {"model": "tictac_alexnet_v2", "workers": 2, "compute": {"order": "caramel"}}
-    schedule = {"order": "file", "ranking": ["a"], "buckets": [16], "gates": ["forward a"]}
+    schedule = {"order": "file", "ranking": ["a"], "buckets": [16], "releases": ["forward a"]}
     with pytest.raises(ScenarioError, match="the model is a graph of ops, which has no passes"):
         Scenario.from_dict({"job": {"train": {**job, "schedule": schedule}}})
 
 
 @pytest.mark.parametrize(
-    ("gates", "more", "says"),
+    ("releases", "more", "says"),
     [
-        ([""], {}, "1 gates for 3 buckets"),
+        ([""], {}, "1 release events for 3 buckets"),
         (["", "", "sideways l1"], {}, "`sideways` is no pass"),
         (["", "", "forward l9"], {}, 'the model has no layer "l9"'),
         (["", "", "forward"], {}, 'the model has no layer ""'),
-        (["", "", "backward l1"], {"in_turn": True}, "`in_turn` and `gates` contradict"),
+        (["", "", "backward l1"], {"in_turn": True}, "`in_turn` and `releases` contradict"),
         (["", "", ""], {"order": "fifo", "ranking": None}, 'has no effect with order = "fifo"'),
     ],
 )
-def test_gates_that_mean_nothing_are_refused(gates: list[str], more: dict[str, object], says: str) -> None:
+def test_gates_that_mean_nothing_are_refused(releases: list[str], more: dict[str, object], says: str) -> None:
     with pytest.raises(ScenarioError, match=re.escape(says)):
-        gated(gates, **more)
+        released(releases, **more)

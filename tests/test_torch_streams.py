@@ -154,15 +154,15 @@ def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def train(rank, level, cuda, *, is_fixed=False, gated=False):
+def train(rank, level, cuda, *, is_fixed=False, released=False):
     model = network()
     optimizer = sgd(model)
     if level == "ddp":
         model_of = nn.parallel.DistributedDataParallel(model)
     else:
-        plan = plan_of(model, level, chunk=4096, order="caramel" if gated else "priority")
-        if gated:
-            plan["buckets"][1]["gate"] = {"pass": "forward", "layer": "1"}
+        plan = plan_of(model, level, chunk=4096, order="caramel" if released else "priority")
+        if released:
+            plan["buckets"][1]["release"] = {"pass": "forward", "layer": "1"}
         with pytest.MonkeyPatch.context() as patch:
             if cuda is not None:
                 patch.setattr(wrapped, "streams_of", lambda device: OnCpu(device, cuda))
@@ -173,7 +173,7 @@ def train(rank, level, cuda, *, is_fixed=False, gated=False):
         optimizer.zero_grad()
         cross_entropy(model_of(inputs), labels).backward()
         optimizer.step()
-    if is_fixed and gated:
+    if is_fixed and released:
         said = said_by(lambda: model[4].weight.norm())
         assert "call flush() of the model on every rank" in said, said
         model_of.flush()
@@ -191,16 +191,16 @@ def fixed_sender(*arguments, **options):
 def compare(rank):
     expected = train(rank, "ddp", None)
     found, logs = {}, {}
-    for level, is_fixed, gated in (
+    for level, is_fixed, released in (
         ("priority", False, False),
         ("crossiter", False, False),
         ("crossiter", True, False),
         ("crossiter", True, True),
     ):
         cuda = Cuda()
-        weights = train(rank, level, cuda, is_fixed=is_fixed, gated=gated)
-        found[level, is_fixed, gated] = all(map(torch.equal, expected, weights))
-        logs[level, is_fixed, gated] = cuda.log
+        weights = train(rank, level, cuda, is_fixed=is_fixed, released=released)
+        found[level, is_fixed, released] = all(map(torch.equal, expected, weights))
+        logs[level, is_fixed, released] = cuda.log
     return found, logs
 
 

@@ -688,16 +688,16 @@ def test_verify_does_not_agree_where_half_of_what_the_plan_saves_is_missed():
     assert result.reason.startswith("Measured is 9.0% above predicted.")
 
 
-# Caramel's plans: batches, gates and depth
+# Caramel's plans: batches, releases and depth
 
 
-def gated(model, level, **more):
+def released(model, level, **more):
     """Plan the head to wait for the first layer's gradient, and the second layer for the next forward pass."""
     plan = plan_of(model, level, chunk=512, depth=3, order="caramel", **more)
-    gates = {"6": ("backward", "0"), "4": ("forward", "1")}
+    releases = {"6": ("backward", "0"), "4": ("forward", "1")}
     for bucket in plan["buckets"]:
-        if bucket["layers"][0] in gates and level == "crossiter":
-            bucket["gate"] = dict(zip(("pass", "layer"), gates[bucket["layers"][0]], strict=True))
+        if bucket["layers"][0] in releases and level == "crossiter":
+            bucket["release"] = dict(zip(("pass", "layer"), releases[bucket["layers"][0]], strict=True))
     return plan
 
 
@@ -708,7 +708,7 @@ def train_gated(rank, level):
     if level == "ddp":
         wrapped = DistributedDataParallel(model)
     else:
-        wrapped = wrap(model, optimizer, gated(model, level))
+        wrapped = wrap(model, optimizer, released(model, level))
         if level == "crossiter":
             cross = wrapped._cross
             names = {bucket.key: bucket.names[0].partition(".")[0] for bucket in cross._buckets}
@@ -748,16 +748,16 @@ def test_gates_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
 
 
 def train_profiled(rank):
-    """Measure a model, keep what came of it, and train by a plan with gates; return how many opened."""
+    """Measure a model, keep what came of it, and train by a plan with releases; return how many opened."""
     with torch_ranks.no_garbage_collection():
         model = network()
         (inputs, _), *_ = batches(rank, 1)
         profile = gt.profile(model, inputs, device="measure", runs=1)
         graph = gt.op_dag(model, inputs, device="measure", runs=1)
         optimizer = sgd(model)
-        wrapped = wrap(model, optimizer, gated(model, "crossiter"))
+        wrapped = wrap(model, optimizer, released(model, "crossiter"))
         said = said_by(lambda: verify(wrapped, step_of(wrapped, optimizer, rank), steps=8, file=io.StringIO()))
-        opened = wrapped._cross.gated
+        opened = wrapped._cross.released
         unwrap(wrapped)
     return said, opened, bool(profile and graph)
 
@@ -794,7 +794,7 @@ def logged(model, wrapped, log):
     wrapped._cross._sender.submit = lambda key, *rest: log.append(("sent", names[key])) or submit(key, *rest)
 
 
-def drop_gates(model, wrapped, log):
+def drop_releases(model, wrapped, log):
     for bucket in wrapped._cross._buckets:
         bucket.opens_in, bucket.is_open = "", True
 
@@ -834,28 +834,28 @@ def train_caramel(rank, path, change):
 def compare_caramel(rank, path):
     expected, *_ = train_caramel(rank, path, None)
     weights, log, said = train_caramel(rank, path, logged)
-    missed = [train_caramel(rank, path, change)[2] for change in (drop_gates, drop_depth)]
+    missed = [train_caramel(rank, path, change)[2] for change in (drop_releases, drop_depth)]
     return all(map(torch.equal, expected, weights)), log, said, missed
 
 
 def test_gates_and_depth_that_gradtide_plan_wrote_are_carried_out_and_verify_tells(tmp_path):
     path = caramel_plan(tmp_path)
     plan = read_plan(path)
-    gates = {bucket.layers[0]: bucket.gate for bucket in plan.buckets if bucket.gate}
+    releases = {bucket.layers[0]: bucket.release for bucket in plan.buckets if bucket.release}
     assert (plan.order, plan.depth) == ("caramel", 2)
-    assert {where for where, _ in gates.values()} == {"backward", "forward"}
+    assert {where for where, _ in releases.values()} == {"backward", "forward"}
     for value in torch_ranks.values(2, compare_caramel, tmp_path, str(path)):
         is_equal, log, said, missed = value
         assert is_equal
         assert said.startswith("nothing: ")
         assert "Measured and predicted agree within 0.0%" in said
-        assert f"an iteration opened 0 gates instead of {len(gates)}" in missed[0]
+        assert f"an iteration opened 0 release events instead of {len(releases)}" in missed[0]
         # How many exactly depends on what is under way at either end.
         assert f" parts of pieces (depth) instead of {2 * len(plan.buckets)}. " in missed[1]
         places = {}
         for place, event in enumerate(log):
             places.setdefault(event, []).append(place)
-        for layer, (where, opener) in gates.items():
+        for layer, (where, opener) in releases.items():
             sent = places["sent", layer]
             assert len(sent) == CARAMEL_STEPS
             if where == "backward":  # of two parameters
@@ -875,9 +875,9 @@ def refuse_plans(rank):
     for change, level in (
         ({"collective": {"kind": "tree"}}, "priority"),
         ({"order": "random"}, "crossiter"),
-        ({"gate": True}, "priority"),
+        ({"release": True}, "priority"),
     ):
-        plan = gated(model, "crossiter", **{key: value for key, value in change.items() if key == "collective"})
+        plan = released(model, "crossiter", **{key: value for key, value in change.items() if key == "collective"})
         plan["order"] = change.get("order", "caramel")
         said.append(said_by(lambda plan=plan, level=level: wrap(model, sgd(model), plan, level=level)))
     return said

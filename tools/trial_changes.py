@@ -83,7 +83,7 @@ TRIALS = {
                 replaces=True,
             ),
             Edit(
-                "crates/train/src/pace.rs",
+                "crates/train/src/jitter.rs",
                 "if is_slow && is_meant { self.spec.factor_ppm }",
                 "if is_slow && is_meant { self.spec.factor_ppm + self.spec.surplus_ppm }",
                 replaces=True,

@@ -340,7 +340,7 @@ fn check_bytes(spec: &Spec, result: &RunResult) {
     if is_packet {
         assert!(received <= sent, "hosts sent {sent} and received {received} bytes: {:?}", result.links);
     }
-    if spec.jobs.iter().any(JobSpec::is_divided) {
+    if spec.jobs.iter().any(JobSpec::is_parallel) {
         return;
     }
     let (least, most) = sent_bytes(spec, result);

@@ -108,7 +108,7 @@ def checks(device: Any) -> Iterator[tuple[str, Callable[[], str]]]:
         for name, optimize in optimizers.items():
             yield f"{level}, {name}: DDP's weights", lambda a=level, b=optimize: against_ddp(device, a, b)
         yield f"{level}: a late device", lambda a=level: against_ddp(device, a, optimizers["SGD"], is_late=True)
-    yield "crossiter: gates", lambda: against_ddp(device, "crossiter", optimizers["SGD"], is_late=True, is_gated=True)
+    yield "crossiter: releases", lambda: against_ddp(device, "crossiter", optimizers["SGD"], is_late=True, is_held=True)
     yield "crossiter: a GradScaler is refused", lambda: refused(device, "GradScaler")
     if device.type == "cuda":
         yield "crossiter: a CUDA graph is refused", lambda: refused(device, "graph")
@@ -129,15 +129,15 @@ def network(device: Any, *, is_late: bool) -> Any:
     return model
 
 
-def wrapped(device: Any, model: Any, optimizer: Any, level: str, *, is_gated: bool = False) -> Any:
+def wrapped(device: Any, model: Any, optimizer: Any, level: str, *, is_held: bool = False) -> Any:
     """Return the model under a plan with a bucket for each layer, in pieces of 256 KiB."""
     from gradtide.torch import wrap
 
     sizes = [sum(parameter.nbytes for parameter in layer.parameters()) for layer in model]
     buckets = [{"layers": [str(place)], "bytes": size, "rank": place} for place, size in enumerate(sizes)][::-1]
-    if is_gated:
-        buckets[0]["gate"] = {"pass": "backward", "layer": "2"}
-        buckets[3]["gate"] = {"pass": "forward", "layer": "1"}
+    if is_held:
+        buckets[0]["release"] = {"pass": "backward", "layer": "2"}
+        buckets[3]["release"] = {"pass": "forward", "layer": "1"}
     plan = {"schema": "gradtide.plan/1", "level": level, "buckets": buckets, "chunk_bytes": 2**18, "order": "caramel"}
     return wrap(model, optimizer, plan, **({"untested_on_gpu": True} if device.type == "cuda" else {}))
 
@@ -158,7 +158,7 @@ def train(device: Any, model: Any, called: Any, optimizer: Any) -> list[Any]:
     return [parameter.detach().cpu().clone() for parameter in model.parameters()]
 
 
-def against_ddp(device: Any, level: str, optimize: Any, *, is_late: bool = False, is_gated: bool = False) -> str:
+def against_ddp(device: Any, level: str, optimize: Any, *, is_late: bool = False, is_held: bool = False) -> str:
     """Train by DDP and by a plan; the weights must be equal."""
     import torch
 
@@ -168,7 +168,7 @@ def against_ddp(device: Any, level: str, optimize: Any, *, is_late: bool = False
     expected = train(device, plain, torch.nn.parallel.DistributedDataParallel(plain), optimize(plain))
     model = network(device, is_late=is_late)
     optimizer = optimize(model)
-    by_plan = wrapped(device, model, optimizer, level, is_gated=is_gated)
+    by_plan = wrapped(device, model, optimizer, level, is_held=is_held)
     try:
         found = train(device, model, by_plan, optimizer)
     finally:

@@ -245,8 +245,8 @@ proptest! {
             let paths: Vec<&[LinkId]> = present.iter().map(|(_, path)| &path[..]).collect();
             let rates: Vec<u64> = present.iter().map(|(class, _)| solver.rate(*class)).collect();
             assert_eq!(rates, filled(&capacities, &paths));
-            let told: Vec<u64> = present.iter().map(|(class, _)| levels[&holders[class]]).collect();
-            assert_eq!(rates, told);
+            let expected: Vec<u64> = present.iter().map(|(class, _)| levels[&holders[class]]).collect();
+            assert_eq!(rates, expected);
             for link in (0..LINKS).map(LinkId) {
                 let on_it = paths.iter().zip(&rates).filter(|(path, _)| path.contains(&link));
                 assert_eq!(solver.used(link), on_it.map(|(_, rate)| rate).sum::<u64>());

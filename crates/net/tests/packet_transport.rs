@@ -354,10 +354,10 @@ fn cubic_saws_at_renos_pace_on_short_round_trips() {
     // throughout. It climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so the climb takes
     // (1 - 0.49) W^2 / (2 * 9/17) s. In addition, up to two windows until the mark is echoed and ECE ends.
     let saw = saw(CUBIC, true, marking(60), 1, 40, (1_000, 3_000));
-    let pace = |top: f64| 0.51 * top * top * 17.0 / 18.0;
+    let per_epoch = |top: f64| 0.51 * top * top * 17.0 / 18.0;
     let top = saw.held + 61.0;
     let low = 0.7 * top - saw.held - 1.0;
-    let (least, most) = (pace(top), pace(top + 2.0) + 2.0 * top);
+    let (least, most) = (per_epoch(top), per_epoch(top + 2.0) + 2.0 * top);
     let period = saw.seen.period_ns() / S_NS as f64;
     assert!((least..=most).contains(&period), "period {least} <= {period} <= {most}");
     assert!((low - 2.0..=low + 2.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);

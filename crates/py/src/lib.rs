@@ -10,12 +10,12 @@ use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::{Bytes, Link, Rate, Time};
 use gradtide_train::collective::algorithms::Algorithm;
 use gradtide_train::collective::counts::Counts;
-use gradtide_train::divided::Load;
 use gradtide_train::fabric::NetworkError;
 use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
+use gradtide_train::parallel::Step;
+use gradtide_train::parallel_job::Load;
 use gradtide_train::spec::Spec;
-use gradtide_train::workload::Step;
 use pyo3::prelude::*;
 use watch::{looked, watched};
 
@@ -245,7 +245,7 @@ fn planned(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<(Vec<u32
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
     let sent = watched(py, || gradtide_train::planned(&spec, job))?;
     let sent = sent.map_err(|error| errors::from_run(py, &error.into()))?;
-    Ok(sent.into_iter().map(|(layers, gate)| (layers, gate.ps())).collect())
+    Ok(sent.into_iter().map(|(layers, release)| (layers, release.ps())).collect())
 }
 
 /// Orders the transfers of an op DAG that `gradtide.order` has read. Takes and returns a JSON document.

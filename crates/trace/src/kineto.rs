@@ -1,8 +1,8 @@
 //! Reader for `torch.profiler` (Kineto) traces: a JSON object with `distributedInfo` and a list `traceEvents`.
 //!
-//! The file contains spans on host threads and device streams, both of which are called lanes here, but no graph. The
+//! The file contains spans on host threads and device streams, both of which are called tracks here, but no graph. The
 //! outermost operators of each thread become ops, as do the kernels and copies of each stream, and collectives. Only
-//! dependencies that must have existed are added: on the previous op of the same lane, and on the op before the launch.
+//! dependencies that must have existed are added: on the previous op of the same track, and on the op before the launch.
 //! A dependency always ends before its dependent starts. The files do not show which ops wait for a collective, so no
 //! op depends on a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a span,
 //! or the indices of the spans that have one.
@@ -147,8 +147,8 @@ struct Events {
     launches: Vec<Launch>,
     /// Calls of the optimizer's step: thread, start and end.
     updates: Vec<(u32, u64, u64)>,
-    lanes: BTreeMap<String, u32>,
-    lane: String,
+    tracks: BTreeMap<String, u32>,
+    track: String,
     names: Names,
     moving: BTreeMap<Arc<str>, Option<Moving>>,
     /// Events with invalid JSON, by category.
@@ -277,8 +277,8 @@ impl Events {
         };
         if is_launch {
             if let Some(correlation) = whole(args.correlation) {
-                let lane = self.lane(event)?;
-                self.launches.push(Launch { correlation, place: Place { lane, at_ns: start_ns } });
+                let track = self.track(event)?;
+                self.launches.push(Launch { correlation, place: Place { track, at_ns: start_ns } });
             }
             return Ok(());
         }
@@ -297,9 +297,9 @@ impl Events {
             self.marks.push(Mark { number, is_host: category != "gpu_user_annotation", start_ns, end_ns });
             return Ok(());
         }
-        let lane = self.lane(event)?;
+        let track = self.track(event)?;
         if is_update {
-            self.updates.push((lane, start_ns, end_ns));
+            self.updates.push((track, start_ns, end_ns));
             if is_annotation {
                 return Ok(());
             }
@@ -308,7 +308,7 @@ impl Events {
         let said = if is_device { self.kernel(&name, category, args) } else { self.call(&name, backend, args) };
         self.spans.push(Span {
             name,
-            lane,
+            track,
             start_ns,
             duration_ns,
             is_host: !is_device,
@@ -320,19 +320,19 @@ impl Events {
         Ok(())
     }
 
-    /// Returns the index of an event's lane, which is its thread or stream.
-    fn lane(&mut self, event: &Event) -> Result<u32, String> {
+    /// Returns the index of an event's track, which is its thread or stream.
+    fn track(&mut self, event: &Event) -> Result<u32, String> {
         let raw = |raw: Option<&'_ RawValue>| raw.map_or("", RawValue::get).to_owned();
-        self.lane.clear();
-        self.lane.push_str(&raw(event.pid));
-        self.lane.push(' ');
-        self.lane.push_str(&raw(event.tid));
-        if let Some(&lane) = self.lanes.get(&self.lane) {
-            return Ok(lane);
+        self.track.clear();
+        self.track.push_str(&raw(event.pid));
+        self.track.push(' ');
+        self.track.push_str(&raw(event.tid));
+        if let Some(&track) = self.tracks.get(&self.track) {
+            return Ok(track);
         }
-        let lane = u32::try_from(self.lanes.len()).map_err(|error| error.to_string())?;
-        self.lanes.insert(self.lane.clone(), lane);
-        Ok(lane)
+        let track = u32::try_from(self.tracks.len()).map_err(|error| error.to_string())?;
+        self.tracks.insert(self.track.clone(), track);
+        Ok(track)
     }
 
     /// Returns the transfer information of a kernel, if the kernel communicates.
@@ -496,20 +496,20 @@ impl Events {
             let transfer = found.transfers.get(&index);
             let mut deps = BTreeSet::new();
             // Ops of a thread or stream are sequential.
-            deps.extend(seen.before(span.lane, span.start_ns, &self.spans));
+            deps.extend(seen.before(span.track, span.start_ns, &self.spans));
             // The last op of the launching thread before the launch.
             let call = transfer.and_then(|transfer| transfer.call).map(|call| &self.spans[call]);
-            let launch = call.map(|call| Place { lane: call.lane, at_ns: call.start_ns });
+            let launch = call.map(|call| Place { track: call.track, at_ns: call.start_ns });
             let origin = launch.or(found.origins.get(&index).copied());
             if let Some(place) = origin {
-                deps.extend(seen.before(place.lane, place.at_ns.min(span.start_ns), &self.spans));
+                deps.extend(seen.before(place.track, place.at_ns.min(span.start_ns), &self.spans));
             }
             let pass = match origin.filter(|_| !span.is_host) {
                 Some(place) => {
                     launched.add(place.at_ns, (span.start_ns, span.end_ns()));
                     self.pass(place, found.operators.get(&index).map_or("", |&operator| &self.spans[operator].name))
                 }
-                None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
+                None => self.pass(Place { track: span.track, at_ns: span.start_ns }, &span.name),
             };
             let ready_ns = call.filter(|_| span.is_host).map(|call| call.start_ns.min(span.start_ns));
             // At a call, ProcessGroupNCCL makes its stream wait for the work that is then queued on the caller's
@@ -624,7 +624,7 @@ impl Events {
             let called = of_call.iter().find_map(kind_of).filter(|_| !said.is_named);
             let kind = called.or(said.kind);
             if let Some(&call) = of_call.first() {
-                let first = *firsts.entry((call, span.lane)).or_insert(index);
+                let first = *firsts.entry((call, span.track)).or_insert(index);
                 if let Some(transfer) = transfers.get_mut(&first)
                     && transfer.kind == kind
                 {
@@ -656,9 +656,9 @@ impl Events {
             .filter_map(|&one| Some((*origins.get(&one)?, one)))
             .collect();
         batches.sort_unstable();
-        let mut last = Place { lane: u32::MAX, at_ns: 0 };
+        let mut last = Place { track: u32::MAX, at_ns: 0 };
         for (place, index) in batches {
-            let after = if last.lane == place.lane { last } else { Place { at_ns: 0, ..place } };
+            let after = if last.track == place.track { last } else { Place { at_ns: 0, ..place } };
             last = place;
             let kind_of = |one: usize| self.spans[one].said.as_deref().and_then(|said| said.kind);
             let is_message = |one: &usize| kind_of(*one).is_some_and(|kind| kind.0 != NodeType::Coll);
@@ -769,25 +769,25 @@ impl Events {
             let half_ns = self.spans[transfer].start_ns.saturating_add(self.spans[transfer].duration_ns / 2);
             self.spans[call].waits = self.spans[call].end_ns() >= half_ns;
         }
-        let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
+        let mut open: Vec<Option<usize>> = vec![None; self.tracks.len()];
         for index in 0..self.spans.len() {
             check_cancelled();
             let span = &self.spans[index];
-            let (lane, start_ns, end_ns, waits) = (span.lane as usize, span.start_ns, span.end_ns(), span.waits);
+            let (track, start_ns, end_ns, waits) = (span.track as usize, span.start_ns, span.end_ns(), span.waits);
             let is_backend = !span.is_operator();
-            let around = open[lane].filter(|&one| start_ns < self.spans[one].end_ns());
+            let around = open[track].filter(|&one| start_ns < self.spans[one].end_ns());
             match around {
                 Some(one) if waits => {
                     let around = &mut self.spans[one];
                     let rest_ns = around.end_ns().saturating_sub(end_ns);
                     around.duration_ns = start_ns - around.start_ns;
                     let name = around.name.clone();
-                    open[lane] = None;
+                    open[track] = None;
                     if rest_ns > 0 {
-                        open[lane] = Some(self.spans.len());
+                        open[track] = Some(self.spans.len());
                         self.spans.push(Span {
                             name,
-                            lane: lane as u32,
+                            track: track as u32,
                             start_ns: end_ns,
                             duration_ns: rest_ns,
                             is_host: true,
@@ -798,7 +798,7 @@ impl Events {
                         });
                     }
                 }
-                None if !waits && !is_backend => open[lane] = Some(index),
+                None if !waits && !is_backend => open[track] = Some(index),
                 _ => {}
             }
         }
@@ -807,10 +807,10 @@ impl Events {
 
     /// Returns the part of the step to which an operator called `name` at a place belongs. It is `Update` within a call
     /// of the optimizer's step.
-    fn pass(&self, Place { lane, at_ns }: Place, name: &str) -> StepPart {
-        let place = self.updates.partition_point(|&(other, start_ns, _)| (other, start_ns) <= (lane, at_ns));
+    fn pass(&self, Place { track, at_ns }: Place, name: &str) -> StepPart {
+        let place = self.updates.partition_point(|&(other, start_ns, _)| (other, start_ns) <= (track, at_ns));
         match place.checked_sub(1).map(|before| self.updates[before]) {
-            Some((other, _, end_ns)) if other == lane && at_ns < end_ns => StepPart::Update,
+            Some((other, _, end_ns)) if other == track && at_ns < end_ns => StepPart::Update,
             _ => StepPart::of_name(name),
         }
     }
@@ -818,12 +818,12 @@ impl Events {
     /// Returns the outermost enclosing operator of each span. Returns `None` for a backend's span and for spans inside
     /// it.
     fn outermost(&self) -> Vec<Option<usize>> {
-        let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
-        let mut backend_ends_ns = vec![0; self.lanes.len()];
+        let mut open: Vec<Option<usize>> = vec![None; self.tracks.len()];
+        let mut backend_ends_ns = vec![0; self.tracks.len()];
         let mut outer = Vec::with_capacity(self.spans.len());
         for (index, span) in self.spans.iter().enumerate() {
             check_cancelled();
-            let backend_end_ns = &mut backend_ends_ns[span.lane as usize];
+            let backend_end_ns = &mut backend_ends_ns[span.track as usize];
             if span.is_host && !span.is_operator() {
                 *backend_end_ns = span.end_ns();
             }
@@ -831,7 +831,7 @@ impl Events {
                 outer.push(None);
                 continue;
             }
-            let around = &mut open[span.lane as usize];
+            let around = &mut open[span.track as usize];
             if !around.is_some_and(|one| span.is_host && span.start_ns < self.spans[one].end_ns()) {
                 *around = Some(index);
             }
@@ -912,30 +912,30 @@ impl Transfer {
     }
 }
 
-/// Indices of the ops so far, by lane and start.
+/// Indices of the ops so far, by track and start.
 #[derive(Default)]
 struct OpsSoFar {
-    lanes: BTreeMap<u32, Vec<usize>>,
+    tracks: BTreeMap<u32, Vec<usize>>,
     /// Compute kernels, by correlation id.
     launched: BTreeMap<u64, usize>,
 }
 
 impl OpsSoFar {
     fn push(&mut self, index: usize, span: &Span) {
-        self.lanes.entry(span.lane).or_default().push(index);
+        self.tracks.entry(span.track).or_default().push(index);
         if let (Some(number), false, None) = (span.correlation, span.is_host, &span.said) {
             self.launched.insert(number, index);
         }
     }
 
-    /// Returns the last op of a lane that ended at or before `by_ns`.
-    fn before(&self, lane: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
-        let lane = self.lanes.get(&lane)?;
+    /// Returns the last op of a track that ended at or before `by_ns`.
+    fn before(&self, track: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
+        let track = self.tracks.get(&track)?;
         // A queued kernel is launched long before it starts. By then, many later ops of the launching thread may have
         // been added.
-        let begun = lane.partition_point(|&one| spans[one].start_ns <= by_ns);
-        // Ops of a lane overlap only where a backend's span lies among operators, so a short scan is enough.
-        lane[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
+        let begun = track.partition_point(|&one| spans[one].start_ns <= by_ns);
+        // Ops of a track overlap only where a backend's span lies among operators, so a short scan is enough.
+        track[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
     }
 
     /// Returns the kernel that was launched last before correlation id `number`, if it ended at or before `by_ns`.

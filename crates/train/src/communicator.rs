@@ -9,10 +9,10 @@ use crate::collective::algorithms::Algorithm;
 use crate::collective::group::GroupHosts;
 use crate::collective::levels::{Levels, Span};
 use crate::collective::messages::{Bands, Collective, MessageSize, Messages};
-use crate::collective::nodes::{Carriage, Pace};
+use crate::collective::nodes::{Carriage, Chunking};
 use crate::dag::Dag;
+use crate::parallel::GroupTransfer;
 use crate::schedule::Scheduler;
-use crate::workload::GroupTransfer;
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub struct DataParallel {
     pub buckets: Vec<Bucket>,
     /// Release time of each bucket, as an offset of compute time. An offset beyond the compute time of an iteration is
     /// in the next iteration.
-    pub gates: Vec<Time>,
+    pub releases: Vec<Time>,
     /// Compute time of an iteration, and the window of each bucket. A bucket that is sent within its window delays no
     /// worker.
     pub boundaries: Boundaries,
@@ -128,9 +128,9 @@ impl Communicator {
 
     /// Returns the release time of each transfer: a number of iterations after its own, and an offset of compute time
     /// in that iteration. Empty if no release time can delay a ready transfer.
-    pub fn gates(&self) -> Vec<(u32, Time)> {
+    pub fn releases(&self) -> Vec<(u32, Time)> {
         match &self.carries {
-            TransferKind::Gradients(gradients) => gradients.later_gates(),
+            TransferKind::Gradients(gradients) => gradients.later_releases(),
             TransferKind::Group(_) => Vec::new(),
         }
     }
@@ -193,7 +193,7 @@ impl GroupCollectives {
         // With even message sizes all rounds of a collective are identical, so one flow can contain them all.
         if *sizes == MessageSize::Even && algorithm.is_of_flows(op.span) {
             let carriage = Carriage { band: self.band, stream };
-            let flows = self.network.links().flows(&levels, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
+            let flows = self.network.links().flows(&levels, &hosts.nodes, op.bytes, Chunking::PLAIN, carriage);
             return Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect());
         }
         let plans = algorithm.group_plans(hosts, op.bytes, 1).expect("checked when the run is planned");
@@ -254,19 +254,19 @@ impl DataParallel {
         if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
     }
 
-    fn later_gates(&self) -> Vec<(u32, Time)> {
+    fn later_releases(&self) -> Vec<(u32, Time)> {
         let windows = &self.boundaries.windows;
-        if self.gates.iter().zip(windows).all(|(&gate, window)| gate <= window.update) {
+        if self.releases.iter().zip(windows).all(|(&release, window)| release <= window.update) {
             return Vec::new();
         }
         // Includes the release times of transfers that are never delayed, so that transfers that are released at the
         // same time become ready in the order of the plan.
         let compute = self.boundaries.compute.ps().max(1);
-        let gate = |(&gate, window): (&Time, &crate::caramel::Boundary)| {
-            let gate = gate.max(window.update);
-            ((gate.ps() / compute) as u32, Time::from_ps(gate.ps() % compute))
+        let release = |(&release, window): (&Time, &crate::caramel::Boundary)| {
+            let release = release.max(window.update);
+            ((release.ps() / compute) as u32, Time::from_ps(release.ps() % compute))
         };
-        self.gates.iter().zip(windows).map(gate).collect()
+        self.releases.iter().zip(windows).map(release).collect()
     }
 
     fn aggregate(

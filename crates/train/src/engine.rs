@@ -108,7 +108,7 @@ pub fn mode(spec: &Spec, job: &JobSpec) -> Result<EngineMode, SpecError> {
 /// Returns whether exchange times can be cached, which requires that one job is alone on the network and has at most
 /// one exchange in flight.
 fn uses_cache(spec: &Spec) -> bool {
-    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
+    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_parallel() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
 }
 
@@ -127,7 +127,7 @@ impl Idle {
     /// As [`Fluid::new`].
     pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         if spec.jobs.iter().any(asks_costs) {
-            Self::asked(spec, fabric)
+            Self::requested(spec, fabric)
         } else {
             Ok(Self { fluid: None, ends: Ends::default() })
         }
@@ -137,7 +137,7 @@ impl Idle {
     ///
     /// # Errors
     /// As [`Fluid::new`].
-    pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
+    pub fn requested(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         Ok(Self { fluid: Some(Box::new(fluid(spec, &fabric.graph)?)), ends: fabric.ends.clone() })
     }
 
@@ -488,7 +488,7 @@ fn check_length(
         sending += (u128::from(longest.ps()) + u128::from(communicator.sync.ps())) * u128::from(chunk_count);
     }
     let compute = u128::from(job.dag.compute_time().ps());
-    let (least_ppm, largest_ppm) = job.pace_range_ppm;
+    let (least_ppm, largest_ppm) = job.jitter_range_ppm;
     let slowest = (compute * u128::from(largest_ppm)).div_ceil(1_000_000);
     let iteration = slowest * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
     let start = u128::from(job.start.ps());
@@ -505,7 +505,7 @@ fn check_length(
     if by_iterations.min(by_duration) > u128::from(Time::MAX.ps() / 2) {
         return Err(too_long());
     }
-    let worker_count = job.paces.as_ref().map_or(1, Vec::len);
+    let worker_count = job.factors.as_ref().map_or(1, Vec::len);
     let records = iterations.saturating_mul(gradients.buckets.len().max(worker_count) as u128);
     if records > u128::from(RECORD_LIMIT) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);

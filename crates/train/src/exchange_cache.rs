@@ -7,7 +7,7 @@
 use crate::collective::algorithms::ring;
 use crate::collective::exchange;
 use crate::collective::messages::Collective;
-use gradtide_net::fluid::{Lane, Load};
+use gradtide_net::fluid::{ExclusivePath, Load};
 use gradtide_net::{Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Network, Time};
 use gradtide_watch::check_cancelled;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct ExchangeCache {
     /// Stream of the job's flows.
     stream: u32,
     /// Paths of the exchange's flows, if no two of them share a bottleneck. Durations are then computed in closed form.
-    lanes: Option<Vec<Lane>>,
+    paths: Option<Vec<ExclusivePath>>,
     /// Cached exchanges, by their bytes.
     known: BTreeMap<Bytes, Known>,
     now: Time,
@@ -46,13 +46,13 @@ impl ExchangeCache {
     /// Creates the cache for the job whose flows use `stream`. `fluid` must be idle and must not have carried traffic.
     pub fn new(fluid: Fluid, collective: Collective, stream: u32, ends: Ends) -> Self {
         let band = Band::new(0).expect("there is a first band");
-        let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
-        let lanes = match collective.flows(Bytes(0), band, stream) {
+        let of_plan = || exchange::exclusive_paths(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
+        let paths = match collective.flows(Bytes(0), band, stream) {
             Some(flows) => exchange::ways(&flows, &ends, stream, &fluid),
             None => (collective.is_plain() && ends.host.is_none() && ends.nodes.is_none()).then(of_plan).flatten(),
         };
         let (known, now) = (BTreeMap::new(), Time::ZERO);
-        Self { fluid, collective, ends, stream, lanes, known, now, under_way: None, started_count: 0 }
+        Self { fluid, collective, ends, stream, paths, known, now, under_way: None, started_count: 0 }
     }
 
     /// Returns the duration of an exchange of `bytes`.
@@ -87,11 +87,11 @@ impl ExchangeCache {
     /// Returns the load that an exchange in progress has added to each link so far.
     fn loads_of(&self, flow: &Flow, began: Time) -> Vec<Load> {
         let elapsed = self.now - began;
-        if let Some(lanes) = &self.lanes {
+        if let Some(paths) = &self.paths {
             let link_count = self.fluid.link_count();
             return match self.collective.flows(flow.bytes, flow.band, flow.stream) {
-                Some(flows) => exchange::loads_of_flows(&flows, lanes, link_count, elapsed),
-                None => exchange::loads_in_lanes(&self.collective.plan(flow.bytes), lanes, link_count, elapsed),
+                Some(flows) => exchange::loads_of_flows(&flows, paths, link_count, elapsed),
+                None => exchange::loads_on_paths(&self.collective.plan(flow.bytes), paths, link_count, elapsed),
             };
         }
         let mut fluid = self.fluid.clone();
@@ -114,11 +114,11 @@ impl ExchangeCache {
     }
 
     fn exchange(&mut self, flow: &Flow) -> Known {
-        if let Some(lanes) = &self.lanes {
+        if let Some(paths) = &self.paths {
             let link_count = self.fluid.link_count();
             let took = match self.collective.flows(flow.bytes, flow.band, flow.stream) {
-                Some(flows) => exchange::of_flows(&flows, lanes, link_count),
-                None => exchange::in_lanes(&self.collective.plan(flow.bytes), lanes, link_count),
+                Some(flows) => exchange::of_flows(&flows, paths, link_count),
+                None => exchange::on_exclusive_paths(&self.collective.plan(flow.bytes), paths, link_count),
             };
             return Known { duration: took.duration, loads: took.loads, events: took.message_count, count: 0 };
         }

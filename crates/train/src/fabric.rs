@@ -21,7 +21,7 @@ pub enum NetworkError {
     #[error("ranks are not alike on a network of several switches: classes need a star")]
     SwitchesOfClasses,
     /// Rank classes do not support host stages.
-    #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
+    #[error("ranks of a parallel job have no stages of hosts: leave out cluster.host")]
     StagesOfClasses,
     /// A node is invalid.
     #[error("cluster.node cannot be: {0}")]

@@ -10,14 +10,14 @@ use crate::collective::nodes::Links;
 use crate::collective::plan::PlanError;
 use crate::communicator::{self, AggregationForm, Communicator, DataParallel, TransferKind};
 use crate::dag::Dag;
+use crate::jitter::{self, FactorStream};
 use crate::model::{ComputeSteps, iteration_dag};
-use crate::pace::{self, Pace};
+use crate::parallel::{ParallelError, RanksError, Step};
 use crate::planned::{Planned, asks_costs};
 use crate::program::{self, ProgramError};
 use crate::ps::{PsError, PsJob};
 use crate::research::{Adaptive, PolicyError, World};
 use crate::spec::{FusionSpec, JobSpec, LayerSpec, OrderSpec, PlannedBucketSpec};
-use crate::workload::{RanksError, Step, WorkloadError};
 use gradtide_net::{Announced, Band, Bytes, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
@@ -79,10 +79,10 @@ pub struct CollectiveJob {
     /// Choices that depend on the network engine.
     pub mode: EngineMode,
     /// Smallest and largest factor of compute jitter, in millionths.
-    pub pace_range_ppm: (u64, u64),
+    pub jitter_range_ppm: (u64, u64),
     /// Compute jitter of each worker. `None` if one worker represents all because they are identical, or if there are
     /// rank classes.
-    pub paces: Option<Vec<Pace>>,
+    pub factors: Option<Vec<FactorStream>>,
     /// Policy by which workers change their bands. `None` without a policy, or if messages are not simulated.
     pub adaptive: Option<Adaptive>,
 }
@@ -131,7 +131,7 @@ pub enum JobError {
     },
     /// The straggler is not one of the workers, or its factor is invalid.
     #[error("the workers cannot differ so: {0}")]
-    Pace(&'static str),
+    Jitter(&'static str),
     /// The collective does not support the number of ranks.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -165,10 +165,10 @@ pub enum JobError {
     Slowdown(u64),
     /// A key is set that parallel jobs do not have.
     #[error("a model that is divided over ranks cannot have {0}")]
-    Divided(&'static str),
+    Parallel(&'static str),
     /// The parallel job is invalid.
     #[error(transparent)]
-    Workload(#[from] WorkloadError),
+    Step(#[from] ParallelError),
     /// The parallel job has too many ranks to simulate each of them.
     #[error(transparent)]
     TooManyRanks(#[from] RanksError),
@@ -247,9 +247,9 @@ impl CollectiveJob {
         }
         let dag = iteration_dag(&programs, &buckets, spec.layers.len() as u32);
         debug_assert!(dag.is_executable(), "an iteration has no cycle");
-        let paces = match dag.programs.len() {
-            1 => Pace::of_workers(&spec.compute, worker_count, &spec.name, seed),
-            _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
+        let factors = match dag.programs.len() {
+            1 => FactorStream::of_workers(&spec.compute, worker_count, &spec.name, seed),
+            _ => Some(FactorStream::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
         // In an op graph the passes overlap, so there is no time at which the network is idle and all parameters are
         // present.
@@ -262,7 +262,7 @@ impl CollectiveJob {
         let adaptive = adaptive.filter(|_| is_simulated);
         let in_flight_limit = adaptive.as_ref().and_then(Adaptive::in_flight_limit);
         let gradients = DataParallel {
-            gates: planned.gates,
+            releases: planned.releases,
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
             collective,
@@ -292,8 +292,8 @@ impl CollectiveJob {
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
             mode,
-            pace_range_ppm: pace::range_ppm(&spec.compute),
-            paces,
+            jitter_range_ppm: jitter::range_ppm(&spec.compute),
+            factors,
             adaptive,
         })
     }
@@ -331,15 +331,15 @@ impl CollectiveJob {
         let mut plan = transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit };
         let Some(gradients) = self.gradients() else { return plan };
         for (index, &rank) in (0..).zip(&ranks) {
-            let gate = gradients.gates[index as usize].max(gradients.boundaries.windows[index as usize].update);
+            let release = gradients.releases[index as usize].max(gradients.boundaries.windows[index as usize].update);
             for chunk in 0..gradients.chunk_count(index) {
                 let bytes = gradients.chunk_bytes(index, chunk);
                 let (time, rank) = (time(bytes), Time::from_ps(rank.into()));
-                plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, gate, rank });
+                plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, release, rank });
             }
         }
         // Transfers of equal rank are sent in the order of their release.
-        plan.transfers.sort_by_key(|transfer| (transfer.rank, transfer.gate));
+        plan.transfers.sort_by_key(|transfer| (transfer.rank, transfer.release));
         plan
     }
 
@@ -347,10 +347,10 @@ impl CollectiveJob {
     /// offset of compute time.
     pub fn sends(&mut self) -> Vec<(Vec<u32>, Time)> {
         let ranks = self.next_ranks();
-        let Some(DataParallel { buckets, gates, .. }) = self.gradients() else { return Vec::new() };
+        let Some(DataParallel { buckets, releases, .. }) = self.gradients() else { return Vec::new() };
         let mut order: Vec<usize> = (0..buckets.len()).collect();
         order.sort_by_key(|&bucket| (ranks[bucket], bucket));
-        order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), gates[bucket])).collect()
+        order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), releases[bucket])).collect()
     }
 
     /// Returns the rank of each transfer in the send order of the next iteration, within its queue.
@@ -428,8 +428,8 @@ fn holds_all(buckets: &[PlannedBucketSpec], layers: &[LayerSpec]) -> bool {
 }
 
 fn check(spec: &JobSpec) -> Result<(), JobError> {
-    if spec.is_divided() {
-        return Err(JobError::Divided("buckets of gradients"));
+    if spec.is_parallel() {
+        return Err(JobError::Parallel("buckets of gradients"));
     }
     if spec.layers.is_empty() {
         return Err(JobError::NoLayers);
@@ -462,7 +462,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.collective.depth == Some(0) {
         return Err(JobError::NoCollective);
     }
-    pace::check(&spec.compute, spec.hosts.len()).map_err(JobError::Pace)?;
+    jitter::check(&spec.compute, spec.hosts.len()).map_err(JobError::Jitter)?;
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
         OrderSpec::TacFolded => return Err(JobError::OrderOfServers),

@@ -9,16 +9,17 @@ pub mod classes;
 pub mod collective;
 pub mod communicator;
 pub mod dag;
-pub mod divided;
 pub mod engine;
 mod error;
 pub mod exchange_cache;
 pub mod fabric;
+pub mod jitter;
 pub mod job;
 pub mod model;
 pub mod opdag;
 pub mod order;
-pub mod pace;
+pub mod parallel;
+pub mod parallel_job;
 pub mod planned;
 pub mod probe;
 pub mod program;
@@ -30,7 +31,6 @@ pub mod run;
 pub mod schedule;
 pub mod spec;
 pub mod traffic;
-pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use communicator::AggregationForm;
@@ -40,13 +40,13 @@ use fabric::Fabric;
 use gradtide_net::{Announced, Band, Bytes, Ends, Network, Seed, Time};
 use gradtide_table::Table;
 use job::{CollectiveJob, Job, JobError};
+use parallel::Step;
 use ps::{PsExecutor, PsJob};
 use research::World;
 use result::RunResult;
 use run::{CollectiveExecutor, Executor, Limits, RunContext};
 use spec::{EngineSpec, Spec, TrafficSpec};
 use traffic::{Background, BackgroundFlows};
-use workload::Step;
 
 /// Runs one scenario. `observe` is called periodically with the completed share of the run, and stops the run by
 /// returning `false`.
@@ -102,7 +102,7 @@ struct Ready<'a> {
 }
 
 fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
-    if let Some((job, classes)) = divided::on_classes(spec)? {
+    if let Some((job, classes)) = parallel_job::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
         return Ok(Ready { jobs: vec![job.into()], background: Background::default(), engine, ends: Ends::default() });
@@ -141,7 +141,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         None => {
             let fabric = Fabric::new(&spec.cluster)?;
             check_hosts(job, fabric.place_count())?;
-            let mut idle = Idle::asked(spec, &fabric)?;
+            let mut idle = Idle::requested(spec, &fabric)?;
             job::costs(job, mode, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?.depth
         }
     };
@@ -169,7 +169,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     if job.hosts.len() == 1 {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
-    let (mode, mut idle) = (engine::mode(spec, job)?, Idle::asked(spec, &fabric)?);
+    let (mode, mut idle) = (engine::mode(spec, job)?, Idle::requested(spec, &fabric)?);
     let costs =
         job::costs(job, mode, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
@@ -203,9 +203,9 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>
         }
         let (seed, mode) = (Seed(spec.run.seed), engine::mode(spec, job)?);
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
-        if job.is_divided() {
+        if job.is_parallel() {
             let opens = spec.run.engine == EngineSpec::Packet;
-            return divided::on_ranks(spec, job, mode.sizes, opens).map(Job::from);
+            return parallel_job::on_ranks(spec, job, mode.sizes, opens).map(Job::from);
         }
         let planned = match &job.servers {
             None => CollectiveJob::plan(job, seed, mode, &mut alone).map(Job::from),
@@ -278,6 +278,6 @@ fn limits(spec: &Spec) -> Limits {
     let run = &spec.run;
     // The waiting times of a parallel step are computed from its recorded ops, so its first iteration is recorded even
     // if the scenario requests no timeline.
-    let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_divided));
+    let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_parallel));
     Limits { duration: run.duration, timeline_iterations: run.timeline_iterations.max(least) }
 }

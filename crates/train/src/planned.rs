@@ -22,7 +22,7 @@ pub struct Planned {
     pub buckets: Vec<Bucket>,
     /// Release time of each bucket, as an offset of compute time. An offset beyond the compute time of an iteration is
     /// in the next iteration.
-    pub gates: Vec<Time>,
+    pub releases: Vec<Time>,
     /// Send order of the queue.
     pub scheduler: Box<dyn Scheduler>,
     /// Largest chunk in bytes; `None` if buckets are not cut into chunks.
@@ -82,7 +82,7 @@ impl Planned {
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
-                let rank = |sent: &GatedBucket| sent.bucket.layers.iter().map(|&layer| ranks[layer as usize]).min();
+                let rank = |sent: &ReleasedBucket| sent.bucket.layers.iter().map(|&layer| ranks[layer as usize]).min();
                 let bucket_ranks: Vec<u32> = sends.iter().map(|sent| rank(sent).unwrap_or(u32::MAX)).collect();
                 let given = Box::new(Given { bucket_ranks: bucket_ranks.clone() });
                 let planned = iteration.in_order(sends, given);
@@ -104,16 +104,16 @@ impl Planned {
         let mut latest = Time::ZERO;
         for bucket in order {
             latest = latest.max(self.boundaries.windows[bucket].update);
-            self.gates[bucket] = latest;
+            self.releases[bucket] = latest;
         }
         self
     }
 }
 
-/// A bucket and its release time (`gate`).
-struct GatedBucket {
+/// A bucket and its release time.
+struct ReleasedBucket {
     bucket: Bucket,
-    gate: Time,
+    release: Time,
 }
 
 /// The inputs of planning.
@@ -140,8 +140,8 @@ impl Iteration<'_> {
     }
 
     /// Returns the buckets that the fusion rule creates, each with its release time.
-    fn sends(&self) -> Vec<GatedBucket> {
-        let at_once = |bucket| GatedBucket { bucket, gate: Time::ZERO };
+    fn sends(&self) -> Vec<ReleasedBucket> {
+        let at_once = |bucket| ReleasedBucket { bucket, release: Time::ZERO };
         match &self.spec.schedule.fusion {
             FusionSpec::Cap { bytes } if self.spec.ops.is_some() => {
                 // Here parameters take the place of layers. `fuse` begins with the last entry, so the parameter that is
@@ -171,7 +171,7 @@ impl Iteration<'_> {
     /// Returns the buckets of [`sends`](Self::sends) as groups of parameters.
     fn groups(&self) -> Vec<ParameterGroup> {
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
-        let group = |sent: GatedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
+        let group = |sent: ReleasedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
         self.sends().into_iter().map(group).collect()
     }
 
@@ -183,12 +183,12 @@ impl Iteration<'_> {
     }
 
     /// Converts the transfers of a plan to buckets.
-    fn of_plan(&self, plan: &TransferPlan) -> Vec<GatedBucket> {
-        let sent = |it: &PlannedTransfer| GatedBucket { bucket: self.bucket(&it.parameters), gate: it.gate };
+    fn of_plan(&self, plan: &TransferPlan) -> Vec<ReleasedBucket> {
+        let sent = |it: &PlannedTransfer| ReleasedBucket { bucket: self.bucket(&it.parameters), release: it.release };
         plan.transfers.iter().map(sent).collect()
     }
 
-    fn in_order(&self, sends: Vec<GatedBucket>, scheduler: Box<dyn Scheduler>) -> Planned {
+    fn in_order(&self, sends: Vec<ReleasedBucket>, scheduler: Box<dyn Scheduler>) -> Planned {
         let buckets: Vec<Bucket> = sends.iter().map(|sent| sent.bucket.clone()).collect();
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
         let by_bucket = |boundaries: &Boundaries| {
@@ -198,7 +198,7 @@ impl Iteration<'_> {
         Planned {
             boundaries: by_bucket(&self.boundaries),
             without_barrier: self.without_barrier.iter().map(by_bucket).collect(),
-            gates: sends.iter().map(|sent| sent.gate).collect(),
+            releases: sends.iter().map(|sent| sent.release).collect(),
             buckets,
             scheduler,
             chunk: self.spec.schedule.chunk,
@@ -231,7 +231,7 @@ impl Iteration<'_> {
         ranked.sort_by_key(|&(index, _)| (update(index), index));
         let sent = |&(index, _): &(usize, u32)| {
             let it: &PlannedTransfer = &plan.transfers[index];
-            GatedBucket { bucket: self.bucket(&it.parameters), gate: it.gate }
+            ReleasedBucket { bucket: self.bucket(&it.parameters), release: it.release }
         };
         let sends = ranked.iter().map(sent).collect();
         let bucket_ranks = ranked.into_iter().map(|(_, rank)| rank).collect();
@@ -250,10 +250,10 @@ impl Iteration<'_> {
             let parameters: Vec<u32> = it.layers.iter().map(parameter_of).collect();
             let bucket = self.bucket(&parameters);
             let window = self.boundaries.group(parameters).window;
-            let gate = it.gate.min(self.boundaries.compute + window.read);
-            (window.update, GatedBucket { bucket, gate })
+            let release = it.release.min(self.boundaries.compute + window.read);
+            (window.update, ReleasedBucket { bucket, release })
         };
-        let mut ranked: Vec<((Time, GatedBucket), u32)> = buckets.iter().map(listed).zip(0..).collect();
+        let mut ranked: Vec<((Time, ReleasedBucket), u32)> = buckets.iter().map(listed).zip(0..).collect();
         ranked.sort_by_key(|&((update, _), rank)| (update, rank));
         let bucket_ranks = ranked.iter().map(|&(_, rank)| rank).collect();
         let sends = ranked.into_iter().map(|((_, sent), _)| sent).collect();

@@ -1,11 +1,11 @@
 //! The results of a run: tables of exact numbers, and the figures of the summary. All kinds of jobs have the same
-//! tables. `result/gradients.rs` fills them for data-parallel jobs, `result/divided.rs` for parallel jobs, and
+//! tables. `result/gradients.rs` fills them for data-parallel jobs, `result/parallel.rs` for parallel jobs, and
 //! `ps/result.rs` for jobs with parameter servers.
 
 pub mod critical;
-mod divided;
 mod gradients;
 mod network;
+mod parallel;
 pub mod rows;
 pub mod summary;
 
@@ -16,10 +16,10 @@ use crate::ps::result::{self as ps, PsResult};
 use crate::run::Done;
 use crate::spec::Spec;
 use crate::traffic::Background;
-use divided::Divided;
 use gradients::DataParallelResult;
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
+use parallel::ParallelJob;
 use rows::{iteration_table, signed, worker_table};
 use serde::Serialize;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ pub struct Summary {
 impl RunResult {
     /// Collects the results of all jobs and background flows, and the counters of the engine.
     pub fn new(spec: &Spec, done: Vec<Done<'_>>, background: Background<'_>, end: Time, usage: Usage) -> Self {
-        let (mut gradients, mut ps_jobs, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut gradients, mut ps_jobs, mut parallel, mut summaries) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (spec, done) in spec.jobs.iter().zip(&done) {
             match done {
                 Done::Ps(job, record) => {
@@ -107,12 +108,12 @@ impl RunResult {
                     ps_jobs.push(job);
                 }
                 Done::Collective(job, record) => {
-                    if let Some(job) = Divided::new(spec, job, record) {
+                    if let Some(job) = ParallelJob::new(spec, job, record) {
                         summaries.push(job.summary());
-                        divided.push(job);
+                        parallel.push(job);
                     } else {
                         let job = DataParallelResult::new(spec, job, record)
-                            .expect("what is not divided aggregates gradients");
+                            .expect("what is not parallel aggregates gradients");
                         summaries.push(job.summary());
                         gradients.push(job);
                     }
@@ -127,14 +128,17 @@ impl RunResult {
             iterations: iteration_table(
                 &(gradients::iterations(&gradients)
                     .chain(ps::iterations(&ps_jobs))
-                    .chain(divided::iterations(&divided)))
+                    .chain(parallel::iterations(&parallel)))
                 .collect::<Vec<_>>(),
             ),
             workers: worker_table(&gradients::workers(&gradients).chain(ps::workers(&ps_jobs)).collect::<Vec<_>>()),
-            transfers: all(gradients::transfers(&gradients).and(ps::transfers(&ps_jobs)), divided::transfers(&divided)),
+            transfers: all(
+                gradients::transfers(&gradients).and(ps::transfers(&ps_jobs)),
+                parallel::transfers(&parallel),
+            ),
             operations: all(
                 gradients::operations(&gradients).and(ps::operations(&ps_jobs)),
-                divided::operations(&divided, spec.run.timeline_iterations),
+                parallel::operations(&parallel, spec.run.timeline_iterations),
             ),
             flows: network::flows(spec, background, end),
             queues: network::queues(&samples),

@@ -96,7 +96,7 @@ fn first_band() -> Vec<u8> {
 
 impl JobSpec {
     /// Returns whether the job is a parallel job, whose model is divided over ranks.
-    pub fn is_divided(&self) -> bool {
+    pub fn is_parallel(&self) -> bool {
         self.parallel.is_some() || self.recorded.is_some()
     }
 
@@ -510,8 +510,8 @@ pub struct PlannedBucketSpec {
     pub layers: Vec<u32>,
     /// Release time, as an offset of compute time. An offset beyond the compute time of an iteration is in the next
     /// iteration.
-    #[serde(default, rename = "gate_ps")]
-    pub gate: Time,
+    #[serde(default, rename = "release_ps")]
+    pub release: Time,
 }
 
 /// Background flows of one tenant, which Python draws or reads. The columns have equal lengths and are ordered by

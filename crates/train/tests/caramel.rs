@@ -349,7 +349,7 @@ fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static
 fn tick_by_tick(boundaries: &Boundaries, plan: &TransferPlan, iterations: u64) -> Vec<Time> {
     let compute = boundaries.compute.ps();
     let rank = |iteration: u64, index: usize| (iteration * compute + plan.transfers[index].rank.ps(), index);
-    let gate = |iteration: u64, index: usize| iteration * compute + plan.transfers[index].gate.ps();
+    let release = |iteration: u64, index: usize| iteration * compute + plan.transfers[index].release.ps();
     let all = |iteration| (0..plan.transfers.len()).map(move |index| (iteration, index));
     let mut waiting: Vec<(u64, usize)> = (0..iterations).flat_map(all).collect();
     let mut under_way: Option<(u64, u64, usize)> = None;
@@ -357,7 +357,7 @@ fn tick_by_tick(boundaries: &Boundaries, plan: &TransferPlan, iterations: u64) -
     loop {
         under_way = under_way.filter(|it| it.0 > now);
         if under_way.is_none() {
-            let open = waiting.iter().copied().filter(|&(iteration, index)| gate(iteration, index) <= passed);
+            let open = waiting.iter().copied().filter(|&(iteration, index)| release(iteration, index) <= passed);
             if let Some((iteration, index)) = open.min_by_key(|&(iteration, index)| rank(iteration, index)) {
                 waiting.retain(|&it| it != (iteration, index));
                 under_way = Some((now + plan.transfers[index].time.ps(), iteration, index));
@@ -491,8 +491,14 @@ proptest! {
     }
 }
 
-fn alone(bytes: u64, time: u64, gate: u64, rank: u64, parameter: u32) -> PlannedTransfer {
-    PlannedTransfer { parameters: vec![parameter], bytes: Bytes(bytes), time: ps(time), gate: ps(gate), rank: ps(rank) }
+fn alone(bytes: u64, time: u64, release: u64, rank: u64, parameter: u32) -> PlannedTransfer {
+    PlannedTransfer {
+        parameters: vec![parameter],
+        bytes: Bytes(bytes),
+        time: ps(time),
+        release: ps(release),
+        rank: ps(rank),
+    }
 }
 
 /// C = 100, two parameters. The large one, 70, fits from 40 to its read at 10 of the next iteration; the small one, 25,
@@ -541,7 +547,7 @@ fn what_a_barrier_costs() {
 fn buckets_of_ddp() {
     let boundaries = iteration(100, &[(5, 90, 0), (20, 60, 5), (30, 80, 10), (7, 50, 20), (4, 55, 30)]);
     let plan = transfers::ddp(&boundaries, Bytes(10), Bytes(50), &line(0, 1));
-    let rows: Vec<_> = plan.transfers.iter().map(|it| (it.parameters.clone(), it.bytes.0, it.gate.ps())).collect();
+    let rows: Vec<_> = plan.transfers.iter().map(|it| (it.parameters.clone(), it.bytes.0, it.release.ps())).collect();
     assert_eq!(rows, [(vec![4, 3], 11, 55), (vec![2, 1], 50, 80), (vec![0], 5, 90)]);
     assert!(plan.has_barrier);
 }
@@ -551,7 +557,7 @@ fn buckets_of_ddp() {
 fn fusion_of_horovod() {
     let boundaries = iteration(100, &[(25, 90, 0), (5, 49, 0), (30, 20, 0), (10, 12, 0), (25, 4, 0)]);
     let plan = transfers::horovod(&boundaries, Bytes(40), ps(10), &line(10, 1));
-    let rows: Vec<_> = plan.transfers.iter().map(|it| (it.parameters.clone(), it.time.ps(), it.gate.ps())).collect();
+    let rows: Vec<_> = plan.transfers.iter().map(|it| (it.parameters.clone(), it.time.ps(), it.release.ps())).collect();
     assert_eq!(rows, [(vec![4], 35, 10), (vec![3, 2], 50, 50), (vec![1], 15, 50), (vec![0], 35, 100)]);
 }
 

@@ -206,7 +206,7 @@ fn nodes_that_cannot_be_are_refused() {
 
 /// All ranks of groups on the graph of the cluster: when the last message of each collective has arrived. `groups`
 /// has the GPUs of each, in the order of their ranks.
-fn spelled_out(cluster: &ClusterSpec, algorithm: Algorithm, groups: &[Vec<u32>], bytes: u64) -> Time {
+fn per_rank(cluster: &ClusterSpec, algorithm: Algorithm, groups: &[Vec<u32>], bytes: u64) -> Time {
     let fabric = Fabric::new(cluster).unwrap();
     let mut fluid = Fluid::new(&fabric.graph, Policy::Ecmp, Seed(0)).unwrap();
     let mut network = fabric.ends.around(&mut fluid);
@@ -270,7 +270,7 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
                 &classes,
                 &[op(*kind, *ranks, *per_node, bytes, &[0, 1][..1 + usize::from(*kind == Send)])],
             );
-            let expected = spelled_out(&cluster, *algorithm, groups, bytes).ps() as f64;
+            let expected = per_rank(&cluster, *algorithm, groups, bytes).ps() as f64;
             assert_near(of_classes[0], expected, &format!("{kind:?} of {ranks}, {per_node} on a node of {nics} cards"));
         }
     }
@@ -291,7 +291,7 @@ fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
         // Cho et al. (2019): 2 · 7 messages of S/8 within nodes, 2 · 7 of S/64 between them.
         let expected = 14.0 * (8e6 + 2e6) + 14.0 * (10e6 * 8.0 / f64::from(nics) + 20e6);
         let cluster = eight_nodes(nics);
-        assert_near(spelled_out(&cluster, sharded, &[(0..64).collect()], bytes), expected, "all ranks");
+        assert_near(per_rank(&cluster, sharded, &[(0..64).collect()], bytes), expected, "all ranks");
         let classes = Classes::new(&cluster, 1).unwrap();
         let time: u64 = rings.iter().map(|ring| classes.time(ring).unwrap().ps()).sum();
         assert_near(Time::from_ps(time), expected, "classes");
@@ -306,7 +306,7 @@ fn turned_rings() -> Vec<Vec<u32>> {
 #[test]
 fn a_ring_over_nodes_is_a_ring_for_each_card() {
     let (mut cluster, bytes) = (eight_nodes(8), 64_000_000);
-    let rings = |cluster: &ClusterSpec| spelled_out(cluster, algorithms::AllGather.into(), &turned_rings(), bytes / 8);
+    let rings = |cluster: &ClusterSpec| per_rank(cluster, algorithms::AllGather.into(), &turned_rings(), bytes / 8);
     let op = op(AllGather, 64, 8, bytes, &[0]);
     let sending = 64e6 * 63.0 / 64.0 / 0.8;
     // With delays: messages follow one another through cards, so all but the last delay may pass while others are sent.

@@ -105,7 +105,7 @@ proptest! {
     /// Rank by rank is message by message, to the picosecond: on stars and Clos networks, packed and spread, rates that
     /// divide and others.
     #[test]
-    fn a_ring_in_lanes_is_its_messages(
+    fn a_ring_on_exclusive_paths_is_its_messages(
         ranks in 2..17_u32, bytes in 0..1_000_000_u64, bps in 1_000_000_000..40_000_000_000_u64, delay_ps in 0..2_000_000_u64,
         fabric in 0..3_u32, stride in prop::sample::select(vec![1_u32, 3, 5, 7]), algorithm in 0..3_usize,
         cut_percent in 0..100_u64,
@@ -118,9 +118,9 @@ proptest! {
         let until = Time::from_ps(messages.duration.ps() * cut_percent / 100);
         prop_assert_eq!(exchange::run(&plan, &hosts, fluid(&graph)), messages);
         // Cut off, too, links have counted the same.
-        if let Some(lanes) = exchange::lanes(&plan, &hosts, 0, &fluid(&graph)) {
+        if let Some(paths) = exchange::exclusive_paths(&plan, &hosts, 0, &fluid(&graph)) {
             let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), until);
-            prop_assert_eq!(exchange::loads_in_lanes(&plan, &lanes, graph.links.len() as u32, until), messages.loads);
+            prop_assert_eq!(exchange::loads_on_paths(&plan, &paths, graph.links.len() as u32, until), messages.loads);
         }
     }
 

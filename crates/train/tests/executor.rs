@@ -11,10 +11,10 @@ use gradtide_train::collective::nodes::Links;
 use gradtide_train::communicator::{AggregationForm, Communicator, GroupCollectives, TransferKind};
 use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use gradtide_train::job::{CollectiveJob, EngineMode, Pass};
+use gradtide_train::parallel::{GroupTransfer, Label, Phase, Subject};
 use gradtide_train::run::{self, CollectiveExecutor, Done, JobRecord, Limits, RunContext};
 use gradtide_train::schedule::Fifo;
 use gradtide_train::traffic::Background;
-use gradtide_train::workload::{GroupTransfer, Label, Phase, Subject};
 use std::sync::Arc;
 
 /// An all-gather among two ranks of class 0 takes 5 ps for a byte, a send 10 ps: links carry 800 Gbit/s without delay.
@@ -91,8 +91,8 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
             sizes: MessageSize::Whole,
             links: Links { gpus: 1, scale_up: link(), nic: link() },
         },
-        pace_range_ppm: (1_000_000, 1_000_000),
-        paces: None,
+        jitter_range_ppm: (1_000_000, 1_000_000),
+        factors: None,
         adaptive: None,
     }
 }

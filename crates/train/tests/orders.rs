@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// More joins than a bucket or a lane holds, in chains and side by side.
+/// More joins than a bucket or a path holds, in chains and side by side.
 #[test]
 fn tac_is_the_papers_algorithm_on_larger_dags() {
     // In the last two, transfers take no time: P = M = 0 until something is left to them alone.

@@ -241,7 +241,7 @@ fn tictac_receives_a_chain_from_the_input_side() {
     }
 }
 
-/// Two layers of 1 ms each way, and 100 kB of each. Of a bucket that must wait for its place, compute passes the gate
+/// Two layers of 1 ms each way, and 100 kB of each. Of a bucket that must wait for its place, compute passes the release
 /// in the middle of an op: the run says when it was ready, and when it was sent.
 #[test]
 fn a_gate_holds_a_bucket_back() {
@@ -264,7 +264,7 @@ fn a_gate_holds_a_bucket_back() {
     assert_eq!(Bytes(counts(&result.transfers, "bytes")[0]), Bytes(100_000));
 }
 
-/// With workers that differ the gate opens when the slowest has come to it: half way through its op.
+/// With workers that differ the release opens when the slowest has come to it: half way through its op.
 #[test]
 fn the_slowest_worker_opens_the_gate() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];

@@ -487,9 +487,9 @@ fn closed_forms_count_what_is_sent() {
             assert_eq!(message_count, counts.messages, "{algorithm:?} of {ranks}");
             assert_eq!(u64::from(plans[0].step_count()), counts.steps, "{algorithm:?} of {ranks}");
 
-            let told = algorithm.sent_by_busiest(ranks, bytes.into());
+            let closed = algorithm.sent_by_busiest(ranks, bytes.into());
             let exact = counts.most.0 as f64 / counts.most.1 as f64 * bytes as f64;
-            assert!((told - exact).abs() <= 1e-12 * exact, "{algorithm:?} of {ranks}: {told} for {exact}");
+            assert!((closed - exact).abs() <= 1e-12 * exact, "{algorithm:?} of {ranks}: {closed} for {exact}");
             if algorithm == Algorithm::Tree(Tree) {
                 // Counts every rank like the busiest of both trees.
                 continue;
@@ -497,7 +497,7 @@ fn closed_forms_count_what_is_sent() {
             let sent = traffic(&plan(algorithm, ranks, bytes)).0;
             assert_eq!(sent.iter().sum::<u64>(), counts.sent * bytes, "{algorithm:?} of {ranks}");
             let most = sent.into_iter().max().unwrap() as f64;
-            assert!(told >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {told} for {most}");
+            assert!(closed >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {closed} for {most}");
             // Exactly that for powers of two; else the busiest of the table's ranks may be one that is not there.
             let group = match algorithm {
                 Algorithm::ButterflyLayered(ButterflyLayered { group })
@@ -505,7 +505,7 @@ fn closed_forms_count_what_is_sent() {
                 _ => 1,
             };
             if ranks.is_power_of_two() && group.is_power_of_two() {
-                assert!((told - most).abs() <= 1e-9 * most, "{algorithm:?} of {ranks}: {told} for {most}");
+                assert!((closed - most).abs() <= 1e-9 * most, "{algorithm:?} of {ranks}: {closed} for {most}");
             }
         }
     }

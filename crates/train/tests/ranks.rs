@@ -1,12 +1,12 @@
-//! Divided jobs with all of their ranks: against their classes, and where ranks differ.
+//! Parallel jobs with all of their ranks: against their classes, and where ranks differ.
 #![allow(missing_docs)]
 
 mod parallel;
 mod star;
 
 use gradtide_net::Time;
+use gradtide_train::parallel::Step;
 use gradtide_train::spec::{BesideSpec, ContextSpec, MeshSpec, ParallelSpec, ShardingSpec, Spec, StragglerSpec};
-use gradtide_train::workload::Step;
 use parallel::{scenario, transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};

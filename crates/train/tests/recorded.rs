@@ -4,8 +4,8 @@
 mod parallel;
 mod star;
 
+use gradtide_train::parallel::Step;
 use gradtide_train::spec::{MeshSpec, ParallelSpec, RecordedSpec, ShardingSpec, Spec, StepSpec};
-use gradtide_train::workload::Step;
 use parallel::{scenario, transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn step(spec: &Spec) -> Step {
 
 /// The document of all ranks, as a trace gives it.
 fn of_all_ranks(spec: &Spec) -> StepSpec {
-    let mut document = step(spec).spelled_out().unwrap().graph();
+    let mut document = step(spec).per_rank().unwrap().graph();
     document.groups.iter_mut().filter(|group| group.name != "pp").for_each(|group| group.stride = Some(1));
     document
 }

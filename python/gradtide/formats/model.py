@@ -13,7 +13,7 @@ from gradtide.formats.text import Options, whole_text, write
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.source import Source
-from gradtide.scenario.tables import MODEL_SCHEMA, Asked, read_layers_csv, read_model_file
+from gradtide.scenario.tables import MODEL_SCHEMA, ComputeRequest, read_layers_csv, read_model_file
 from gradtide.units import PS_PER_US, format_decimal
 
 
@@ -38,7 +38,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 
 
 def _model(text: str, name: str, options: Options) -> tuple[str, Sequence[Layer]]:
-    table = read_model_file(text, name, Source(name), (), Asked(Compute()))
+    table = read_model_file(text, name, Source(name), (), ComputeRequest(Compute()))
     said = ""
     if table.graph is not None:
         said = "it is a graph of ops: a layer table has no order between ops"

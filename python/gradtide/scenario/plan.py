@@ -34,19 +34,19 @@ class PlannedBucket:
         layers: names of the model's layers, in the order of the backward pass.
         bytes: size of their gradients.
         rank: send priority among the plan's buckets; of those that are ready, the smallest rank is sent first.
-        gate: release time as pass (`backward` or `forward`) and layer: the bucket is held until backward has that
+        release: event as pass (`backward` or `forward`) and layer: the bucket is held until backward has that
             layer's gradient, or until the next forward pass calls the layer. None: released when ready.
     """
 
     layers: tuple[str, ...]
     bytes: int
     rank: int
-    gate: tuple[str, str] | None = None
+    release: tuple[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the bucket in the format of plan.json."""
-        gate = {} if self.gate is None else {"gate": dict(zip(("pass", "layer"), self.gate, strict=True))}
-        return {"layers": list(self.layers), "bytes": self.bytes, "rank": self.rank, **gate}
+        release = {} if self.release is None else {"release": dict(zip(("pass", "layer"), self.release, strict=True))}
+        return {"layers": list(self.layers), "bytes": self.bytes, "rank": self.rank, **release}
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,9 @@ class Plan:
             add("GT082", "workers", msg, hint, self.workers)
         faults += self.faults_of_layers({row.name: row.parameter_bytes for row in job.layers}, job.model)
         for number, one in enumerate(self.buckets):
-            if one.gate is not None and one.gate[1] not in {row.name for row in job.layers}:
-                msg = f"{job.model} has no layer `{one.gate[1]}`"
-                faults.append(Fault("GT081", f"buckets.{number}.gate", msg, one.gate[1], _AGAIN, "plan"))
+            if one.release is not None and one.release[1] not in {row.name for row in job.layers}:
+                msg = f"{job.model} has no layer `{one.release[1]}`"
+                faults.append(Fault("GT081", f"buckets.{number}.release", msg, one.release[1], _AGAIN, "plan"))
         if self.level == "none" and not self.buckets and not faults:
             return scenario
         counts = () if faults else self._stretches(job.layers)
@@ -195,11 +195,11 @@ class Plan:
         }
         if counts:
             schedule["buckets"] = list(counts)
-        if self.order == "caramel" or any(one.gate for one in self.buckets):
+        if self.order == "caramel" or any(one.release for one in self.buckets):
             by_rank = sorted(self.buckets, key=lambda one: one.rank)
             schedule["order"] = "file"
             schedule["ranking"] = [name for one in by_rank for name in one.layers]
-            schedule["gates"] = [" ".join(one.gate or ()) for one in reversed(self.buckets)]
+            schedule["releases"] = [" ".join(one.release or ()) for one in reversed(self.buckets)]
         if self.chunk_bytes is not None:
             schedule["chunk"] = units.format_bytes(self.chunk_bytes)
         home = f"job.{job.name}"
@@ -448,9 +448,11 @@ class _Reader:
             loc: Loc = ("buckets", index)
             table = row if isinstance(row, dict) else {}
             layers, size, rank = table.get("layers"), table.get("bytes"), table.get("rank")
-            gate = table.get("gate")
-            if gate is not None and not _is_gate(gate):
-                self.add((*loc, "gate"), 'a gate is { "pass": "forward", "layer": "fc" }', "or backward", gate)
+            release = table.get("release")
+            if release is not None and not _is_release(release):
+                self.add(
+                    (*loc, "release"), 'a release event is { "pass": "forward", "layer": "fc" }', "or backward", release
+                )
                 continue
             is_whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (size, rank))
             names = isinstance(layers, list) and layers and all(isinstance(name, str) for name in layers)
@@ -463,14 +465,14 @@ class _Reader:
                     self.add((*loc, "layers"), f"`{name}` is in two buckets", _AGAIN, name)
                     break
                 seen.add(name)
-            opens = None if gate is None else (gate["pass"], gate["layer"])
+            opens = None if release is None else (release["pass"], release["layer"])
             found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0), opens))
         if len({one.rank for one in found}) < len(found):
             self.add(("buckets",), "two buckets have one rank", _AGAIN)
         return tuple(found)
 
 
-def _is_gate(value: Any) -> bool:
+def _is_release(value: Any) -> bool:
     if not isinstance(value, dict) or set(value) != {"pass", "layer"}:
         return False
     return value["pass"] in ("backward", "forward") and isinstance(value["layer"], str)

@@ -105,7 +105,7 @@ class LayerTable:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ComputeRequest:
     """The keys on which the times of a model with counts depend.
 
     Attributes:
@@ -130,33 +130,33 @@ def read_model(
     source: Source,
     loc: Loc,
     base_dir: Path,
-    asked: Asked,
+    request: ComputeRequest,
     *,
     by_op: bool = False,
 ) -> LayerTable:
-    """Return the table of `model`; a model without times gets the roofline's for the keys in `asked`.
+    """Return the table of `model`; a model without times gets the roofline's for the keys in `request`.
 
     With `by_op`, workers compute op by op: a name then stands for the built-in op graph if there is one, by default
     with the graph's own mini-batch. A configuration gets no times here, because it may become a parallel job.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, dict):
-        return _configuration(value, "config", Under(source, loc), source, loc, asked)
+        return _configuration(value, "config", Under(source, loc), source, loc, request)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
-        return LayerTable("thesis", layers, value.plain(), True, asked.device())
+        return LayerTable("thesis", layers, value.plain(), True, request.device())
     if isinstance(value, InlineModel):
-        return _inline(value, source, loc, asked)
+        return _inline(value, source, loc, request)
     if isinstance(value, StepModel):
         written = value.plain()
-        return LayerTable(value.name, (), written, True, asked.device(), step=value.document)
+        return LayerTable(value.name, (), written, True, request.device(), step=value.document)
     if isinstance(value, GraphModel):
         data = {"ops": value.ops, "target": value.target, "inference_target": value.inference_target}
-        return _graph(data, value.name, value.time_unit, Under(source, loc), asked, value.device)
+        return _graph(data, value.name, value.time_unit, Under(source, loc), request, value.device)
     suffix = Path(value).suffix.lower()
     path = base_dir / value
     if _is_trace(value, path):
-        return _trace(value, base_dir, fail, asked)
+        return _trace(value, base_dir, fail, request)
     if suffix == ".pftrace":
         hint = "available: traces of Kineto (.json, .json.gz), Chakra (.et) and Nsight Systems (.sqlite), archives "
         hint += "of them (.tar, .tar.gz, .tgz, .zip), and every other kind of model"
@@ -166,14 +166,14 @@ def read_model(
         with expecting(text, value, "a model", "layers", "model", "config", "dag"):
             if suffix == ".csv":
                 layers = read_layers_csv(text, value)
-                return LayerTable(path.stem, layers, layers_table(path.stem, layers), True, asked.device())
-            return read_model_file(text, value, source, loc, asked)
+                return LayerTable(path.stem, layers, layers_table(path.stem, layers), True, request.device())
+            return read_model_file(text, value, source, loc, request)
     if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():
-            return _preset_graph(value, source, loc, asked)
-    return _preset(value, source, loc, asked)
+            return _preset_graph(value, source, loc, request)
+    return _preset(value, source, loc, request)
 
 
 def _is_trace(value: str, path: Path) -> bool:
@@ -192,7 +192,7 @@ def _is_trace(value: str, path: Path) -> bool:
     return _KINETO.search(head) is not None or (found is not None and found.name in ("kineto", "chrome-trace"))
 
 
-def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTable:
+def _trace(value: str, base_dir: Path, fail: Failure, request: ComputeRequest) -> LayerTable:
     from gradtide.traces.model import TraceStep
     from gradtide.traces.reading import read_model as read_trace
 
@@ -206,9 +206,9 @@ def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTabl
     source = f"{value}: {model.source}"
     if isinstance(model, TraceStep):
         written = replace(model, source=source).table
-        return LayerTable(model.name, (), written, True, asked.device(), step=model.document)
+        return LayerTable(model.name, (), written, True, request.device(), step=model.document)
     rows = layers_table(model.name, model.layers, bucketed=True, source=source, left_out=model.left_out)
-    return LayerTable(model.name, model.layers, rows, True, asked.device(), bucketed=True, left_out=model.left_out)
+    return LayerTable(model.name, model.layers, rows, True, request.device(), bucketed=True, left_out=model.left_out)
 
 
 def rank_count(model: Any, base_dir: Path) -> int | None:
@@ -358,11 +358,11 @@ class _LayersFile(CsvFile):
         return tuple(layers)
 
 
-def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+def read_model_file(text: str, name: str, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, of a configuration, or of an op DAG.
 
-    A file with counts instead of times gets roofline times for the keys in `asked`, and so does a roofline profile
-    if `asked` names another device. The key at `loc` of the scenario names the file.
+    A file with counts instead of times gets roofline times for the keys in `request`, and so does a roofline profile
+    if `request` names another device. The key at `loc` of the scenario names the file.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -370,10 +370,10 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked
     data = parse_json(text, name, Decimal)
     file = Source(name, text)
     if isinstance(data, dict) and "ops" in data:
-        return _graph_file(text, name, file, asked)
+        return _graph_file(text, name, file, request)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
         # Parsed again without Decimal, which is needed for times only.
-        return _configuration(parse_json(text, name), name, file, source, loc, asked)
+        return _configuration(parse_json(text, name), name, file, source, loc, request)
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
@@ -405,14 +405,14 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked
     made = _Profile.of(data.get("profile"))
     sample = data.get("sample")
     is_language = isinstance(sample, str) and sample.startswith(OF_TOKENS)
-    device, batch = asked.device(made.device), None
-    if is_timed and made.is_roofline and not faults and _is_asked_anew(made, rows, asked):
+    device, batch = request.device(made.device), None
+    if is_timed and made.is_roofline and not faults and _is_asked_anew(made, rows, request):
         is_timed = False
     if not faults and not is_timed and layers:
         counted = SimpleNamespace(name=label, layers=layers)
         assumed = None if is_language else ASSUMED_DEVICE
-        batch = asked.batch(made.batch or DEFAULT_BATCH)
-        timed, device = _roofline(counted, source, loc, asked, batch, own=made.device, assumed=assumed)
+        batch = request.batch(made.batch or DEFAULT_BATCH)
+        timed, device = _roofline(counted, source, loc, request, batch, own=made.device, assumed=assumed)
     else:
         timed = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in layers]
     fields = {"name": "name", "forward": "forward_us" if is_timed else "forward_flops"}
@@ -452,10 +452,10 @@ class _Profile:
         return cls(device, said.get("method") == "roofline", batch if is_count else None)
 
 
-def _is_asked_anew(made: _Profile, rows: Sequence[Any], asked: Asked) -> bool:
+def _is_asked_anew(made: _Profile, rows: Sequence[Any], request: ComputeRequest) -> bool:
     """Whether a profile must be recomputed by roofline: it has counts, and device, efficiency or batch is to change."""
-    compute = asked.compute
-    is_other = asked.device(made.device).times_of is not None
+    compute = request.compute
+    is_other = request.device(made.device).times_of is not None
     is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
     return is_other and all("forward_flops" in row and "activation_bytes" in row for row in rows)
 
@@ -497,7 +497,7 @@ def _configuration(
     file: Source | Under,
     source: Source,
     loc: Loc,
-    asked: Asked,
+    request: ComputeRequest,
 ) -> LayerTable:
     """Return the modules of a Hugging Face configuration as layers without times; `with_times` adds them."""
     try:
@@ -505,7 +505,7 @@ def _configuration(
     except FieldError as error:
         value = data.get(error.field)
         raise ScenarioError([file.fault("GT039", (error.field,), error.msg, error.hint, value)]) from None
-    where, compute = (*loc[:-1], "compute", "seq"), asked.compute
+    where, compute = (*loc[:-1], "compute", "seq"), request.compute
     if compute.seq is None:
         hint = "write the tokens of a sequence that you train with, as in compute = { seq = 2048 }"
         raise ScenarioError([source.fault("GT010", where, f"`seq` is missing: {name} does not say it", hint)])
@@ -515,13 +515,13 @@ def _configuration(
     label = _label(data, name, model)
     modules = tuple(Layer(module.name, 0, 0, module.parameters) for module in model.modules())
     written = {**_without_nulls(data), NAMED: label}
-    batch = asked.batch(DEFAULT_SEQUENCES)
+    batch = request.batch(DEFAULT_SEQUENCES)
     return LayerTable(
         label,
         modules,
         written,
         False,
-        asked.device(),
+        request.device(),
         batch=batch,
         seq=compute.seq,
         architecture=model,
@@ -529,7 +529,7 @@ def _configuration(
     )
 
 
-def with_times(table: LayerTable, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+def with_times(table: LayerTable, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
     """Return the table of a model configuration with the times of a worker that holds the whole model.
 
     A sample is a sequence of `compute.seq` tokens.
@@ -548,13 +548,13 @@ def with_times(table: LayerTable, source: Source, loc: Loc, asked: Asked) -> Lay
         for work in table.architecture.works(table.seq)
     ]
     model = SimpleNamespace(name=table.label, layers=counted)
-    layers, device = _roofline(model, source, loc, asked, table.batch)
+    layers, device = _roofline(model, source, loc, request, table.batch)
     is_named = isinstance(table.written, str)
     written = table.written if is_named else layers_table(table.label, layers, device=device.name)
     return replace(table, layers=tuple(layers), written=written, device=device)
 
 
-def _graph_file(text: str, name: str, file: Source, asked: Asked) -> LayerTable:
+def _graph_file(text: str, name: str, file: Source, request: ComputeRequest) -> LayerTable:
     data = parse_json(text, name)
     unit = data.get("time_unit")
     if not isinstance(unit, str) or unit not in _TICKS_PS:
@@ -563,11 +563,11 @@ def _graph_file(text: str, name: str, file: Source, asked: Asked) -> LayerTable:
         raise ScenarioError([fault])
     label = str(data.get("name") or data.get("model") or Path(name).stem)
     own = data.get("device")
-    return _graph(data, label, unit, file, asked, own if isinstance(own, str) and own != MEASURED else None)
+    return _graph(data, label, unit, file, request, own if isinstance(own, str) and own != MEASURED else None)
 
 
 def _graph(
-    data: dict[str, Any], label: str, unit: str, source: Source | Under, asked: Asked, own: str | None = None
+    data: dict[str, Any], label: str, unit: str, source: Source | Under, request: ComputeRequest, own: str | None = None
 ) -> LayerTable:
     """Return a graph as a table with one layer for each recv. Times of transfers are ignored."""
     dag = op_dag(data, source)
@@ -589,7 +589,7 @@ def _graph(
     ticks_ps = _TICKS_PS[unit]
     ops = tuple(replace(op, time=op.time * ticks_ps if op.kind == "comp" else 0) for op in dag.ops)
     graph = replace(dag, ops=ops, time_unit="ps")
-    device = asked.device(own)
+    device = request.device(own)
     left_out = () if device.times_of is None else (_other_device(label, device),)
     written = graph_table(dag, label, unit, own)
     return LayerTable(label, tuple(layers), written, True, device, graph, source, left_out=left_out)
@@ -657,12 +657,12 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     return result, faults
 
 
-def _preset(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+def _preset(name: str, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
     from gradtide import presets
 
     if name in presets.language_names():
         config = presets.configuration(name)
-        table = _configuration(config, name, Under(source, loc), source, loc, asked)
+        table = _configuration(config, name, Under(source, loc), source, loc, request)
         return replace(table, written=name)
     try:
         model = presets.model(name)
@@ -672,16 +672,16 @@ def _preset(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
-    batch, is_language = asked.batch(DEFAULT_BATCH), model.is_language
-    layers, device = _roofline(model, source, loc, asked, batch, assumed=None if is_language else ASSUMED_DEVICE)
+    batch, is_language = request.batch(DEFAULT_BATCH), model.is_language
+    layers, device = _roofline(model, source, loc, request, batch, assumed=None if is_language else ASSUMED_DEVICE)
     return LayerTable(name, tuple(layers), name, False, device, batch=batch, is_language=is_language)
 
 
-def _preset_graph(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+def _preset_graph(name: str, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
     from gradtide.presets import graphs
 
-    batch = asked.batch(graphs.graph(name).batch)
-    machine, device = _device(source, loc, asked, assumed=ASSUMED_DEVICE)
+    batch = request.batch(graphs.graph(name).batch)
+    machine, device = _device(source, loc, request, assumed=ASSUMED_DEVICE)
     layers, graph = _timed_graph(name, machine, batch)
     return LayerTable(name, layers, name, False, device, graph, Under(source, loc), batch=batch)
 
@@ -693,7 +693,7 @@ def _timed_graph(name: str, machine: "Device", batch: int) -> tuple[tuple[Layer,
 
     # The network computes the times of transfers, so this rate is arbitrary.
     data = graphs.graph_document(name, machine, batch, "train", rate_bps=10**9)
-    table = _graph(data, name, data["time_unit"], Source(), Asked(Compute()))
+    table = _graph(data, name, data["time_unit"], Source(), ComputeRequest(Compute()))
     assert table.graph is not None
     return table.layers, table.graph
 
@@ -702,7 +702,7 @@ def _roofline(
     model: Any,
     source: Source,
     loc: Loc,
-    asked: Asked,
+    request: ComputeRequest,
     batch: int,
     *,
     own: str | None = None,
@@ -710,25 +710,25 @@ def _roofline(
 ) -> tuple[list[Layer], JobDevice]:
     from gradtide.roofline import roofline
 
-    machine, device = _device(source, loc, asked, own=own, assumed=assumed)
+    machine, device = _device(source, loc, request, own=own, assumed=assumed)
     return list(roofline(model, machine, batch)), device
 
 
 def _device(
-    source: Source, loc: Loc, asked: Asked, *, own: str | None = None, assumed: str | None = None
+    source: Source, loc: Loc, request: ComputeRequest, *, own: str | None = None, assumed: str | None = None
 ) -> tuple["Device", JobDevice]:
     """Return the device, with the scenario's efficiency if it states one, and where the device is named.
 
     Args:
         source: of faults.
         loc: of the model.
-        asked: keys of the job and device of the cluster.
+        request: keys of the job and device of the cluster.
         own: device of the model's file.
         assumed: the default device; None if the scenario must name one.
     """
     from gradtide import presets
 
-    chosen = replace(asked.device(own, assumed), times_of=None)
+    chosen = replace(request.device(own, assumed), times_of=None)
     where = (*loc[:-1], "compute", "device")
     if chosen.name is None:
         msg = "the model needs a device to compute on, and neither the job nor the cluster names one"
@@ -739,7 +739,7 @@ def _device(
         found = presets.device(chosen.name)
     except KeyError:
         raise ScenarioError([source.fault("GT031", where, *unknown_device(chosen.name), chosen.name)]) from None
-    compute = asked.compute
+    compute = request.compute
     if compute.efficiency_ppm is not None:
         return replace(found, compute_efficiency=compute.efficiency_ppm / PPM), chosen
     if found.compute_efficiency is None:
@@ -761,7 +761,7 @@ def _device(
     return found, chosen
 
 
-def _inline(model: InlineModel, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+def _inline(model: InlineModel, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
     layers = [
         Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps, r.is_host) for r in model.layers
     ]
@@ -779,7 +779,7 @@ def _inline(model: InlineModel, source: Source, loc: Loc, asked: Asked) -> Layer
     rows = layers_table(
         model.name, layers, bucketed=bucketed, source=model.source, device=model.device, left_out=left_out
     )
-    device = asked.device(model.device)
+    device = request.device(model.device)
     if device.times_of is not None:
         left_out = (*left_out, _other_device(model.name, device))
     return LayerTable(model.name, tuple(layers), rows, True, device, bucketed=bucketed, left_out=left_out)

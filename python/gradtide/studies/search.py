@@ -16,7 +16,7 @@ from itertools import accumulate, islice, pairwise
 
 from gradtide.scenario import Job, Scenario
 from gradtide.scenario.core.edited import OneChannel, Schedule, layers_json
-from gradtide.scenario.gates import Gate, Gates
+from gradtide.scenario.releases import Release, Releases
 from gradtide.scenario.resolve.network import MAX_FLUID_BPS
 from gradtide.studies.channels import Channel
 from gradtide.watch import check_cancelled
@@ -276,33 +276,33 @@ class Search:
             [row._replace(**{key: round(factor * getattr(row, key)) for key in times}) for row in job.layers]
             for factor in self.space.jitter_factors
         ]
-        self._jittered = [(layers_json(layers), Gates(layers)) for layers in jittered]
-        self._plain = layers_json(job.layers), Gates(job.layers)
-        self._packed: dict[Choice, list[tuple[int, Gate | None]]] = {}
+        self._jittered = [(layers_json(layers), Releases(layers)) for layers in jittered]
+        self._plain = layers_json(job.layers), Releases(job.layers)
+        self._packed: dict[Choice, list[tuple[int, Release | None]]] = {}
         self._core = OneChannel(self.space.scenario, ITERATIONS)
 
-    def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
-        """Return the buckets of a choice in Caramel's order, each with its release event (gate).
+    def packed(self, choice: Choice) -> list[tuple[int, Release | None]]:
+        """Return the buckets of a choice in Caramel's order, each with its release event.
 
         A bucket is an index of `Layers.spans`. The release event is the last event before the bucket's planned start.
         It may be earlier than that start, but the bucket still waits for the buckets before it in the order.
         """
         if choice not in self._packed:
-            layers, gates = self._plain
+            layers, releases = self._plain
             number_of = {}
             for number, (first, last) in enumerate(self.space.layers.spans(choice.cuts)):
                 number_of.update(dict.fromkeys(self.space.layers.places[first:last], number))
             sent = self._core.planned(self._schedule(choice, "caramel"), layers)
             self._packed[choice] = [
-                (number_of[members[0]], gates.before(offset_ps, members)) for members, offset_ps in sent
+                (number_of[members[0]], releases.before(offset_ps, members)) for members, offset_ps in sent
             ]
         return self._packed[choice]
 
-    def _buckets(self, choice: Choice, gates: Gates) -> list[tuple[list[int], int]]:
+    def _buckets(self, choice: Choice, releases: Releases) -> list[tuple[list[int], int]]:
         """Return layers and release time of each bucket in Caramel's order, for layers with these release events."""
         places = self.space.layers.places
         spans = self.space.layers.spans(choice.cuts)
-        return [(places[slice(*spans[number])], gates.opens_ps(gate)) for number, gate in self.packed(choice)]
+        return [(places[slice(*spans[number])], releases.opens_ps(release)) for number, release in self.packed(choice)]
 
     def _schedule(self, choice: Choice, order: str) -> Schedule:
         """Return a choice as a schedule of the core, on a link whose rate is that of its channel."""
@@ -324,8 +324,8 @@ class Search:
             is_packed = choice.mode.order == "caramel"
             schedule = self._schedule(choice, "planned" if is_packed else choice.mode.order)
             times: list[int] = []
-            for layers, gates in self._jittered:
-                times += self._core.times_ps(schedule, layers, self._buckets(choice, gates) if is_packed else ())
+            for layers, releases in self._jittered:
+                times += self._core.times_ps(schedule, layers, self._buckets(choice, releases) if is_packed else ())
             self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:

@@ -146,16 +146,16 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
     expected = (
         sum(1 if chunk is None else -(-size // chunk) for size in sizes),
         parts,
-        sum(one.gate is not None for one in plan.buckets),
+        sum(one.release is not None for one in plan.buckets),
     )
     said = (
         ("sent", "pieces", "Gradients of several dtypes in one bucket are sent apart."),
         ("sent", "parts of pieces (depth)", "Pieces of fewer elements than the plan's depth have fewer parts."),
         (
             "opened",
-            "gates",
-            "Something reads or holds weights before the gates open, or layers are called in another order than in the "
-            "profile.",
+            "releases",
+            "Something reads or holds weights before the release events, or layers are called in another order than in "
+            "the profile.",
         ),
     )
     for count, planned, (did, what, why) in zip(sent, expected, said, strict=True):
@@ -171,7 +171,7 @@ def _sent(model: Wrapped | Sharded) -> list[int]:
     """Return the numbers of pieces, parts of pieces, and buckets with a release time that were sent so far."""
     if isinstance(model, Sharded):
         return []
-    return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.gated]
+    return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.released]
 
 
 def _listed(sizes: list[int]) -> str:

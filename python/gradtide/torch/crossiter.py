@@ -77,7 +77,7 @@ class Bucket:
     ) -> None:
         self.key, self.rank = key, rank  # identifier of the transfer, and its send priority
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # release event (gate) of the bucket, as in `Group`
+        self.opens_in, self.opener = opener or nothing  # release event of the bucket, as in `Group`
         self.closed_by: set[int] = set()  # parameters in `opener` whose gradients are still missing
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
@@ -118,7 +118,7 @@ class CrossIteration:
     def __init__(
         self, module: "torch.nn.Module", optimizer: "torch.optim.Optimizer", groups: Sequence[Group], *, size: int
     ) -> None:
-        self.flushes = self.gated = 0  # gated: transfers started by their release event, not because of a wait
+        self.flushes = self.released = 0  # released: transfers started by their release event, not because of a wait
         self._module, self._optimizer, self._scale = module, optimizer, 1.0 / size
         self._sender: Sender
         self._buckets = buckets_of(groups)
@@ -238,18 +238,18 @@ class CrossIteration:
         parameter.grad = bucket.unread[place]
         bucket.arrived.add(place)
         bucket.ready.append(self._sender.streams.ready())
-        for gated in self._opened_by.get(id(parameter), ()):
-            gated.closed_by.discard(id(parameter))
-            gated.is_open = not gated.closed_by
-            self._send_if_open(gated)
+        for released in self._opened_by.get(id(parameter), ()):
+            released.closed_by.discard(id(parameter))
+            released.is_open = not released.closed_by
+            self._send_if_open(released)
         self._send_if_open(bucket)
 
     def _send_if_open(self, bucket: Bucket) -> None:
         if bucket.is_open and len(bucket.arrived) == len(bucket.parameters):
-            self._at_gate(bucket)
+            self._at_release(bucket)
 
-    def _at_gate(self, bucket: Bucket) -> None:
-        self.gated += bool(bucket.opens_in) and bucket.transfer is None
+    def _at_release(self, bucket: Bucket) -> None:
+        self.released += bool(bucket.opens_in) and bucket.transfer is None
         self._sent(bucket)
 
     def _sent(self, bucket: Bucket) -> Transfer:
@@ -303,7 +303,7 @@ class CrossIteration:
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _called(self, bucket: Bucket, module: "torch.nn.Module", args: Any) -> None:
         if bucket.due and (self._trains() or not self._sender.is_fixed):
-            self._at_gate(bucket)
+            self._at_release(bucket)
 
     def _trains(self) -> bool:
         """Whether this is a training forward pass, which all ranks perform."""

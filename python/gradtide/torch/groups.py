@@ -76,10 +76,10 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
             raise fault_of(plan, f"buckets.{place}.bytes", msg, hint)
         if names:
             opener = None
-            if bucket.gate is not None:
-                where, layer = bucket.gate
+            if bucket.release is not None:
+                where, layer = bucket.release
                 if layer not in known or (where == "backward" and not holds.get(layer)):
-                    raise fault_of(plan, f"buckets.{place}.gate", f"no layer of the plan is {layer!r}")
+                    raise fault_of(plan, f"buckets.{place}.release", f"no layer of the plan is {layer!r}")
                 module_name = layer if layer not in everyone else layer.rpartition(".")[0]
                 of_backward = tuple(trained[name] for name in holds.get(layer, ()))
                 opener = where, of_backward if where == "backward" else module.get_submodule(module_name)

@@ -417,10 +417,10 @@ def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
         return
     kinds = {parameter.device.type for parameter in model.parameters()}
     for runtime in (of_torch(kind) for kind in sorted(kinds)):
-        asked = plan.collective.get("kind", "ring")
-        if not runtime.allows(asked):
+        kind = plan.collective.get("kind", "ring")
+        if not runtime.allows(kind):
             raise TrainingError(
-                f"the plan exchanges by {asked}, which {runtime.name} cannot be told to use: make it again with "
+                f"the plan exchanges by {kind}, which {runtime.name} cannot be told to use: make it again with "
                 f"gradtide plan --device {runtime.device}, or take level='none'"
             )
         if plan.depth > 1 and not runtime.cuts:
@@ -430,8 +430,8 @@ def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
             )
     if plan.order not in ("fifo", "priority", "caramel"):
         raise TrainingError(f"the plan sends in order {plan.order!r}; wrap has fifo, priority and caramel")
-    if level != "crossiter" and any(bucket.gate for bucket in plan.buckets):
-        raise TrainingError("the plan holds buckets until their gate opens, which only level crossiter does")
+    if level != "crossiter" and any(bucket.release for bucket in plan.buckets):
+        raise TrainingError("the plan holds buckets until their release event, which only level crossiter does")
 
 
 def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> None:

@@ -46,8 +46,8 @@ use shares::Shares;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+pub use work::{ExclusivePath, Load};
 use work::{FS_PER_PS, WORK_PER_BYTE, clock, joined, split, work};
-pub use work::{Lane, Load};
 
 /// The fluid engine.
 #[derive(Clone, Debug)]
@@ -209,9 +209,13 @@ impl Fluid {
     /// once. Returns `None` if one flow slows another, or if a path has no links. The pairs must be distinct.
     ///
     /// Any subset of the flows also runs at full rate: rates that are feasible for all flows are feasible for a subset.
-    pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
+    pub fn exclusive_paths(
+        &self,
+        stream: u32,
+        pairs: impl Iterator<Item = (HostId, HostId)>,
+    ) -> Option<Vec<ExclusivePath>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
-        let lanes = pairs.map(|(src, dst)| {
+        let paths = pairs.map(|(src, dst)| {
             let ports = self.connections.path_of_stream(stream, src, dst);
             let of = |port: &PortId| &self.links[port.0 as usize];
             let rate = ports.iter().map(|port| of(port).rate.bps() * PARTS).min()?;
@@ -219,9 +223,9 @@ impl Fluid {
                 let left = &mut left[port.0 as usize];
                 *left = left.checked_sub(rate)?;
             }
-            Some(Lane { rate, delay_ps: ports.iter().map(|port| of(port).delay_ps).sum(), ports })
+            Some(ExclusivePath { rate, delay_ps: ports.iter().map(|port| of(port).delay_ps).sum(), ports })
         });
-        lanes.collect()
+        paths.collect()
     }
 
     /// Returns the time of the next event, rounded up, or `None` if no event is pending.

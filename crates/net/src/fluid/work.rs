@@ -87,13 +87,13 @@ impl Mul<u64> for Load {
 
 /// A path between two hosts on which no other flow slows the flow between these hosts.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct ExclusivePath {
     pub(super) rate: u64,
     pub(super) delay_ps: u64,
     pub(super) ports: Vec<PortId>,
 }
 
-impl Lane {
+impl ExclusivePath {
     /// Returns the time that `bytes / parts` bytes take on the path without its delay, in fs, rounded up as in the
     /// engine.
     ///

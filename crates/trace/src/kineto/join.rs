@@ -1,4 +1,4 @@
-//! Links kernels to the host calls that launched them. A lane is a host thread or a device stream. `said` are spans
+//! Links kernels to the host calls that launched them. A track is a host thread or a device stream. `said` are spans
 //! with transfer information: `c10d` calls and their records.
 //!
 //! ```text
@@ -16,7 +16,7 @@ use gradtide_watch::check_cancelled;
 /// A point in time on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    pub lane: u32,
+    pub track: u32,
     pub at_ns: u64,
 }
 
@@ -60,7 +60,7 @@ impl Join {
     pub fn new(mut launches: Vec<Launch>, spans: &[Span], outer: &[Option<usize>]) -> Self {
         launches.sort_unstable();
         let hosts = || spans.iter().enumerate().filter(|(_, span)| span.is_host);
-        let at = |span: &Span| Place { lane: span.lane, at_ns: span.start_ns };
+        let at = |span: &Span| Place { track: span.track, at_ns: span.start_ns };
         let mut externals: Vec<(u64, usize)> =
             hosts().filter_map(|(index, span)| Some((span.external?, index))).collect();
         externals.sort_unstable();
@@ -87,7 +87,7 @@ impl Join {
             let Some(around) = self.around(place, spans) else { continue };
             let is_same = self.by_external(external).any(|index| {
                 let one = &spans[index];
-                one.lane == place.lane
+                one.track == place.track
                     && spans[around].start_ns <= one.start_ns
                     && one.end_ns() <= spans[around].end_ns()
             });
@@ -116,13 +116,13 @@ impl Join {
     fn around(&self, place: Place, spans: &[Span]) -> Option<usize> {
         let after = self.outer.partition_point(|one| one.0 <= place);
         let (start, index) = self.outer[after.checked_sub(1)?];
-        (start.lane == place.lane && place.at_ns <= spans[index].end_ns()).then_some(index)
+        (start.track == place.track && place.at_ns <= spans[index].end_ns()).then_some(index)
     }
 
     /// Returns the transfer calls and records around a place, innermost first.
     fn said_around(&self, place: Place, spans: &[Span]) -> Vec<usize> {
         let after = self.said.partition_point(|one| one.0 <= place);
-        let near = self.said[..after].iter().rev().take(MOST_NESTED).take_while(|one| one.0.lane == place.lane);
+        let near = self.said[..after].iter().rev().take(MOST_NESTED).take_while(|one| one.0.track == place.track);
         near.map(|one| one.1).filter(|&index| place.at_ns <= spans[index].end_ns()).collect()
     }
 
@@ -136,7 +136,7 @@ impl Join {
     /// Returns the outermost transfer call or record around the one at `index`.
     pub fn outermost_said(&self, index: usize, spans: &[Span]) -> usize {
         let span = &spans[index];
-        let around = self.said_around(Place { lane: span.lane, at_ns: span.start_ns }, spans);
+        let around = self.said_around(Place { track: span.track, at_ns: span.start_ns }, spans);
         around.into_iter().rfind(|&one| spans[one].end_ns() >= span.end_ns()).unwrap_or(index)
     }
 
@@ -149,7 +149,7 @@ impl Join {
         let before = |&index: &usize| spans[index].start_ns <= kernel.start_ns;
         let numbered: Vec<usize> = self.by_external(external).filter(before).collect();
         let first = &spans[*numbered.first()?];
-        let place = Place { lane: first.lane, at_ns: first.start_ns };
+        let place = Place { track: first.track, at_ns: first.start_ns };
         let is_said = |&index: &usize| spans[index].level().is_some_and(|level| level < Level::Backend);
         let mut said: Vec<usize> = numbered.iter().copied().filter(is_said).collect();
         said.extend(self.said_around(place, spans));

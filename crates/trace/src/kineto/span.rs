@@ -34,10 +34,10 @@ pub(super) struct TransferInfo {
     pub is_of_backend: bool,
 }
 
-/// An event with a duration on a lane.
+/// An event with a duration on a track.
 pub(super) struct Span {
     pub name: Arc<str>,
-    pub lane: u32,
+    pub track: u32,
     pub start_ns: u64,
     pub duration_ns: u64,
     pub is_host: bool,

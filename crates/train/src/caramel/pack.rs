@@ -55,9 +55,9 @@ pub fn pack(boundaries: &Boundaries, groups: &[ParameterGroup], time: &dyn Fn(By
         let in_backward = plan.transfers.iter().filter(|transfer| transfer.rank < compute);
         let backward = in_backward.map(|transfer| transfer.rank + transfer.time).fold(update, Time::max);
         let forward = (compute + read).saturating_since(length).max(compute);
-        let attempt = |rank: Time, gate: Time| {
+        let attempt = |rank: Time, release: Time| {
             let mut attempt = plan.clone();
-            attempt.transfers.push(placed(group, rank, gate, length));
+            attempt.transfers.push(placed(group, rank, release, length));
             (timeline::run(boundaries, &attempt).iteration_time(), attempt)
         };
         let [(in_backward, one), (in_forward, other)] =
@@ -67,8 +67,8 @@ pub fn pack(boundaries: &Boundaries, groups: &[ParameterGroup], time: &dyn Fn(By
     Packed { plan, hidden_count }
 }
 
-fn placed(group: &ParameterGroup, rank: Time, gate: Time, time: Time) -> PlannedTransfer {
-    PlannedTransfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, gate, rank }
+fn placed(group: &ParameterGroup, rank: Time, release: Time, time: Time) -> PlannedTransfer {
+    PlannedTransfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, release, rank }
 }
 
 /// Occupancy of the channel in an iteration without stalls. It repeats in every iteration.

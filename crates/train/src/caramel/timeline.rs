@@ -2,7 +2,7 @@
 //!
 //! In every iteration, compute runs through the offsets from 0 to C. At an offset at which a parameter is read, compute
 //! waits until the parameter's aggregation in the previous iteration has ended. The first iteration does not wait. A
-//! transfer may be sent when compute has passed its release offset (`gate`), so stalls delay the transfers of the plan.
+//! transfer may be sent when compute has passed its release offset, so stalls delay the transfers of the plan.
 //! The channel is work-conserving and non-preemptive.
 
 use super::Boundaries;
@@ -68,9 +68,9 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     let mut events: Vec<(Time, ComputeEvent)> = Vec::new();
     for (index, transfer) in plan.transfers.iter().enumerate() {
         let read = transfer.parameters.iter().map(|&parameter| reads_at(parameter)).min().unwrap_or(Time::ZERO);
-        assert!(transfer.gate <= boundaries.compute + read, "compute would wait for what waits for it");
-        let in_next = transfer.gate >= boundaries.compute;
-        let offset = if in_next { transfer.gate - boundaries.compute } else { transfer.gate };
+        assert!(transfer.release <= boundaries.compute + read, "compute would wait for what waits for it");
+        let in_next = transfer.release >= boundaries.compute;
+        let offset = if in_next { transfer.release - boundaries.compute } else { transfer.release };
         events.push((offset, ComputeEvent::Open { transfer: index as u32, in_next }));
     }
     for parameter in 0..boundaries.windows.len() as u32 {

@@ -1,5 +1,5 @@
 //! Transfer plans of the systems with which Caramel is compared, and of earliest deadline first. A plan lists transfers
-//! with their release offset (`gate`) and send priority (`rank`). Caramel's own plan is created in [`super::pack`].
+//! with their release offset and send priority (`rank`). Caramel's own plan is created in [`super::pack`].
 
 use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
@@ -21,9 +21,9 @@ pub struct PlannedTransfer {
     pub time: Time,
     /// Release time, as an offset of compute time. An offset beyond the compute time C of an iteration is in the next
     /// iteration.
-    pub gate: Time,
+    pub release: Time,
     /// Send priority; among released transfers, the smallest is sent first. It is an offset of compute time like
-    /// `gate`, so that it also orders transfers left over from an iteration and transfers of the next iteration.
+    /// `release`, so that it also orders transfers left over from an iteration and transfers of the next iteration.
     pub rank: Time,
 }
 
@@ -44,7 +44,7 @@ pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &d
         let window = group.window;
         let time = time(window.bytes);
         let parameters = group.parameters.clone();
-        PlannedTransfer { parameters, bytes: window.bytes, time, gate: window.update, rank: window.update }
+        PlannedTransfer { parameters, bytes: window.bytes, time, release: window.update, rank: window.update }
     };
     TransferPlan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: 1 }
 }
@@ -68,10 +68,10 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     let groups: Vec<ParameterGroup> = buckets.into_iter().map(|parameters| boundaries.group(parameters)).collect();
     let mut plan = first_in_first_out(&groups, true, time);
     // A complete bucket waits for all buckets before it, because all ranks must send in one order.
-    let mut gate = Time::ZERO;
+    let mut release = Time::ZERO;
     for transfer in &mut plan.transfers {
-        gate = gate.max(transfer.gate);
-        (transfer.gate, transfer.rank) = (gate, gate);
+        release = release.max(transfer.release);
+        (transfer.release, transfer.rank) = (release, release);
     }
     plan
 }
@@ -105,8 +105,8 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
             let count = order[from..].iter().take_while(fits).count().max(1);
             let group = boundaries.group(order[from..from + count].to_vec());
             let (bytes, time) = (group.window.bytes, time(group.window.bytes));
-            let gate = now.min(boundaries.compute);
-            plan.transfers.push(PlannedTransfer { parameters: group.parameters, bytes, time, gate, rank: now });
+            let release = now.min(boundaries.compute);
+            plan.transfers.push(PlannedTransfer { parameters: group.parameters, bytes, time, release, rank: now });
             from += count;
             sent = sent.checked_add(time).unwrap_or(Time::MAX);
         }
@@ -138,7 +138,7 @@ pub fn earliest_deadline_first(
     assert!(chunk.0 > 0, "a chunk has bytes");
     let mut transfers = Vec::new();
     for group in groups {
-        let (gate, rank) = (group.window.update, boundaries.compute + group.window.read);
+        let (release, rank) = (group.window.update, boundaries.compute + group.window.read);
         let mut left = group.window.bytes.0;
         while left > 0 {
             let bytes = Bytes(left.min(chunk.0));
@@ -147,7 +147,7 @@ pub fn earliest_deadline_first(
                 parameters: group.parameters.clone(),
                 bytes,
                 time: time(bytes),
-                gate,
+                release,
                 rank,
             });
         }

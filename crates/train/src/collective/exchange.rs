@@ -3,12 +3,12 @@
 //! Without background flows a job's collective always takes the same time, because the job has one collective in flight
 //! at a time. The duration can therefore be computed once and reused.
 //!
-//! A [`Lane`] is a path whose links carry no other flow of the collective.
+//! An [`ExclusivePath`] is a path whose links carry no other flow of the collective.
 
 use super::messages::{Addressing, InFlight, MessageSize};
 use super::plan::{CollectivePlan, EvenShare, Message, Passage};
 use super::progress::Progress;
-use gradtide_net::fluid::{Lane, Load};
+use gradtide_net::fluid::{ExclusivePath, Load};
 use gradtide_net::{Bytes, Ends, Flow, Fluid, HostId, Network, PortId, Time};
 use gradtide_watch::check_cancelled;
 
@@ -34,20 +34,25 @@ pub struct Exchange {
 pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     assert_eq!(plan.ranks() as usize, hosts.len(), "every rank has a host");
     assert!(network.counters().events == 0, "the network is fresh");
-    match lanes(plan, hosts, 0, &network) {
-        Some(lanes) => in_lanes(plan, &lanes, network.link_count()),
+    match exclusive_paths(plan, hosts, 0, &network) {
+        Some(paths) => on_exclusive_paths(plan, &paths, network.link_count()),
         None => message_by_message(plan, hosts, network, Time::MAX),
     }
 }
 
 /// Returns the path from each rank to the next for flows of `stream`. Returns `None` unless the plan is a ring without
 /// a shared bottleneck.
-pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
+pub fn exclusive_paths(
+    plan: &CollectivePlan,
+    hosts: &[u32],
+    stream: u32,
+    network: &Fluid,
+) -> Option<Vec<ExclusivePath>> {
     if !plan.is_ring() || hosts.len() < 2 {
         return None;
     }
     let next = hosts.iter().cycle().skip(1);
-    network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
+    network.exclusive_paths(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
 /// Simulates any plan message by message, and stops at `until`.
@@ -88,46 +93,46 @@ pub fn loads(network: &Fluid) -> Vec<Load> {
 /// ```
 ///
 /// `delay(i)` and `rate(i)` belong to the path from rank i to the next; `message` is the size of a message.
-pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Exchange {
+pub fn on_exclusive_paths(plan: &CollectivePlan, paths: &[ExclusivePath], link_count: u32) -> Exchange {
     let even = share_of_ring(plan);
-    let last = in_lock_step(plan, lanes, even).or_else(|| {
-        let left = steps_in_lanes(plan, lanes, even, |_, _| true);
-        left.iter().zip(lanes).map(|(left, lane)| left + lane.delay_fs()).max()
+    let last = in_lock_step(plan, paths, even).or_else(|| {
+        let left = steps_on_paths(plan, paths, even, |_, _| true);
+        left.iter().zip(paths).map(|(left, path)| left + path.delay_fs()).max()
     });
     let mut loads = vec![Load::default(); link_count as usize];
-    for (lane, sent) in lanes.iter().zip(plan.sent_in_ring()) {
+    for (path, sent) in paths.iter().zip(plan.sent_in_ring()) {
         let load = Load::of_messages(plan.step_count().into(), even.bytes, even.parts, sent);
-        cross(&mut loads, lane, load);
+        cross(&mut loads, path, load);
     }
     Exchange {
-        duration: Lane::clock(last.unwrap_or(0)),
-        message_count: lanes.len() as u64 * u64::from(plan.step_count()),
+        duration: ExclusivePath::clock(last.unwrap_or(0)),
+        message_count: paths.len() as u64 * u64::from(plan.step_count()),
         loads,
     }
 }
 
 /// Returns the arrival of the last message in fs if all paths are identical. Every step then begins at the same time on
 /// all ranks. Returns `None` if the paths differ.
-fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Option<u128> {
-    let cost = |lane: &Lane| (lane.sending_fs(even.bytes, even.parts), lane.delay_fs());
-    let first = cost(lanes.first()?);
-    let are_alike = lanes.iter().all(|lane| cost(lane) == first);
+fn in_lock_step(plan: &CollectivePlan, paths: &[ExclusivePath], even: EvenShare) -> Option<u128> {
+    let cost = |path: &ExclusivePath| (path.sending_fs(even.bytes, even.parts), path.delay_fs());
+    let first = cost(paths.first()?);
+    let are_alike = paths.iter().all(|path| cost(path) == first);
     are_alike.then(|| u128::from(plan.step_count()) * (first.0 + first.1))
 }
 
 /// Returns the load of each link if the ring is stopped at the time `until` after its start.
-pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
+pub fn loads_on_paths(plan: &CollectivePlan, paths: &[ExclusivePath], link_count: u32, until: Time) -> Vec<Load> {
     let even = share_of_ring(plan);
     let mut loads = vec![Load::default(); link_count as usize];
-    steps_in_lanes(plan, lanes, even, |step, left| {
+    steps_on_paths(plan, paths, even, |step, left| {
         let mut has_begun = false;
-        for ((rank, lane), left) in (0..).zip(lanes).zip(left) {
-            let enters = left + lane.delay_fs() - lane.sending_fs(even.bytes, even.parts);
-            let Some(since) = Lane::fs(until).checked_sub(enters) else { continue };
+        for ((rank, path), left) in (0..).zip(paths).zip(left) {
+            let enters = left + path.delay_fs() - path.sending_fs(even.bytes, even.parts);
+            let Some(since) = ExclusivePath::fs(until).checked_sub(enters) else { continue };
             has_begun = true;
             plan.sends(step, rank, &mut |message| {
-                let load = lane.load_after(even.bytes, even.parts, message.bytes, since);
-                cross(&mut loads, lane, load);
+                let load = path.load_after(even.bytes, even.parts, message.bytes, since);
+                cross(&mut loads, path, load);
             });
         }
         has_begun
@@ -136,55 +141,57 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
 }
 
 /// Returns the paths of a collective's flows, in order; `None` if two flows may share a link.
-pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
+pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<ExclusivePath>> {
     // GPUs that share a network card start several flows on it.
     if ends.host.is_some() || ends.nodes.is_some_and(|nodes| nodes.card_count() < nodes.gpu_count()) {
         return None;
     }
     let ends_of = |flow: &Flow| ends.nodes.map_or((flow.src, flow.dst), |nodes| nodes.ends(flow.src, flow.dst));
-    network.lanes(stream, flows.iter().map(ends_of))
+    network.exclusive_paths(stream, flows.iter().map(ends_of))
 }
 
 /// Computes the duration in closed form for flows that share no link. The rounds of a flow follow one another, and each
 /// takes its sending time plus the delay of the path.
-pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
-    let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
-    let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
-    let duration = Lane::clock(last);
+pub fn of_flows(flows: &[Flow], paths: &[ExclusivePath], link_count: u32) -> Exchange {
+    let end_fs = |(flow, path): (&Flow, &ExclusivePath)| {
+        ExclusivePath::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, path)
+    };
+    let last = flows.iter().zip(paths).map(end_fs).max().unwrap_or(0);
+    let duration = ExclusivePath::clock(last);
     Exchange {
         duration,
         message_count: flows.iter().map(|flow| u64::from(flow.rounds)).sum(),
-        loads: loads_of_flows(flows, lanes, link_count, Time::MAX),
+        loads: loads_of_flows(flows, paths, link_count, Time::MAX),
     }
 }
 
 /// Returns the load of each link if [`of_flows`] is stopped at the time `until` after its start.
-pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
+pub fn loads_of_flows(flows: &[Flow], paths: &[ExclusivePath], link_count: u32, until: Time) -> Vec<Load> {
     let mut loads = vec![Load::default(); link_count as usize];
-    for (flow, lane) in flows.iter().zip(lanes) {
-        let round_fs = round_fs(flow, lane);
-        let sending_fs = Lane::fs(until).saturating_sub(Lane::fs(flow.hold));
+    for (flow, path) in flows.iter().zip(paths) {
+        let round_fs = round_fs(flow, path);
+        let sending_fs = ExclusivePath::fs(until).saturating_sub(ExclusivePath::fs(flow.hold));
         let rounds = sending_fs.checked_div(round_fs).map_or(flow.rounds, |done| done.min(flow.rounds.into()) as u32);
         let mut load =
             Load::of_messages(rounds.into(), flow.bytes, flow.parts, Bytes(flow.counted.0 * u64::from(rounds)));
         if rounds < flow.rounds
-            && let Some(since_fs) = (sending_fs - u128::from(rounds) * round_fs).checked_sub(lane.delay_fs())
+            && let Some(since_fs) = (sending_fs - u128::from(rounds) * round_fs).checked_sub(path.delay_fs())
         {
-            load += lane.load_after(flow.bytes, flow.parts, flow.counted, since_fs);
+            load += path.load_after(flow.bytes, flow.parts, flow.counted, since_fs);
         }
-        cross(&mut loads, lane, load);
+        cross(&mut loads, path, load);
     }
     loads
 }
 
 /// Returns the duration of one round of a flow in fs.
-fn round_fs(flow: &Flow, lane: &Lane) -> u128 {
-    lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts)
+fn round_fs(flow: &Flow, path: &ExclusivePath) -> u128 {
+    path.delay_fs() + path.sending_fs(flow.bytes, flow.parts)
 }
 
-/// Adds a load to every link of a lane.
-fn cross(loads: &mut [Load], lane: &Lane, load: Load) {
-    lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+/// Adds a load to every link of a path.
+fn cross(loads: &mut [Load], path: &ExclusivePath, load: Load) {
+    path.ports().iter().for_each(|port| loads[port.0 as usize] += load);
 }
 
 fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
@@ -195,15 +202,15 @@ fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
 
 /// Returns the time at which each rank has sent its last message, in fs. After each step, `go_on` receives the step and
 /// the time at which each rank has sent the step's message. The computation stops if `go_on` returns `false`.
-fn steps_in_lanes(
+fn steps_on_paths(
     plan: &CollectivePlan,
-    lanes: &[Lane],
+    paths: &[ExclusivePath],
     even: EvenShare,
     mut go_on: impl FnMut(u32, &[u128]) -> bool,
 ) -> Vec<u128> {
-    let ranks = lanes.len();
-    let sending: Vec<u128> = lanes.iter().map(|lane| lane.sending_fs(even.bytes, even.parts)).collect();
-    let delays: Vec<u128> = lanes.iter().map(Lane::delay_fs).collect();
+    let ranks = paths.len();
+    let sending: Vec<u128> = paths.iter().map(|path| path.sending_fs(even.bytes, even.parts)).collect();
+    let delays: Vec<u128> = paths.iter().map(ExclusivePath::delay_fs).collect();
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
         check_cancelled();

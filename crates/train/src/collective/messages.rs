@@ -4,7 +4,7 @@ use super::Aggregation;
 use super::algorithms::{Algorithm, ring};
 use super::group::{GroupHosts, GroupPlans};
 use super::levels::Levels;
-use super::nodes::{Carriage, Links, Pace};
+use super::nodes::{Carriage, Chunking, Links};
 use super::pattern::Action;
 use super::plan::{CollectivePlan, Message, Passage, PlanError};
 use super::progress::Progress;
@@ -330,9 +330,9 @@ impl Collective {
     /// rounds of its ranks, and its end depends on this collective alone.
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
-        let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
+        let chunking = Chunking { depth: self.depth.of(bytes), adding: self.adding };
         let carriage = Carriage { band, stream };
-        Some(over.links.flows(&self.levels()?, &over.ranks.nodes, bytes, pace, carriage))
+        Some(over.links.flows(&self.levels()?, &over.ranks.nodes, bytes, chunking, carriage))
     }
 
     /// Returns the load of a rank at each level, if the collective uses all cards of its nodes.

@@ -47,14 +47,14 @@ pub struct Carriage {
 
 /// Pipelining and reduction rate of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct Chunking {
     /// Number of chunks per buffer; not 0.
     pub depth: u32,
     /// Rate at which a rank reduces; `None` if reductions take no time.
     pub adding: Option<Rate>,
 }
 
-impl Pace {
+impl Chunking {
     /// One chunk per buffer, and reductions that take no time.
     pub const PLAIN: Self = Self { depth: 1, adding: None };
 }
@@ -124,14 +124,14 @@ impl Links {
         levels: &Levels,
         nodes: &[Vec<u32>],
         bytes: Bytes,
-        pace: Pace,
+        chunking: Chunking,
         carriage: Carriage,
     ) -> Vec<Flow> {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
-        let adds = self.reduction_time(levels, bytes, pace);
+        let adds = self.reduction_time(levels, bytes, chunking);
         // Exposed delay if chunks hide some of the delay. `None` leaves the delay to the path.
-        let exposed = |link: &Link, load: PortLoad| self.exposed_delay(levels, link, load, bytes, pace);
+        let exposed = |link: &Link, load: PortLoad| self.exposed_delay(levels, link, load, bytes, chunking);
         let (inside, passing) = (exposed(&self.scale_up, levels.scale_up), exposed(&self.scale_up, levels.passing));
         let outside = exposed(&self.nic, levels.nic);
         let before = match inside {
@@ -162,19 +162,26 @@ impl Links {
     }
 
     /// Returns the exposed delay of all rounds but the last; `None` if chunks do not hide any delay.
-    fn exposed_delay(&self, levels: &Levels, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
-        if pace.depth == 1 || levels.is_pipelined || load.rounds() == 0 {
+    fn exposed_delay(
+        &self,
+        levels: &Levels,
+        link: &Link,
+        load: PortLoad,
+        bytes: Bytes,
+        chunking: Chunking,
+    ) -> Option<Time> {
+        if chunking.depth == 1 || levels.is_pipelined || load.rounds() == 0 {
             return None;
         }
-        let sending = u128::from(serialization(link.rate, load.bytes(bytes)).ps()) * u128::from(pace.depth - 1)
-            / (u128::from(load.rounds()) * u128::from(pace.depth));
+        let sending = u128::from(serialization(link.rate, load.bytes(bytes)).ps()) * u128::from(chunking.depth - 1)
+            / (u128::from(load.rounds()) * u128::from(chunking.depth));
         let each = u128::from(link.delay.ps()).saturating_sub(sending);
         Some(picoseconds(each * u128::from(load.rounds() - 1)))
     }
 
     /// Returns the time that reductions add to the collective, over all rounds.
-    fn reduction_time(&self, levels: &Levels, bytes: Bytes, pace: Pace) -> Time {
-        let Some(rate) = pace.adding.filter(|_| levels.reductions > 0) else { return Time::ZERO };
+    fn reduction_time(&self, levels: &Levels, bytes: Bytes, chunking: Chunking) -> Time {
+        let Some(rate) = chunking.adding.filter(|_| levels.reductions > 0) else { return Time::ZERO };
         let both = [(&self.scale_up, levels.scale_up), (&self.nic, levels.nic)];
         let sending =
             both.map(|(link, load)| u128::from(serialization(link.rate, load.bytes(bytes)).ps())).into_iter().max();
@@ -185,7 +192,7 @@ impl Links {
         let rounds = u128::from(both.iter().map(|(_, load)| load.rounds()).sum::<u32>().max(1));
         let delays = both.map(|(link, load)| u128::from(link.delay.ps()) * u128::from(load.rounds()));
         let (sending, delay) = (sending / rounds, delays.iter().sum::<u128>() / rounds);
-        let (adding, depth) = (all / u128::from(levels.reductions + 1), u128::from(pace.depth));
+        let (adding, depth) = (all / u128::from(levels.reductions + 1), u128::from(chunking.depth));
         let round = |adding| sending.max(adding).max((sending + adding) / depth + delay);
         picoseconds((round(adding) - round(0)) * u128::from(levels.reductions))
     }

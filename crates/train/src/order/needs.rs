@@ -185,45 +185,45 @@ impl Needs {
         self.counts = kept;
     }
 
-    /// Counts the transfers that each join needs. Sets of [`LANE`] transfers at a time are propagated as bits from
+    /// Counts the transfers that each join needs. Sets of [`SET_SIZE`] transfers at a time are propagated as bits from
     /// parents to joins.
     fn count(&self) -> Vec<u32> {
         let recv_count = self.recv_count();
         let mut counts = vec![0; self.join_count()];
-        let mut lanes = vec![BitWord::default(); recv_count + self.join_count()];
+        let mut paths = vec![BitWord::default(); recv_count + self.join_count()];
         let children = self.children();
-        for first in (0..recv_count).step_by(LANE) {
-            let last = (first + LANE).min(recv_count);
-            lanes[first.saturating_sub(LANE)..first].fill(BitWord::default());
-            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = BitWord::of(bit));
+        for first in (0..recv_count).step_by(SET_SIZE) {
+            let last = (first + SET_SIZE).min(recv_count);
+            paths[first.saturating_sub(SET_SIZE)..first].fill(BitWord::default());
+            paths[first..last].iter_mut().enumerate().for_each(|(bit, path)| *path = BitWord::of(bit));
             let firsts = children[first..last].iter().filter_map(|joins| joins.first());
             let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
-            lanes[recv_count..recv_count + first_join].fill(BitWord::default());
+            paths[recv_count..recv_count + first_join].fill(BitWord::default());
             for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
                 check_cancelled();
-                let mut lane = BitWord::default();
-                parents.iter().for_each(|&parent| lane.add(&lanes[parent as usize]));
-                lanes[recv_count + join] = lane;
-                counts[join] += lane.0.iter().map(|word| word.count_ones()).sum::<u32>();
+                let mut path = BitWord::default();
+                parents.iter().for_each(|&parent| path.add(&paths[parent as usize]));
+                paths[recv_count + join] = path;
+                counts[join] += path.0.iter().map(|word| word.count_ones()).sum::<u32>();
             }
         }
         counts
     }
 }
 
-/// A set of up to [`LANE`] elements as bits. It fills one cache line.
+/// A set of up to [`SET_SIZE`] elements as bits. It fills one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BitWord(pub [u64; 8]);
 
 /// Number of bits of a [`BitWord`].
-pub const LANE: usize = 512;
+pub const SET_SIZE: usize = 512;
 
 impl BitWord {
     /// Returns the set with only bit `index`.
     pub fn of(index: usize) -> Self {
-        let mut lane = Self::default();
-        lane.0[index / 64] = 1 << (index % 64);
-        lane
+        let mut path = Self::default();
+        path.0[index / 64] = 1 << (index % 64);
+        path
     }
 
     /// Adds the elements of another set.

@@ -10,7 +10,7 @@
 //! These are op.P, op.M and op.M+ of TicTac, Algorithm 1. Joins are stored in blocks of 64, so that a word has one bit
 //! for each join of a block.
 
-use super::needs::{BitWord, LANE, NeedNode, Needs, Recv, bits};
+use super::needs::{BitWord, NeedNode, Needs, Recv, SET_SIZE, bits};
 use gradtide_watch::check_cancelled;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -460,26 +460,26 @@ impl<'a> Outstanding<'a> {
 }
 
 /// Returns the bit sets of the joins that need each transfer, with a row per transfer and a word per block of 64 joins.
-/// Sets of [`LANE`] joins at a time are propagated as bits from joins to their parents.
+/// Sets of [`SET_SIZE`] joins at a time are propagated as bits from joins to their parents.
 fn below(needs: &Needs) -> Vec<u64> {
     let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
     let bucket_count = join_count.div_ceil(BUCKET);
     let mut rows = vec![0; recv_count * bucket_count];
-    let mut lanes = vec![BitWord::default(); recv_count + join_count];
-    for first in (0..join_count).step_by(LANE) {
-        lanes.fill(BitWord::default());
-        for join in (0..join_count.min(first + LANE)).rev() {
+    let mut paths = vec![BitWord::default(); recv_count + join_count];
+    for first in (0..join_count).step_by(SET_SIZE) {
+        paths.fill(BitWord::default());
+        for join in (0..join_count.min(first + SET_SIZE)).rev() {
             check_cancelled();
-            let mut lane = lanes[recv_count + join];
+            let mut path = paths[recv_count + join];
             if join >= first {
-                lane.add(&BitWord::of(join - first));
+                path.add(&BitWord::of(join - first));
             }
-            needs.parents[join].iter().for_each(|&parent| lanes[parent as usize].add(&lane));
+            needs.parents[join].iter().for_each(|&parent| paths[parent as usize].add(&path));
         }
-        let buckets = first / BUCKET..bucket_count.min((first + LANE) / BUCKET);
-        for (recv, lane) in lanes[..recv_count].iter().enumerate() {
+        let buckets = first / BUCKET..bucket_count.min((first + SET_SIZE) / BUCKET);
+        for (recv, path) in paths[..recv_count].iter().enumerate() {
             let row = &mut rows[recv * bucket_count..][buckets.clone()];
-            row.copy_from_slice(&lane.0[..row.len()]);
+            row.copy_from_slice(&path.0[..row.len()]);
         }
     }
     rows

@@ -7,7 +7,7 @@ use super::server::Servers;
 use super::worker::{Running, Worker};
 use super::{PsJob, PsRecord, share};
 use crate::dag::OpKind;
-use crate::pace::Jitter;
+use crate::jitter::Jitter;
 use crate::run::{Done, Executor, OperationRecord, RunContext, TooShort, Unmeasured};
 use gradtide_net::{Completion, Network, Time};
 use std::cmp::Reverse;
@@ -49,7 +49,7 @@ impl<'a> PsExecutor<'a> {
     /// Creates the executor of a job that has not begun; its flows use `stream`.
     pub fn new(job: &'a mut PsJob, stream: u32, context: RunContext) -> Self {
         let worker_count = job.workers.len();
-        let jitters = Jitter::of_workers(job.paces.take(), worker_count);
+        let jitters = Jitter::of_workers(job.factors.take(), worker_count);
         Self {
             stream,
             context,

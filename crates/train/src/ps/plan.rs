@@ -3,11 +3,11 @@
 use super::channels::{self, Channels};
 use super::wires::Wires;
 use super::{PsError, WorkerGraph, shards};
+use crate::jitter::{self, FactorStream, ONE_PPM};
 use crate::opdag::OpDag;
 use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, OrderMethod};
-use crate::pace::{self, ONE_PPM, Pace};
 use crate::spec::{JobSpec, OrderSpec, TaskSpec};
 use gradtide_net::path::Paths;
 use gradtide_net::seed::Stream;
@@ -22,7 +22,7 @@ pub struct PsJob {
     /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
     /// Compute jitter of each worker; `None` if all are identical.
-    pub paces: Option<Vec<Pace>>,
+    pub factors: Option<Vec<FactorStream>>,
     /// Op graph of a worker's iteration.
     pub graph: WorkerGraph,
     /// Host of each worker.
@@ -130,7 +130,7 @@ impl PsJob {
         }
         let (workers, ranks): (Vec<u32>, Vec<u32>) =
             (0..host_count as u32).partition(|rank| ranks.binary_search(rank).is_err());
-        pace::check(&spec.compute, workers.len()).map_err(PsError::NoMeaning)?;
+        jitter::check(&spec.compute, workers.len()).map_err(PsError::NoMeaning)?;
         let hosts_of = |ranks: Vec<u32>| -> Vec<u32> { ranks.iter().map(|&rank| spec.hosts[rank as usize]).collect() };
         let (workers, server_hosts) = (hosts_of(workers), hosts_of(ranks));
         let sizes: Vec<Bytes> = graph.parameters.iter().map(|parameter| parameter.bytes).collect();
@@ -158,7 +158,7 @@ impl PsJob {
             name: spec.name.clone(),
             start: spec.start,
             iteration_limit: spec.iterations,
-            paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
+            factors: FactorStream::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
             pulls: Pulls {
                 order,
                 orders: streams("pulls"),

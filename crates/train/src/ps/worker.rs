@@ -4,7 +4,7 @@
 use super::server::Applied;
 use super::{PsJob, WorkerGraph, WorkerRecord};
 use crate::dag::OpId;
-use crate::pace::Jitter;
+use crate::jitter::Jitter;
 use crate::run::Records;
 use gradtide_net::Time;
 use std::cmp::Reverse;

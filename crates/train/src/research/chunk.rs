@@ -25,7 +25,7 @@ pub struct Receiving {
     pub received: u32,
     /// Latest time at which the chunk may end.
     pub deadline: Time,
-    /// Expected end if the chunk is sent on its own. `None` as long as the paces are unknown.
+    /// Expected end if the chunk is sent on its own. `None` as long as the times per KiB are unknown.
     pub expected: Option<Expected>,
 }
 

@@ -1,6 +1,6 @@
 //! The forecast of the rest of an iteration from the state of one worker, and the deadlines that follow from it.
 //!
-//! A *pace* is the time that a chunk takes per KiB in one band. A [`WindowEvent`] is an event in the rest of the
+//! A *time per KiB* is the time that a chunk takes per KiB in one band. A [`WindowEvent`] is an event in the rest of the
 //! iteration at which a bucket becomes ready or compute needs a bucket.
 
 use crate::bands::View;
@@ -9,11 +9,11 @@ use gradtide_net::{Bytes, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pace: the time that a chunk takes per 1024 bytes, in picoseconds.
+/// Time per KiB: the time that a chunk takes per 1024 bytes, in picoseconds.
 pub type PsPerKib = u64;
 
-pub fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
-    let ps = u128::from(bytes.0).saturating_mul(u128::from(pace)) / 1024;
+pub fn takes(bytes: Bytes, per_kib: PsPerKib) -> Time {
+    let ps = u128::from(bytes.0).saturating_mul(u128::from(per_kib)) / 1024;
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
 }
 
@@ -26,8 +26,8 @@ pub fn pace_from(time: Time, bytes: Bytes) -> PsPerKib {
     (u128::from(time.ps()) * 1024 / u128::from(bytes.0.max(1))) as u64
 }
 
-pub fn longer(pace: PsPerKib, ppm: u64) -> PsPerKib {
-    let scaled = u128::from(pace) * (1_000_000 + u128::from(ppm)) / 1_000_000;
+pub fn longer(per_kib: PsPerKib, ppm: u64) -> PsPerKib {
+    let scaled = u128::from(per_kib) * (1_000_000 + u128::from(ppm)) / 1_000_000;
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
@@ -117,19 +117,19 @@ impl WindowEvent {
 
 impl Forecast<'_> {
     /// Returns the latest end of the chunk, and of those in flight, for which compute passes its last need by `goal`.
-    /// The rest of the iteration is sent at `pace`. Returns the current time if `goal` cannot be met.
+    /// The rest of the iteration is sent at `per_kib`. Returns the current time if `goal` cannot be met.
     ///
     /// The deadline is found by bisection over forward simulations. A backward pass is not possible, because the order
     /// of later buckets depends on the end of the chunk.
-    pub fn deadline(&self, goal: Time, pace: PsPerKib) -> Time {
+    pub fn deadline(&self, goal: Time, per_kib: PsPerKib) -> Time {
         let (mut from, mut to) = (self.now.ps(), goal.ps().max(self.now.ps()));
-        if self.passes_at(self.now, pace) > goal {
+        if self.passes_at(self.now, per_kib) > goal {
             return self.now;
         }
         // A precision of one microsecond suffices, because no chunk whose band is chosen is shorter.
         while to - from > 1_000_000 {
             let middle = from + (to - from) / 2;
-            if self.passes_at(Time::from_ps(middle), pace) <= goal { from = middle } else { to = middle }
+            if self.passes_at(Time::from_ps(middle), per_kib) <= goal { from = middle } else { to = middle }
         }
         Time::from_ps(from)
     }
@@ -138,20 +138,20 @@ impl Forecast<'_> {
     /// The chunks end before or after `ends` with equal probability, and the deviation is `spread_ppm` millionths of
     /// the time until `ends`. The mean matters because a chunk that has slack on average may be late in half of the
     /// cases.
-    pub fn passes_about(&self, ends: Time, spread_ppm: u64, pace: PsPerKib) -> Time {
+    pub fn passes_about(&self, ends: Time, spread_ppm: u64, per_kib: PsPerKib) -> Time {
         if spread_ppm == 0 {
-            return self.passes_at(ends, pace);
+            return self.passes_at(ends, per_kib);
         }
         let spread = share(ends - self.now, spread_ppm.min(1_000_000)).ps();
         let [early, late] = [ends.ps() - spread, ends.ps().saturating_add(spread)]
-            .map(|ends| self.passes_at(Time::from_ps(ends), pace).ps());
+            .map(|ends| self.passes_at(Time::from_ps(ends), per_kib).ps());
         // The later end is not always worse, because the choice of the next bucket depends on the end.
         Time::from_ps(u64::midpoint(early, late))
     }
 
     /// Returns the time at which compute passes its last need, if the chunk and those in flight end at `ends`. The rest
-    /// of the iteration is sent at `pace`.
-    pub fn passes_at(&self, ends: Time, pace: PsPerKib) -> Time {
+    /// of the iteration is sent at `per_kib`.
+    pub fn passes_at(&self, ends: Time, per_kib: PsPerKib) -> Time {
         let Self { left, buckets, .. } = *self;
         let mut free_at = ends;
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
@@ -168,7 +168,7 @@ impl Forecast<'_> {
         let (mut now, mut position) = (self.now, self.position);
         let send = |queue: &mut BinaryHeap<Reverse<(u32, u32)>>, free_at: &mut Time, arrives: &mut Vec<Time>| {
             let Reverse((_, bucket)) = queue.pop()?;
-            *free_at = after(*free_at, takes(left[bucket as usize], pace));
+            *free_at = after(*free_at, takes(left[bucket as usize], per_kib));
             arrives[bucket as usize] = *free_at;
             Some(())
         };

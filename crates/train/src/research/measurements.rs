@@ -1,4 +1,4 @@
-//! Measurements of a worker (the pace of each band, the spread of chunk ends, and the worker's waits), and the budget
+//! Measurements of a worker (the time per KiB of each band, the spread of chunk ends, and the worker's waits), and the budget
 //! of time that the low band may cost.
 
 use super::chunk::Expected;
@@ -72,9 +72,9 @@ pub struct History {
     pub share: u64,
     /// Length of the window of averages, in messages.
     pub memory: u64,
-    /// Average pace while all chunks in flight are in the high band.
+    /// Average time per KiB while all chunks in flight are in the high band.
     pub high: Average,
-    /// Average pace while all chunks in flight are in the low band.
+    /// Average time per KiB while all chunks in flight are in the low band.
     pub low: Average,
     /// Relative deviation of the actual end of chunks from the expected end, in millionths of the expected duration,
     /// for chunks that start in the low band and in the high band. Only chunks that are sent one at a time are
@@ -89,7 +89,7 @@ pub struct History {
     pub budget: Time,
     /// Time by which the cost of the low band has exceeded the budget.
     pub debt: Time,
-    /// Bytes sent in the low band before its pace was known.
+    /// Bytes sent in the low band before its time per KiB was known.
     pub tried: Bytes,
     /// Whether the last chunk was sent in the high band.
     pub is_high: bool,
@@ -100,9 +100,9 @@ impl History {
         Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
-    /// Returns the paces of the high and of the low band, each if it is known. The pace of the high band is limited to
+    /// Returns the times per KiB of the high and of the low band, each if it is known. The time per KiB of the high band is limited to
     /// that of the low band.
-    pub fn paces(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
+    pub fn times_per_kib(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
         (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)
     }

@@ -8,7 +8,7 @@ use crate::bands::{Arrival, BandPolicy, Begin, NextMessage, StartChunk, View};
 use crate::collective::messages::Bands;
 use gradtide_net::{Band, Bytes, Time};
 
-/// Window of the oracle's average pace, in chunks.
+/// Window of the oracle's average time per KiB, in chunks.
 const ORACLE_MEMORY: u64 = 256;
 
 /// Weighs the delay of an iteration against the time that flows save.
@@ -19,7 +19,7 @@ pub struct Tradeoff {
     pub bands: [Band; 2],
     /// Size in bytes of the largest flow whose time counts.
     pub small: Bytes,
-    /// Average pace of chunks that all workers send in the high band.
+    /// Average time per KiB of chunks that all workers send in the high band.
     high: Average,
 }
 
@@ -31,7 +31,7 @@ impl Tradeoff {
 
     /// Returns the index of the candidate band with the smallest loss; ties go to the first. The loss is the time at
     /// which compute passes its last need on the last worker, plus the time of flows multiplied by its price. Later
-    /// chunks are assumed to have the average pace of the last candidate, the high band.
+    /// chunks are assumed to have the average time per KiB of the last candidate, the high band.
     ///
     /// # Panics
     /// If `outcomes` is empty.

@@ -18,7 +18,7 @@ pub fn boundaries(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
     Boundaries { compute: ms(compute), windows: windows.iter().map(window).collect() }
 }
 
-/// A pace of one millisecond per 1024 bytes.
+/// A time per KiB of one millisecond per 1024 bytes.
 pub const SLOW: PsPerKib = MS;
 
 pub fn forecast<'a>(

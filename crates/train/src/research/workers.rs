@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! own compute, ended buckets   ─► Forecast ─► deadline of the chunk ─┐
-//! own messages, as they arrive ─► pace of each band, bytes left     ─┴─► low, unless low is predicted to be late
+//! own messages, as they arrive ─► time per KiB of each band, bytes left     ─┴─► low, unless low is predicted to be late
 //! ```
 //!
 //! A worker chooses a band when a chunk begins, and each time a message has arrived and the next one is sent. It uses
@@ -148,7 +148,7 @@ impl Workers {
         Some(chunk)
     }
 
-    /// Returns the choice of one worker for a chunk. `idle` is the pace of a round on an idle network. Returns `None`
+    /// Returns the choice of one worker for a chunk. `idle` is the time per KiB of a round on an idle network. Returns `None`
     /// if the chunk needs the high band because the network is busy or there are no measurements yet.
     fn choose(
         &mut self,
@@ -162,12 +162,12 @@ impl Workers {
         if forecast.ahead.0 == 0 {
             history.since = now;
         }
-        let (high, low) = history.paces();
+        let (high, low) = history.times_per_kib();
         let is_known = low.is_some();
         let high = high.filter(|&high| is_known || high <= idle.saturating_mul(BUSY_FACTOR))?;
         let low = low.unwrap_or(high);
         let (begins, rest) = (after(now, takes(forecast.ahead, low)), longer(high, margin_ppm));
-        let ends = [low, high].map(|pace| after(begins, takes(bytes, pace)));
+        let ends = [low, high].map(|per_kib| after(begins, takes(bytes, per_kib)));
         let [if_low, best] = [0, 1].map(|band| forecast.passes_about(ends[band], history.spreads[band].mean, rest));
         let waits = &mut self.waits[rank];
         if is_first {
@@ -218,8 +218,8 @@ impl Workers {
         if self.rule.has_deadlines && receiving.received < chunk.rounds && !receiving.is_high {
             // All chunks in this band share it equally.
             let left = Bytes(chunk.round.0 * u64::from(chunk.rounds - receiving.received) * u64::from(beside));
-            if let (Some(high), Some(low)) = history.paces() {
-                let [high, low] = [high, low].map(|pace| takes(left, pace));
+            if let (Some(high), Some(low)) = history.times_per_kib() {
+                let [high, low] = [high, low].map(|per_kib| takes(left, per_kib));
                 let spare = after(history.budget, self.waits[rank].left);
                 receiving.is_high = after(now, low) > receiving.deadline && low - high > spare;
                 chunk.high_count += usize::from(receiving.is_high);
@@ -277,11 +277,11 @@ mod tests {
         }
     }
 
-    /// Creates workers with known paces of the high and the low band, in milliseconds per KiB.
+    /// Creates workers with known times per KiB of the high and the low band, in milliseconds per KiB.
     fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
         let mut workers = Workers::new(rule, count);
         for history in &mut workers.history {
-            let average = |pace: u64| Average { mean: pace * SLOW, count: history.memory };
+            let average = |per_kib: u64| Average { mean: per_kib * SLOW, count: history.memory };
             (history.high, history.low) = (high.map_or(history.high, average), low.map_or(history.low, average));
         }
         workers

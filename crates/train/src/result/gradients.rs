@@ -107,8 +107,8 @@ impl<'a> DataParallelResult<'a> {
             busy.iter_mut().zip(block).for_each(|(sum, transfer)| *sum += transfer.busy);
         }
         let transfer = |(index, (sum, bucket)): (u32, (Time, &Bucket))| {
-            let (time, gate, rank) = (Time::from_ps(sum.ps() / count as u64), Time::ZERO, Time::ZERO);
-            PlannedTransfer { parameters: vec![index], bytes: bucket.bytes, time, gate, rank }
+            let (time, release, rank) = (Time::from_ps(sum.ps() / count as u64), Time::ZERO, Time::ZERO);
+            PlannedTransfer { parameters: vec![index], bytes: bucket.bytes, time, release, rank }
         };
         let transfers: Vec<PlannedTransfer> =
             (0..).zip(busy.into_iter().zip(&self.gradients.buckets)).map(transfer).collect();

@@ -117,7 +117,7 @@ impl<'p> SendQueue<'p> {
         Self {
             queue: BinaryHeap::new(),
             ready_count: 0,
-            release_times: communicator.gates(),
+            release_times: communicator.releases(),
             held: BinaryHeap::new(),
             sending: Vec::new(),
             picked_count: 0,

@@ -6,8 +6,8 @@
 use super::record::IterationRecord;
 use super::waits::slot;
 use crate::dag::{Dag, DagOp, OpId, Program};
+use crate::jitter::{Jitter, ONE_PPM};
 use crate::job::{CollectiveJob, Pass};
-use crate::pace::{Jitter, ONE_PPM};
 use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -117,7 +117,7 @@ impl Streams {
     /// Creates the streams of a job, before their first op.
     pub fn new(job: &mut CollectiveJob) -> Self {
         let dag = &job.dag;
-        let jitters = Jitter::of_workers(job.paces.take(), dag.programs.len());
+        let jitters = Jitter::of_workers(job.factors.take(), dag.programs.len());
         let worker_count = jitters.len();
         debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
         let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();

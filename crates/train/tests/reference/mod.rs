@@ -1,7 +1,7 @@
 //! A second executor of step graphs, made for tests: transfers take fixed times and go first come, first served.
 
 use gradtide_train::dag::OpId;
-use gradtide_train::workload::{GroupTransfer, Step};
+use gradtide_train::parallel::{GroupTransfer, Step};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 

@@ -90,7 +90,7 @@ class OneChannel:
         """Return the times of the iterations; `buckets` are layers and release times of a planned order."""
         order = _order(schedule.order)
         if schedule.order == "planned":
-            order["buckets"] = [{"layers": members, "gate_ps": gate_ps} for members, gate_ps in buckets]
+            order["buckets"] = [{"layers": members, "release_ps": release_ps} for members, release_ps in buckets]
         (job,) = _jobs(_core.run(self._text(schedule, layers, order)))
         times_ps: list[int] = job["iteration_time_ps"]
         return times_ps

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide.scenario.core.job import ARBITRARY_PPM, algorithm, graph, parallel
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.gates import Gates, parse_gate
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
+from gradtide.scenario.releases import Releases, parse_release
 from gradtide.scenario.resolve.network import announced_packets
 from gradtide.scenario.resolve.priority import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES
 from gradtide.scenario.resolve.resolved import Resolved
@@ -155,7 +155,7 @@ def _order_spec(job: Job) -> dict[str, Any]:
         order["queues"] = schedule.queues
     if schedule.order == "arbitrary":
         order["disorder_ppm"] = ARBITRARY_PPM
-    if schedule.order == "file" and schedule.gates is not None:
+    if schedule.order == "file" and schedule.releases is not None:
         return {"kind": "planned", "buckets": _gated(job)}
     if schedule.order == "file":
         order |= {"ranks": list(job.ranks or ()), "in_turn": bool(schedule.in_turn)}
@@ -163,14 +163,14 @@ def _order_spec(job: Job) -> dict[str, Any]:
 
 
 def _gated(job: Job) -> list[dict[str, Any]]:
-    """Return the buckets that have gates (release times), in send order."""
-    gates = Gates(job.layers)
+    """Return the buckets that have releases (release times), in send order."""
+    releases = Releases(job.layers)
     ranks, first, found = job.ranks or (), 0, []
-    for count, gate in zip(job.schedule.buckets or (), job.schedule.gates or (), strict=True):
+    for count, release in zip(job.schedule.buckets or (), job.schedule.releases or (), strict=True):
         members = [place for place in range(first, first + count) if job.layers[place].parameter_bytes]
         first += count
         if members:
-            opens = {"layers": members, "gate_ps": gates.opens_ps(parse_gate(gate))}
+            opens = {"layers": members, "release_ps": releases.opens_ps(parse_release(release))}
             found.append((min(ranks[member] for member in members), opens))
     return [opens for _, opens in sorted(found, key=lambda one: one[0])]
 

@@ -521,9 +521,9 @@ class Schedule(Table):
     in_turn: bool | None = key(default=None, examples=[True], core=False)
     """Whether a bucket waits for all earlier ones of the list, even if the network is idle meanwhile (order = "file").
     Default: false; of the buckets that are ready, the first of the list is sent."""
-    gates: list[str] | None = key(default=None, examples=[["", "forward conv1"]], core=False)
-    """Gate of each of `buckets`, from the input side (order = "file"): "backward LAYER" holds a bucket until that layer
-    has its gradient, "forward LAYER" until the next forward pass calls it. Default: "", no gate."""
+    releases: list[str] | None = key(default=None, examples=[["", "forward conv1"]], core=False)
+    """Release event of each of `buckets`, from the input side (order = "file"): "backward LAYER" holds a bucket until
+    that layer has its gradient, "forward LAYER" until the next forward pass calls the layer. Default: "", no event."""
     disorder_ppm: Part | None = key(default=None, examples=[0.005], core=False)
     """Share of pulls that swap places with a later one on the same channel (pull = "start"). TicTac, section 5.1,
     measured 0.005. Default: 0."""

@@ -30,7 +30,7 @@ from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.resolve.run import MAX_ITERATIONS
 from gradtide.scenario.resolve.schedule import schedule
 from gradtide.scenario.source import Loc
-from gradtide.scenario.tables import Asked, LayerTable, read_model, scaled, with_times
+from gradtide.scenario.tables import ComputeRequest, LayerTable, read_model, scaled, with_times
 
 DEFAULT_ITERATIONS = 10
 
@@ -178,13 +178,13 @@ def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) ->
         if is_remade(model) and compute.scale_to_ps is not None:
             model = model.with_values(time_ps=compute.scale_to_ps)
         by_op = job.collective.is_pulled or compute.order is not None
-        asked = Asked(compute, ctx.file.cluster.device)
-        table = read_model(model, ctx.source, at, ctx.base_dir, asked, by_op=by_op)
+        request = ComputeRequest(compute, ctx.file.cluster.device)
+        table = read_model(model, ctx.source, at, ctx.base_dir, request, by_op=by_op)
         too_large = memory.undivided(ctx, job, loc, table, ranks)
         if too_large is not None:
             ctx.too_large[name] = too_large
         if job.parallel is None and table.architecture is not None:
-            table = with_times(table, ctx.source, at, asked)
+            table = with_times(table, ctx.source, at, request)
     except ScenarioError as error:
         # A model that needs `parallel` takes its times from accelerator figures, so faults of its device do not matter.
         found = [ctx.too_large[name]] if name in ctx.too_large else error.faults

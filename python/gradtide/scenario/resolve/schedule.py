@@ -4,8 +4,8 @@ from typing import Any
 
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.recognise import other_format
-from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import Schedule
+from gradtide.scenario.releases import parse_release
 from gradtide.scenario.resolve import servers
 from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.source import Failure, Loc, read_text
@@ -80,11 +80,11 @@ def _ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTa
     if order != "file":
         # `servers` checks the order of pulls.
         of_buckets = () if ctx.file.job[name].collective.is_pulled else ("in_turn",)
-        for key in ("file", "ranking", "gates", *of_buckets):
+        for key in ("file", "ranking", "releases", *of_buckets):
             if schedule.value(key) is not None:
                 ctx.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
         return None
-    _gates(ctx, schedule, at, table)
+    _releases(ctx, schedule, at, table)
     if schedule.file is not None and schedule.ranking is not None:
         ctx.add("GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them")
         return None
@@ -114,28 +114,28 @@ def _ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTa
     return _ranks_of(ctx, name, table, entries, whole)
 
 
-def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) -> None:
-    """Check that there is one gate per bucket, each a layer of the model or empty."""
-    if schedule.gates is None:
+def _releases(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) -> None:
+    """Check that there is one release per bucket, each a layer of the model or empty."""
+    if schedule.releases is None:
         return
-    if schedule.buckets is None or len(schedule.gates) != len(schedule.buckets):
-        msg = f"{len(schedule.gates)} gates for {len(schedule.buckets or ())} buckets"
-        ctx.add("GT016", (*at, "gates"), msg, 'write `buckets`, and a gate or "" for each')
+    if schedule.buckets is None or len(schedule.releases) != len(schedule.buckets):
+        msg = f"{len(schedule.releases)} release events for {len(schedule.buckets or ())} buckets"
+        ctx.add("GT016", (*at, "releases"), msg, 'write `buckets`, and a release event or "" for each')
         return
     if schedule.in_turn:
-        ctx.add("GT016", (*at, "in_turn"), "`in_turn` and `gates` contradict each other", "keep one of them")
+        ctx.add("GT016", (*at, "in_turn"), "`in_turn` and `releases` contradict each other", "keep one of them")
     if table is None:
         return
     if table.graph is not None:
-        ctx.add("GT016", (*at, "gates"), "the model is a graph of ops, which has no passes", "leave `gates` out")
+        ctx.add("GT016", (*at, "releases"), "the model is a graph of ops, which has no passes", "leave `releases` out")
         return
     every = {row.name: row.parameter_bytes for row in table.layers}
-    for index, text in enumerate(schedule.gates):
-        gate = parse_gate(text)
-        if gate is None:
+    for index, text in enumerate(schedule.releases):
+        release = parse_release(text)
+        if release is None:
             continue
-        where, layer = gate
-        loc = (*at, "gates", index)
+        where, layer = release
+        loc = (*at, "releases", index)
         if where not in ("backward", "forward"):
             ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
         elif layer not in every:

@@ -86,7 +86,7 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         ("first_fusion", schedule.first_fusion_bytes is not None, whole),
         ("cycle", schedule.cycle_ps is not None, whole),
         ("buckets", schedule.buckets is not None, whole),
-        ("gates", schedule.gates is not None, whole),
+        ("releases", schedule.releases is not None, whole),
         ("chunk", schedule.chunk_bytes is not None, whole),
         ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
         ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),

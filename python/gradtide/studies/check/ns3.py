@@ -257,7 +257,7 @@ def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
         "buffer_packets": queue.capacity.size,
         "mark_packets": queue.threshold_packets or 0,
     }
-    asked = queries.Queries(scenario)
+    core = queries.Queries(scenario)
     for number, job in enumerate(scenario.jobs):
         settings |= {
             "job_tos": tos(job.bands[0]),
@@ -270,7 +270,7 @@ def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
             for host, one in zip(job.hosts, routed["rings"][number], strict=True)
         ]
         _write(folder / "ring.csv", ("host", "there", "back"), ring)
-        _write_job(job, number, asked, folder)
+        _write_job(job, number, core, folder)
     return settings
 
 
@@ -292,14 +292,14 @@ def _write_links(links: Sequence[Mapping[str, Any]], folder: Path) -> dict[int, 
     return places
 
 
-def _write_job(job: Job, number: int, asked: queries.Queries, folder: Path) -> None:
+def _write_job(job: Job, number: int, core: queries.Queries, folder: Path) -> None:
     layers = job.layers
     bucket_of: dict[int, int] = {}
     parts: list[tuple[int, ...]] = []
-    sent = [members for members, _ in asked.planned(number)] if len(job.hosts) > 1 else []
+    sent = [members for members, _ in core.planned(number)] if len(job.hosts) > 1 else []
     for bucket, members in enumerate(sent):
         bucket_of |= dict.fromkeys(members, bucket)
-        table = asked.messages(number, sum(layers[member].parameter_bytes for member in members))
+        table = core.messages(number, sum(layers[member].parameter_bytes for member in members))
         columns = [list(table.column(name)) for name in ("step", "from_rank", "bytes")]
         parts += [(bucket, *map(int, row)) for row in zip(*columns, strict=True)]
     _write(folder / "parts.csv", ("bucket", "step", "rank", "bytes"), parts)

@@ -207,10 +207,10 @@ def plan_of(found: Found, choice: Choice) -> Plan:
     channel = found.channels[choice.channel]
     buckets = _buckets(found.layers, choice.cuts, choice.mode.order)
     if choice.mode.order == "caramel":
-        place = {number: (rank, gate) for rank, (number, gate) in enumerate(found.search.packed(choice))}
+        place = {number: (rank, release) for rank, (number, release) in enumerate(found.search.packed(choice))}
         numbers = reversed(range(len(buckets)))
         buckets = tuple(
-            replace(one, rank=place[number][0], gate=place[number][1])
+            replace(one, rank=place[number][0], release=place[number][1])
             for one, number in zip(buckets, numbers, strict=True)
         )
     return Plan(
@@ -250,7 +250,7 @@ def most_work(
     pairs, _, exchanges = tried(base, names, settings.smallest_bytes, settings.runtime, is_deep=_is_deep(settings))
     chunk = max(1, settings.smallest_bytes, job.parameter_bytes // MOST_CHUNKS)
     small = {"order": "priority", "fusion": "0B", "chunk": f"{chunk}B", "buckets": None, "first_fusion": None}
-    small |= dict.fromkeys(("cycle", "ranking", "order_file", "gates", "in_turn", "depth", "queues"))
+    small |= dict.fromkeys(("cycle", "ranking", "order_file", "releases", "in_turn", "depth", "queues"))
     cut = base.replace(**small)
     one_channel = altered(
         cut, topology={"kind": "star"}, node=None, host=None, workers=2, engine="fluid", credit=1,

@@ -209,9 +209,9 @@ class SweepResult(StudyRows):
         If the study does not name a figure, it is the first default figure that differs between points. The first
         default may not differ: a job that sends no data takes equally long on every network.
         """
-        seen, asked = self._seen, self.study.figure
-        if asked is not None:
-            return asked
+        seen, figure = self._seen, self.study.figure
+        if figure is not None:
+            return figure
         known = [name for end in figures.DEFAULTS for name in seen.names if name.endswith(end)]
         differ = (name for name in known if name in seen.ranges and seen.ranges[name][0] < seen.ranges[name][1])
         return next(differ, next(iter(known), None))

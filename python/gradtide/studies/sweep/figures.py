@@ -31,7 +31,7 @@ MOST = (
 """Suffixes of figures for which more is better; for all other figures, less is better."""
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "expert fsdp", "expert dp", "pp", "embedding", "norm")
-"""Groups of ranks of a mesh (crates/train/src/workload); a job has only some of them."""
+"""Groups of ranks of a mesh (crates/train/src/parallel); a job has only some of them."""
 PHASES = ("begin", "forward", "recompute", "backward", "optimizer", "end")
 _GROUP = re.compile(r"^(parallel\.(groups|critical_path_ms)\.)[^.]+(.*)$")
 _LAYER = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}

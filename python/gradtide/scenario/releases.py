@@ -1,6 +1,6 @@
-"""Release events of a plan (gates): the events of training before which a ready bucket is not sent.
+"""Release events of a plan: the events of training before which a ready bucket is not sent.
 
-A gate names a pass and a layer. `backward`: the backward pass has computed the layer's gradient; `forward`: the next
+A release names a pass and a layer. `backward`: the backward pass has computed the layer's gradient; `forward`: the next
 forward pass calls the layer. Both are offsets in the compute time of an iteration without waiting.
 """
 
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 from gradtide.layers import Layer
 
-Gate = tuple[str, str]
+Release = tuple[str, str]
 """Pass, `backward` or `forward`, and layer."""
 
 
-def parse_gate(text: str) -> Gate | None:
-    """Parse the text form of a gate; `None` for an empty text."""
+def parse_release(text: str) -> Release | None:
+    """Parse the text form of a release; `None` for an empty text."""
     where, _, layer = text.partition(" ")
     return (where, layer) if text else None
 
 
-class Gates:
+class Releases:
     """Offsets of the events of an iteration, picoseconds.
 
     Attributes:
@@ -46,15 +46,15 @@ class Gates:
         backward = [(self.ready_ps[index], "backward", index) for index in reversed(owners)]
         self._events = backward + [(now + self.called_ps[index], "forward", index) for index in owners]
 
-    def opens_ps(self, gate: Gate | None) -> int:
+    def opens_ps(self, release: Release | None) -> int:
         """Return the release time of a bucket; values beyond an iteration's compute time are in the next iteration."""
-        if gate is None:
+        if release is None:
             return 0
-        where, layer = gate
+        where, layer = release
         place = self._places[layer]
         return self.ready_ps[place] if where == "backward" else self.compute_ps + self.called_ps[place]
 
-    def before(self, offset_ps: int, members: Sequence[int]) -> Gate | None:
+    def before(self, offset_ps: int, members: Sequence[int]) -> Release | None:
         """Return the last event up to an offset; `None` unless it is after the ready time of layers `members`."""
         place = bisect_right(self._events, offset_ps, key=lambda event: event[0]) - 1
         if place < 0 or self._events[place][0] <= max(self.ready_ps[member] for member in members):

@@ -5,7 +5,7 @@
 //! replicate them as they do other parameters. Axis `cp` also shards parameters, because its ranks have the same
 //! parameters (torchtitan, Megatron).
 
-use super::{Axis, Group, WorkloadError, check};
+use super::{Axis, Group, ParallelError, check};
 use crate::collective::levels::Span;
 use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec, ShardingSpec};
 
@@ -41,9 +41,9 @@ pub(super) struct DataGroups {
 
 impl Groups {
     /// Creates all groups of a mesh.
-    pub fn new(spec: &ParallelSpec) -> Result<Self, WorkloadError> {
+    pub fn new(spec: &ParallelSpec) -> Result<Self, ParallelError> {
         let MeshSpec { tp, cp, ep, fsdp, dp, pp } = spec.mesh;
-        let ranks = check::ranks(&spec.mesh).ok_or(WorkloadError::TooManyRanks)?;
+        let ranks = check::ranks(&spec.mesh).ok_or(ParallelError::TooManyRanks)?;
         let class_ranks = ranks / pp;
         let mut groups = Self { all: Vec::new(), classes: Vec::new(), embedding: None, norm: None, class_ranks };
         let (sharded, data) = (cp * fsdp, cp * fsdp * dp);
@@ -110,7 +110,7 @@ impl Groups {
         classes: &[u32],
         stride: u32,
         size: u32,
-    ) -> Result<Option<u32>, WorkloadError> {
+    ) -> Result<Option<u32>, ParallelError> {
         if size == 1 {
             return Ok(None);
         }
@@ -124,13 +124,13 @@ impl Groups {
         } else if divides(stride_64, gpus_64) && divides(gpus_64, reach) {
             gpus / stride
         } else {
-            return Err(WorkloadError::Uneven { axis: axis.name(), gpus });
+            return Err(ParallelError::Uneven { axis: axis.name(), gpus });
         };
         self.push(axis, classes, size, per_node, Some(stride)).map(Some)
     }
 
     /// Adds a group of one rank from each of two stages, unless there is one already.
-    fn between(&mut self, spec: &ParallelSpec, axis: Axis, from: u32, to: u32) -> Result<u32, WorkloadError> {
+    fn between(&mut self, spec: &ParallelSpec, axis: Axis, from: u32, to: u32) -> Result<u32, ParallelError> {
         let is_it = |group: &Group| group.axis == axis && group.classes == [from, to];
         if let Some(known) = self.all.iter().position(is_it) {
             return Ok(known as u32);
@@ -144,7 +144,7 @@ impl Groups {
         } else if gpus.is_multiple_of(ranks) {
             if node(from) == node(to) { 2 } else { 1 }
         } else {
-            return Err(WorkloadError::Uneven { axis: axis.name(), gpus });
+            return Err(ParallelError::Uneven { axis: axis.name(), gpus });
         };
         self.push(axis, &[from, to], 2, per_node, None)
     }
@@ -156,8 +156,8 @@ impl Groups {
         size: u32,
         per_node: u32,
         stride: Option<u32>,
-    ) -> Result<u32, WorkloadError> {
-        let uneven = |_| WorkloadError::Uneven { axis: axis.name(), gpus: per_node };
+    ) -> Result<u32, ParallelError> {
+        let uneven = |_| ParallelError::Uneven { axis: axis.name(), gpus: per_node };
         let span = Span::new(size, per_node).map_err(uneven)?;
         self.all.push(Group { axis, classes: classes.to_vec(), span, stride });
         Ok(self.all.len() as u32 - 1)

@@ -6,8 +6,8 @@
 //! of zero length.
 
 use super::check::MOST_OPS;
-use super::division::{GROUP_LIMIT, strided};
-use super::{Axis, Group, GroupTransfer, Label, Names, Phase, RankClass, Step, Subject, WorkloadError};
+use super::ranges::{GROUP_LIMIT, strided};
+use super::{Axis, Group, GroupTransfer, Label, Names, ParallelError, Phase, RankClass, Step, Subject};
 use crate::caramel::compute::MAX_COMPUTE_PS;
 use crate::collective::levels::{CollectiveKind, Span};
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
@@ -100,19 +100,19 @@ impl Step {
     /// Reads a recorded step.
     ///
     /// # Errors
-    /// See [`WorkloadError`].
-    pub fn recorded(spec: &RecordedSpec) -> Result<Self, WorkloadError> {
+    /// See [`ParallelError`].
+    pub fn recorded(spec: &RecordedSpec) -> Result<Self, ParallelError> {
         let RecordedSpec { gpus_per_node, step } = spec;
         sizes(spec)?;
         let ranks: u64 = step.classes.iter().map(|class| u64::from(class.ranks)).sum();
-        let is_spelled_out = step.classes.len() as u64 == ranks && ranks > 1;
-        if !is_spelled_out && step.classes.len() != 1 || step.classes.iter().any(|class| class.ranks == 0) {
+        let is_per_rank = step.classes.len() as u64 == ranks && ranks > 1;
+        if !is_per_rank && step.classes.len() != 1 || step.classes.iter().any(|class| class.ranks == 0) {
             return Err(RecordedError::Classes { classes: step.classes.len(), ranks }.into());
         }
-        let ranks = u32::try_from(ranks).map_err(|_| WorkloadError::TooManyRanks)?;
+        let ranks = u32::try_from(ranks).map_err(|_| ParallelError::TooManyRanks)?;
         let mut names = Listed::default();
         let groups = (step.groups.iter().enumerate())
-            .map(|(index, given)| group(index, given, ranks, is_spelled_out, *gpus_per_node, &mut names))
+            .map(|(index, given)| group(index, given, ranks, is_per_rank, *gpus_per_node, &mut names))
             .collect::<Result<Vec<Group>, _>>()?;
         let transfers = (step.transfers.iter().enumerate())
             .map(|(index, given)| transfer(index, given, &groups, &mut names))
@@ -126,7 +126,7 @@ impl Step {
             classes,
             groups,
             transfers: transfers.into(),
-            is_spelled_out,
+            is_per_rank,
             gpus_per_node: *gpus_per_node,
             names: Names { blocks: Vec::new(), ops: Vec::new(), recorded: names.all },
         })
@@ -157,18 +157,18 @@ impl Listed {
 }
 
 /// Checks that times, bytes and numbers of ops stay within their limits.
-fn sizes(spec: &RecordedSpec) -> Result<(), WorkloadError> {
+fn sizes(spec: &RecordedSpec) -> Result<(), ParallelError> {
     let RecordedSpec { gpus_per_node, step } = spec;
     let times = || step.classes.iter().flat_map(|class| class.ops.iter().map(|(_, time)| u128::from(*time)));
     let bytes: u128 = step.transfers.iter().map(|transfer| 2 * u128::from(transfer.bytes)).sum();
     let ops = times().count() as u128 + step.transfers.len() as u128 + step.classes.len() as u128;
     match times().sum::<u128>() {
-        _ if *gpus_per_node == 0 => Err(WorkloadError::Zero("gpus_per_node")),
-        _ if step.classes.is_empty() => Err(WorkloadError::Zero("the number of ranks")),
-        0 => Err(WorkloadError::NoTime),
-        time if time > MAX_COMPUTE_PS => Err(WorkloadError::TooLong),
-        _ if bytes > u64::MAX.into() => Err(WorkloadError::TooManyBytes),
-        _ if ops > MOST_OPS => Err(WorkloadError::TooManyOps),
+        _ if *gpus_per_node == 0 => Err(ParallelError::Zero("gpus_per_node")),
+        _ if step.classes.is_empty() => Err(ParallelError::Zero("the number of ranks")),
+        0 => Err(ParallelError::NoTime),
+        time if time > MAX_COMPUTE_PS => Err(ParallelError::TooLong),
+        _ if bytes > u64::MAX.into() => Err(ParallelError::TooManyBytes),
+        _ if ops > MOST_OPS => Err(ParallelError::TooManyOps),
         _ if step.groups.len() as u64 > GROUP_LIMIT => Err(RecordedError::Groups { groups: step.groups.len() }.into()),
         _ => Ok(()),
     }
@@ -178,16 +178,16 @@ fn group(
     index: usize,
     given: &StepGroupSpec,
     ranks: u32,
-    is_spelled_out: bool,
+    is_per_rank: bool,
     gpus: u32,
     names: &mut Listed,
 ) -> Result<Group, RecordedError> {
     let wrong = || RecordedError::Group { index, name: given.name.clone() };
     let distinct: BTreeSet<u32> = given.classes.iter().copied().collect();
     let is_known = distinct.len() == given.classes.len() && distinct.last().is_some_and(|&last| last < ranks);
-    let stride = given.stride.filter(|_| !is_spelled_out);
+    let stride = given.stride.filter(|_| !is_per_rank);
     let reach = stride.map_or(u64::from(given.ranks), |stride| u64::from(stride) * u64::from(given.ranks));
-    let is_whole = match (is_spelled_out, stride) {
+    let is_whole = match (is_per_rank, stride) {
         (true, _) => given.classes.len() as u64 == u64::from(given.ranks),
         (false, None | Some(0)) => false,
         (false, Some(_)) => given.classes == [0] && u64::from(ranks).is_multiple_of(reach.max(1)),
@@ -204,7 +204,7 @@ fn group(
         members.iter().map(|members| on_a_node(members, gpus)).reduce(|one, other| one.filter(|_| one == other));
     let per_node = per_node.flatten().ok_or_else(uneven)?;
     let span = Span::new(given.ranks, per_node).map_err(|_| uneven())?;
-    let is_link = is_spelled_out && given.stride.is_none();
+    let is_link = is_per_rank && given.stride.is_none();
     if is_link && given.ranks != 2 {
         return Err(wrong());
     }

@@ -10,7 +10,8 @@ use gradtide_train::classes::GroupOp;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::nodes::Carriage;
 use gradtide_train::dag::OpKind;
-use gradtide_train::divided;
+use gradtide_train::parallel::{Axis, Group, GroupTransfer, ParallelError, Step};
+use gradtide_train::parallel_job;
 use gradtide_train::run::{CollectiveExecutor, Done, Limits, RunContext};
 use gradtide_train::schedule::{FirstNeed, Scheduler};
 use gradtide_train::spec::Spec;
@@ -18,7 +19,6 @@ use gradtide_train::spec::{
     BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
 };
 use gradtide_train::traffic::Background;
-use gradtide_train::workload::{Axis, Group, GroupTransfer, Step, WorkloadError};
 use parallel::{ACTIVATIONS, KEYS_AND_VALUES, TOKENS, op, scenario, transformer};
 use proptest::prelude::*;
 use reference::{Times, run};
@@ -289,7 +289,7 @@ proptest! {
         let spec = ParallelSpec { gpus_per_node, sharding, tied_embedding_bytes: 1, ..transformer(mesh, pp, 1, 1) };
         let (sharded, data) = (cp * fsdp, cp * fsdp * dp);
         if sharded % ep != 0 && !(ep % sharded == 0 && data % ep == 0) {
-            prop_assert_eq!(Step::new(&spec).err(), Some(WorkloadError::Experts {
+            prop_assert_eq!(Step::new(&spec).err(), Some(ParallelError::Experts {
                 ep, sharded: sharded.into(), data: data.into(),
             }));
             return Ok(());
@@ -348,7 +348,7 @@ proptest! {
                     prop_assert_eq!(group.span, Span::new(2, per_node).unwrap(), "{:?}", group);
                 }
             }
-            Err(WorkloadError::Uneven { .. }) => {
+            Err(ParallelError::Uneven { .. }) => {
                 let norm = vec![(0..tp * data * pp).collect()];
                 let is_even = expected.iter().all(|(_, groups)| alike(groups).is_some()) && alike(&norm).is_some();
                 prop_assert!(!is_even || gpus_per_node % (tp * data) != 0 && tp * data % gpus_per_node != 0);
@@ -408,7 +408,7 @@ proptest! {
     fn the_executor_does_what_the_reference_does(spec in specs()) {
         // Over gloo two transfers go at once, and the reference sends one after the other.
         let spec = scenario(ParallelSpec { gpus_per_node: 1, gloo: false, ..spec }, "fluid");
-        let (job, classes) = divided::on_classes(&spec).unwrap().unwrap();
+        let (job, classes) = parallel_job::on_classes(&spec).unwrap().unwrap();
         let step = Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap();
         let time = |transfer: &GroupTransfer| {
             let Group { span, classes: of, .. } = &step.groups[transfer.group as usize];
@@ -448,7 +448,7 @@ fn what_means_nothing_is_refused() {
         change(&mut spec);
         Step::new(&spec).err().expect("it means nothing")
     };
-    use WorkloadError as Error;
+    use ParallelError as Error;
     assert_eq!(refused(&|spec| spec.mesh.tp = 0), Error::Zero("mesh.tp"));
     assert_eq!(refused(&|spec| spec.mesh.pp = 0), Error::Zero("mesh.pp"));
     assert_eq!(refused(&|spec| spec.gpus_per_node = 0), Error::Zero("gpus_per_node"));
@@ -495,14 +495,14 @@ fn what_means_nothing_is_refused() {
 }
 
 #[test]
-fn a_divided_job_that_its_cluster_cannot_have_is_refused() {
+fn a_parallel_job_that_its_cluster_cannot_have_is_refused() {
     let mesh = MeshSpec { fsdp: 4, ..MeshSpec::default() };
     let refused = |change: &dyn Fn(&mut Spec)| {
         let parallel = ParallelSpec { gpus_per_node: 1, ..transformer(mesh, 1, 2, 1) };
         let mut spec = scenario(parallel, "fluid");
-        assert!(divided::on_classes(&spec).is_ok_and(|planned| planned.is_some()));
+        assert!(parallel_job::on_classes(&spec).is_ok_and(|planned| planned.is_some()));
         change(&mut spec);
-        divided::on_classes(&spec).err().expect("it means nothing").to_string()
+        parallel_job::on_classes(&spec).err().expect("it means nothing").to_string()
     };
     let parallel = |spec: &mut Spec| spec.jobs[0].parallel.take().unwrap();
     assert!(refused(&|spec| _ = spec.jobs[0].hosts.pop()).contains("the mesh has 4 ranks, but the job has 3 workers"));

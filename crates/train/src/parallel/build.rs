@@ -1,9 +1,9 @@
 //! Builds the graph of a step. The program of each stage consists of turns, and each block consists
 //! of ops.
 
-use super::division::ranges;
 use super::mesh::Groups;
 use super::pipeline::{Sends, turns};
+use super::ranges::ranges;
 use super::state::Parameters;
 use super::writer::Writer;
 use super::{Label, Phase, Step, Subject, tensor};

@@ -1,6 +1,6 @@
 //! Checks a parallel job before its graph is built.
 
-use super::division::ranges;
+use super::ranges::ranges;
 use crate::caramel::compute::MAX_COMPUTE_PS;
 use crate::spec::{BlockOpSpec, MeshSpec, ParallelSpec, PipelineSpec};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub(super) const MOST_OPS: u128 = 1 << 24;
 /// An invalid parallel job. `gradtide.scenario` reports all of these errors earlier, with a file
 /// and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum WorkloadError {
+pub enum ParallelError {
     /// The job has both a mesh and a recorded step.
     #[error("a job has a mesh or a recorded step, not both")]
     Both,
@@ -135,7 +135,7 @@ pub(super) fn ranks(mesh: &MeshSpec) -> Option<u32> {
     [mesh.cp, mesh.fsdp, mesh.dp, mesh.pp].iter().try_fold(mesh.tp, |product, &axis| product.checked_mul(axis))
 }
 
-pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
+pub(super) fn check(spec: &ParallelSpec) -> Result<(), ParallelError> {
     let MeshSpec { tp, cp, ep, fsdp, dp, pp } = spec.mesh;
     let chunks = match spec.pipeline {
         PipelineSpec::Interleaved { chunks } => chunks,
@@ -159,17 +159,17 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
         ("activation_bytes", moves_activations && spec.activation_bytes == 0),
     ] {
         if is_zero {
-            return Err(WorkloadError::Zero(name));
+            return Err(ParallelError::Zero(name));
         }
     }
-    ranks(&spec.mesh).ok_or(WorkloadError::TooManyRanks)?;
+    ranks(&spec.mesh).ok_or(ParallelError::TooManyRanks)?;
     let (sharded, data) = (u64::from(cp) * u64::from(fsdp), u64::from(cp) * u64::from(fsdp) * u64::from(dp));
     let is_nested = |ep: u64| sharded.is_multiple_of(ep) || ep.is_multiple_of(sharded) && data.is_multiple_of(ep);
     if !is_nested(ep.into()) {
-        return Err(WorkloadError::Experts { ep, sharded, data });
+        return Err(ParallelError::Experts { ep, sharded, data });
     }
     if let Some(block) = spec.blocks.iter().find(|block| block.kind as usize >= spec.kinds.len()) {
-        return Err(WorkloadError::NoSuchKind(block.name.clone()));
+        return Err(ParallelError::NoSuchKind(block.name.clone()));
     }
     let ops = spec.kinds.iter().flat_map(|kind| &kind.ops);
     let is_whole = |op: &&BlockOpSpec| {
@@ -178,37 +178,37 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
         forward <= again.into() && backward <= op.backward_ps.into()
     };
     if let Some(op) = ops.into_iter().find(|op| !is_whole(op)) {
-        return Err(WorkloadError::Beside(op.name.clone()));
+        return Err(ParallelError::Beside(op.name.clone()));
     }
     let wanted = u64::from(pp) * u64::from(chunks);
     if spec.stages.len() as u64 != wanted {
-        return Err(WorkloadError::StageCount { stages: spec.stages.len(), wanted });
+        return Err(ParallelError::StageCount { stages: spec.stages.len(), wanted });
     }
     let blocks = spec.blocks.len();
     let counted = |counts: &[u32]| counts.iter().map(|&blocks| u64::from(blocks)).sum::<u64>();
     match (counted(&spec.stages), counted(&spec.units)) {
-        (counted, _) if counted != blocks as u64 => return Err(WorkloadError::Stages { counted, blocks }),
-        (_, counted) if counted != blocks as u64 => return Err(WorkloadError::Units { counted, blocks }),
+        (counted, _) if counted != blocks as u64 => return Err(ParallelError::Stages { counted, blocks }),
+        (_, counted) if counted != blocks as u64 => return Err(ParallelError::Units { counted, blocks }),
         _ => {}
     }
     let begins: BTreeSet<u32> = ranges(&spec.units).into_iter().map(|unit| unit.start).collect();
     if let Some(stage) = ranges(&spec.stages).into_iter().find(|stage| !begins.contains(&stage.start)) {
-        return Err(WorkloadError::DividedUnit(stage.start));
+        return Err(ParallelError::DividedUnit(stage.start));
     }
     if chunks > 1 && pp == 1 {
-        return Err(WorkloadError::InterleavedAlone);
+        return Err(ParallelError::InterleavedAlone);
     }
     if matches!(spec.pipeline, PipelineSpec::Interleaved { .. }) && !spec.micro_batches.is_multiple_of(pp) {
-        return Err(WorkloadError::Rounds { micro_batches: spec.micro_batches, pp });
+        return Err(ParallelError::Rounds { micro_batches: spec.micro_batches, pp });
     }
     if spec.optimizer_ps.len() != pp as usize {
-        return Err(WorkloadError::OptimizerTimes { given: spec.optimizer_ps.len(), pp });
+        return Err(ParallelError::OptimizerTimes { given: spec.optimizer_ps.len(), pp });
     }
     sizes(spec)
 }
 
 /// Checks that times, bytes and ops of a step do not overflow.
-fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
+fn sizes(spec: &ParallelSpec) -> Result<(), ParallelError> {
     let mut uses = vec![0_u128; spec.kinds.len()];
     spec.blocks.iter().for_each(|block| uses[block.kind as usize] += 1);
     let [tp, cp, micro_batches] = [spec.mesh.tp, spec.mesh.cp, spec.micro_batches].map(u128::from);
@@ -230,10 +230,10 @@ fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     let time = time * micro_batches + spec.optimizer_ps.iter().map(|&time| u128::from(time)).sum::<u128>();
     let once = u128::from(spec.norm_bytes) + u128::from(spec.tied_embedding_bytes);
     match () {
-        () if time == 0 => Err(WorkloadError::NoTime),
-        () if time > MAX_COMPUTE_PS => Err(WorkloadError::TooLong),
-        () if ops * micro_batches > MOST_OPS => Err(WorkloadError::TooManyOps),
-        () if bytes * micro_batches + once > u64::MAX.into() => Err(WorkloadError::TooManyBytes),
+        () if time == 0 => Err(ParallelError::NoTime),
+        () if time > MAX_COMPUTE_PS => Err(ParallelError::TooLong),
+        () if ops * micro_batches > MOST_OPS => Err(ParallelError::TooManyOps),
+        () if bytes * micro_batches + once > u64::MAX.into() => Err(ParallelError::TooManyBytes),
         () => Ok(()),
     }
 }

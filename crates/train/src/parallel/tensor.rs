@@ -65,8 +65,8 @@ impl Writer<'_> {
             self.sum_in_parts(group, beside, label);
             return;
         }
-        let is_divided = self.spec.sequence_parallel;
-        let kind = if is_divided { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
+        let is_parallel = self.spec.sequence_parallel;
+        let kind = if is_parallel { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
         self.exchange(self.own().tensor, kind, self.spec.activation_bytes, label);
     }
 

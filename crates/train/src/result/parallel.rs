@@ -7,9 +7,9 @@ use super::summary::{ClassSummary, GroupSummary, JobSummary, StepSummary};
 use crate::collective::algorithms::Algorithm;
 use crate::dag::{OpId, OpKind};
 use crate::job::CollectiveJob;
+use crate::parallel::{Axis, Group, GroupTransfer, RankClass, Step};
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::JobSpec;
-use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
 use gradtide_net::Time;
 use gradtide_table::{Column, Table};
 use gradtide_watch::check_cancelled_now;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A parallel job and its record.
-pub struct Divided<'a> {
+pub struct ParallelJob<'a> {
     spec: &'a JobSpec,
     step: &'a Step,
     trace: &'a JobRecord,
@@ -31,7 +31,7 @@ pub struct Divided<'a> {
     for_others: Time,
 }
 
-impl<'a> Divided<'a> {
+impl<'a> ParallelJob<'a> {
     /// Combines a job with its record; `None` if the job is not a parallel job.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
@@ -235,7 +235,7 @@ fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64
 }
 
 /// Returns one row per iteration of each job.
-pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
+pub fn iterations<'a>(jobs: &'a [ParallelJob<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let busy = |block: &[TransferRecord]| block.iter().map(|record| record.busy).sum();
         let rows = job.iterations().iter().zip(job.blocks().map(busy)).enumerate();
@@ -244,7 +244,7 @@ pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = Iteration
 }
 
 /// Creates the table with one row per transfer and iteration.
-pub fn transfers(jobs: &[Divided<'_>]) -> Table {
+pub fn transfers(jobs: &[ParallelJob<'_>]) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {
             job.blocks().enumerate().flat_map(move |(iteration, block)| {
@@ -258,7 +258,7 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         check_cancelled_now();
         Column::Count(rows().map(|(_, numbers, record, transfer)| of(numbers, record, transfer)).collect())
     };
-    let texts = |of: &dyn Fn(&Divided<'_>, &GroupTransfer) -> Arc<str>| {
+    let texts = |of: &dyn Fn(&ParallelJob<'_>, &GroupTransfer) -> Arc<str>| {
         check_cancelled_now();
         Column::Text(rows().map(|(job, _, _, transfer)| of(job, transfer)).collect())
     };
@@ -304,7 +304,7 @@ fn classes(group: &Group) -> String {
 
 /// Creates the table of the first iterations, with one row for each op of a class and one row for each transfer and
 /// class that takes part in it.
-pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
+pub fn operations(jobs: &[ParallelJob<'_>], timeline_iterations: u32) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {
             let is_wanted = move |operation: &&OperationRecord| operation.iteration < i64::from(timeline_iterations);
@@ -321,12 +321,12 @@ pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
             })
         })
     };
-    let transfer = |job: &Divided<'_>, op: OpId| op.checked_sub(job.step.dag.compute_count);
-    let texts = |of: &dyn Fn(&Divided<'_>, OpId) -> Arc<str>| {
+    let transfer = |job: &ParallelJob<'_>, op: OpId| op.checked_sub(job.step.dag.compute_count);
+    let texts = |of: &dyn Fn(&ParallelJob<'_>, OpId) -> Arc<str>| {
         check_cancelled_now();
         Column::Text(rows().map(|(job, _, op, _)| of(job, op)).collect())
     };
-    let exposed = |job: &Divided<'_>, op: OpId| transfer(job, op).map(|transfer| job.exposed[transfer as usize]);
+    let exposed = |job: &ParallelJob<'_>, op: OpId| transfer(job, op).map(|transfer| job.exposed[transfer as usize]);
     Table::new(vec![
         ("job", texts(&|job, _| job.name.clone())),
         ("iteration", Column::Signed(rows().map(|(_, operation, ..)| Some(operation.iteration)).collect())),

@@ -22,19 +22,19 @@ mod build;
 mod check;
 mod context;
 mod data;
-mod division;
 mod expert;
 mod fsdp;
 mod graph;
 mod mesh;
 mod pipeline;
+mod ranges;
 mod ranks;
 mod recorded;
 mod state;
 mod tensor;
 mod writer;
 
-pub use check::WorkloadError;
+pub use check::ParallelError;
 pub use ranks::RanksError;
 pub use recorded::RecordedError;
 
@@ -58,7 +58,7 @@ pub struct Step {
     /// Transfers, one for each transfer of the graph.
     pub transfers: Arc<[GroupTransfer]>,
     /// Whether the step has all ranks, so that each rank is a class of its own.
-    pub is_spelled_out: bool,
+    pub is_per_rank: bool,
     /// Number of consecutive ranks on a node: rank r is on node r / `gpus_per_node`.
     pub gpus_per_node: u32,
     names: Names,
@@ -279,21 +279,21 @@ impl Step {
     /// Returns the step of a job; `None` if the job is not a parallel job.
     ///
     /// # Errors
-    /// See [`WorkloadError`].
-    pub fn of_job(spec: &JobSpec) -> Result<Option<Self>, WorkloadError> {
+    /// See [`ParallelError`].
+    pub fn of_job(spec: &JobSpec) -> Result<Option<Self>, ParallelError> {
         match (&spec.parallel, &spec.recorded) {
             (None, None) => Ok(None),
             (Some(parallel), None) => Self::new(parallel).map(Some),
             (None, Some(recorded)) => Self::recorded(recorded).map(Some),
-            (Some(_), Some(_)) => Err(WorkloadError::Both),
+            (Some(_), Some(_)) => Err(ParallelError::Both),
         }
     }
 
     /// Builds the step of a mesh.
     ///
     /// # Errors
-    /// See [`WorkloadError`].
-    pub fn new(spec: &ParallelSpec) -> Result<Self, WorkloadError> {
+    /// See [`ParallelError`].
+    pub fn new(spec: &ParallelSpec) -> Result<Self, ParallelError> {
         check::check(spec)?;
         let groups = mesh::Groups::new(spec)?;
         Ok(build::build(spec, groups))
@@ -313,7 +313,7 @@ impl Step {
     /// Returns the names of the classes.
     pub fn class_names(&self) -> Vec<String> {
         match self.classes.len() {
-            count if self.is_spelled_out => (0..count).map(|rank| format!("rank{rank}")).collect(),
+            count if self.is_per_rank => (0..count).map(|rank| format!("rank{rank}")).collect(),
             1 => vec!["rank".into()],
             count => (0..count).map(|stage| format!("stage{stage}")).collect(),
         }

@@ -149,7 +149,7 @@ impl<'a> Writer<'a> {
             labels: self.labels,
             groups: self.groups.all,
             transfers: self.transfers.into(),
-            is_spelled_out: false,
+            is_per_rank: false,
             gpus_per_node: self.spec.gpus_per_node,
             names: Names::new(self.spec),
         }

@@ -14,11 +14,11 @@ use crate::communicator::{AggregationForm, Communicator, GroupCollectives, Group
 use crate::dag::Program;
 use crate::engine::RECORD_LIMIT;
 use crate::error::SpecError;
+use crate::jitter::{self, FactorStream};
 use crate::job::{CollectiveJob, EngineMode, JobError, Pass};
-use crate::pace::{self, Pace};
+use crate::parallel::{Group, ParallelError, Step};
 use crate::schedule::{Fifo, FirstNeed, Scheduler};
 use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, OrderSpec, RunSpec, Spec};
-use crate::workload::{Group, Step, WorkloadError};
 use gradtide_net::{Band, Seed, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,15 +37,15 @@ fn is_per_rank(run: &RunSpec) -> bool {
 /// # Errors
 /// [`SpecError`] if the job is invalid, is not the only job in the scenario, or could not be run to its end.
 pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, SpecError> {
-    let divided = spec.jobs.iter().find(|job| job.is_divided()).filter(|_| !is_per_rank(&spec.run));
-    let Some(divided) = divided else { return Ok(None) };
-    let name = || divided.name.clone();
+    let parallel = spec.jobs.iter().find(|job| job.is_parallel()).filter(|_| !is_per_rank(&spec.run));
+    let Some(parallel) = parallel else { return Ok(None) };
+    let name = || parallel.name.clone();
     let ([job], []) = (&spec.jobs[..], &spec.traffic[..]) else { return Err(SpecError::NotAlone { name: name() }) };
     if job.iterations.is_none() && spec.run.duration.is_none() {
         return Err(SpecError::Endless { name: name() });
     }
     if has_jitter(&job.compute) {
-        let error = JobError::Divided("workers that differ, where one rank stands for all of its class");
+        let error = JobError::Parallel("workers that differ, where one rank stands for all of its class");
         return Err(SpecError::Job { name: name(), error });
     }
     let step = checked(job, &spec.cluster)?;
@@ -60,8 +60,8 @@ pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, 
 /// [`SpecError`] if the job is invalid, or could not be run to its end.
 pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> Result<CollectiveJob, SpecError> {
     let refused = |error: JobError| SpecError::Job { name: job.name.clone(), error };
-    let step = checked(job, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
-    pace::check(&job.compute, job.hosts.len()).map_err(|why| refused(JobError::Pace(why)))?;
+    let step = checked(job, &spec.cluster)?.per_rank().map_err(|error| refused(error.into()))?;
+    jitter::check(&job.compute, job.hosts.len()).map_err(|why| refused(JobError::Jitter(why)))?;
     check_length(spec, job, &step, None)?;
     let classes = Arc::new(Classes::unshared(&spec.cluster, &job.hosts)?);
     let ranks = |group: &Group| {
@@ -85,8 +85,8 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
         }
     }
     let worker_count = job.hosts.len() as u32;
-    let paces = Pace::of_workers(&job.compute, worker_count, &job.name, Seed(spec.run.seed));
-    Ok(CollectiveJob { paces, ..ready })
+    let factors = FactorStream::of_workers(&job.compute, worker_count, &job.name, Seed(spec.run.seed));
+    Ok(CollectiveJob { factors, ..ready })
 }
 
 /// Size of one iteration of a parallel job in which each rank is simulated.
@@ -135,7 +135,7 @@ fn checked(job: &JobSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     check_keys(job).map_err(refused)?;
     let step = Step::of_job(job).map_err(|error| refused(error.into()))?;
-    let step = step.ok_or_else(|| refused(JobError::Divided("no step")))?;
+    let step = step.ok_or_else(|| refused(JobError::Parallel("no step")))?;
     check_hosts(job, cluster, &step)?;
     Ok(step)
 }
@@ -186,8 +186,8 @@ fn build_job(
             sizes: MessageSize::Whole,
             links: *network.links(),
         },
-        pace_range_ppm: pace::range_ppm(&spec.compute),
-        paces: None,
+        jitter_range_ppm: jitter::range_ppm(&spec.compute),
+        factors: None,
         adaptive: None,
     })
 }
@@ -212,7 +212,7 @@ fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
 /// Returns an error for keys that have no meaning for a parallel job, whose step is a fixed graph.
 fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     let compute = &job.compute;
-    if compute.overlap_slowdown_ppm < pace::ONE_PPM {
+    if compute.overlap_slowdown_ppm < jitter::ONE_PPM {
         return Err(JobError::Slowdown(compute.overlap_slowdown_ppm));
     }
     if job.bands.len() != 1 {
@@ -228,7 +228,7 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
         ("an order of layers", !matches!(job.schedule.order, OrderSpec::Fifo | OrderSpec::Tic | OrderSpec::Tac)),
     ] {
         if is_there {
-            return Err(JobError::Divided(what));
+            return Err(JobError::Parallel(what));
         }
     }
     Ok(())
@@ -236,14 +236,14 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
 
 /// Checks that rank r is on node r / `gpus_per_node`, and that the nodes of the cluster have this number of GPUs.
 fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), SpecError> {
-    let refused = |error: WorkloadError| SpecError::Job { name: job.name.clone(), error: error.into() };
+    let refused = |error: ParallelError| SpecError::Job { name: job.name.clone(), error: error.into() };
     let (mesh, workers) = (step.classes.iter().map(|class| u64::from(class.ranks)).sum(), job.hosts.len() as u64);
     if mesh != workers {
-        return Err(refused(WorkloadError::Ranks { mesh, workers }));
+        return Err(refused(ParallelError::Ranks { mesh, workers }));
     }
     let gpus = cluster.node.as_ref().map_or(1, |node| node.gpus);
     if step.gpus_per_node != gpus {
-        return Err(refused(WorkloadError::Node { gpus, wanted: step.gpus_per_node }));
+        return Err(refused(ParallelError::Node { gpus, wanted: step.gpus_per_node }));
     }
     let first = |rank: usize| job.hosts[rank - rank % gpus as usize];
     let mut sorted = job.hosts.clone();
@@ -253,7 +253,7 @@ fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), 
         first(rank).is_multiple_of(gpus) && u64::from(host) == u64::from(first(rank)) + rank as u64 % u64::from(gpus)
     };
     if sorted.len() != job.hosts.len() || !job.hosts.iter().enumerate().all(is_in_place) {
-        return Err(refused(WorkloadError::Places));
+        return Err(refused(ParallelError::Places));
     }
     Ok(())
 }
@@ -271,16 +271,16 @@ fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classe
         // A rank sends at most twice the buffer.
         bytes += 2 * u128::from(op.bytes.0);
     });
-    let (_, slowest_ppm) = pace::range_ppm(&job.compute);
+    let (_, slowest_ppm) = jitter::range_ppm(&job.compute);
     let of_program = |program: &Program| {
         let ops = &step.dag.ops[program.ops.start as usize..program.ops.end as usize];
         ops.iter().map(|op| u128::from(op.cost.ps())).sum::<u128>() * u128::from(slowest_ppm)
-            / u128::from(pace::ONE_PPM)
+            / u128::from(jitter::ONE_PPM)
     };
     let computing = || step.dag.programs.iter().map(of_program);
     let slowed = computing().sum::<u128>() * u128::from(job.compute.overlap_slowdown_ppm);
     // Upper bound of an iteration, in which all ops and transfers follow one another.
-    let longest = sending.ok_or_else(|| SpecError::TooLong { name: name() })? + slowed.div_ceil(pace::ONE_PPM.into());
+    let longest = sending.ok_or_else(|| SpecError::TooLong { name: name() })? + slowed.div_ceil(jitter::ONE_PPM.into());
     let shortest = computing().max().unwrap_or(0).max(1);
     let ps = |time: Time| u128::from(time.ps());
     let (start, duration) = (ps(job.start), spec.run.duration.map(ps));

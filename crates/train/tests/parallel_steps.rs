@@ -4,9 +4,9 @@
 mod reference;
 
 use gradtide_train::collective::levels::CollectiveKind;
+use gradtide_train::parallel::{GroupTransfer, Label, ParallelError, Phase, Step};
 use gradtide_train::schedule::{FirstNeed, Scheduler};
 use gradtide_train::spec::ParallelSpec;
-use gradtide_train::workload::{GroupTransfer, Label, Phase, Step, WorkloadError};
 use reference::{Times, run};
 use serde_json::{Value, json};
 
@@ -398,8 +398,8 @@ fn embedding_and_head_communicate_on_one_side() {
     let with_sums = run(&build(spec.clone()), 1, &by_bytes);
     // Forward behind the embedding, backward before the head.
     assert_eq!(end(&with_sums[0]), 3 * (30 + 10) + 3 * (60 + 10) + 5);
-    let divided = run(&build(with(spec, &[("/sequence_parallel", json!(true))])), 1, &by_bytes);
-    assert_eq!(end(&divided[0]), 3 * (30 + 20) + 3 * (60 + 20) + 5);
+    let split = run(&build(with(spec, &[("/sequence_parallel", json!(true))])), 1, &by_bytes);
+    assert_eq!(end(&split[0]), 3 * (30 + 20) + 3 * (60 + 20) + 5);
 }
 
 #[test]
@@ -560,12 +560,12 @@ fn what_is_sent_beside_an_op_takes_no_longer_than_the_op() {
     let mut spec = asynchronous(4);
     spec["kinds"][0]["ops"][0]["beside"][0]["sum_ps"] = json!(7);
     let spec: ParallelSpec = serde_json::from_value(spec).unwrap();
-    assert_eq!(Step::new(&spec).err(), Some(WorkloadError::Beside("attention".into())));
+    assert_eq!(Step::new(&spec).err(), Some(ParallelError::Beside("attention".into())));
 }
 
 #[test]
 fn stages_send_parts_that_the_next_one_gathers() {
-    let spec = |is_divided| {
+    let spec = |is_parallel| {
         with(
             transformer(),
             &[
@@ -573,7 +573,7 @@ fn stages_send_parts_that_the_next_one_gathers() {
                 ("/mesh/tp", json!(2)),
                 ("/stages", json!([2, 1])),
                 ("/optimizer_ps", json!([5, 5])),
-                ("/scatter_gather", json!(is_divided)),
+                ("/scatter_gather", json!(is_parallel)),
             ],
         )
     };
@@ -581,11 +581,11 @@ fn stages_send_parts_that_the_next_one_gathers() {
         let of_kind = step.transfers.iter().filter(|transfer| transfer.kind.name() == name);
         of_kind.map(|transfer| transfer.bytes.0).collect()
     };
-    let (whole, divided) = (build(spec(false)), build(spec(true)));
+    let (whole, split) = (build(spec(false)), build(spec(true)));
     assert_eq!((sent(&whole, "send"), sent(&whole, "all_gather")), (vec![10, 10], vec![]));
-    assert_eq!((sent(&divided, "send"), sent(&divided, "all_gather")), (vec![5, 5], vec![10, 10]));
+    assert_eq!((sent(&split, "send"), sent(&split, "all_gather")), (vec![5, 5], vec![10, 10]));
     // 5 less on the way and 10 more to gather, both ways.
-    let ends = [whole, divided].map(|step| end(&run(&step, 1, &by_bytes)[0]));
+    let ends = [whole, split].map(|step| end(&run(&step, 1, &by_bytes)[0]));
     assert_eq!(ends[1], ends[0] + 2 * (10 - 5));
 }
 

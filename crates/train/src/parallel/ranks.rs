@@ -10,7 +10,7 @@
 //!
 //! Out of scope: the placement of ranks on hosts.
 
-use super::division::{GROUP_LIMIT, strided};
+use super::ranges::{GROUP_LIMIT, strided};
 use super::{Group, GroupTransfer, RankClass, Step, recorded};
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use gradtide_net::Time;
@@ -61,8 +61,8 @@ impl Step {
     ///
     /// # Errors
     /// [`RanksError`] if the step exceeds the limits.
-    pub fn spelled_out(self) -> Result<Self, RanksError> {
-        if self.is_spelled_out {
+    pub fn per_rank(self) -> Result<Self, RanksError> {
+        if self.is_per_rank {
             return Ok(self);
         }
         let ranks: Vec<u32> = (0..).zip(&self.classes).flat_map(|(class, of)| vec![class; of.ranks as usize]).collect();
@@ -117,7 +117,7 @@ impl Step {
             classes: ranks.iter().map(|&class| RankClass { ranks: 1, ..self.classes[class as usize] }).collect(),
             groups: instances.iter().flat_map(group).collect(),
             transfers: transfers.into(),
-            is_spelled_out: true,
+            is_per_rank: true,
             gpus_per_node: self.gpus_per_node,
             names: self.names.clone(),
         })

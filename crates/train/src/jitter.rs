@@ -42,7 +42,7 @@ pub fn check(spec: &ComputeSpec, worker_count: usize) -> Result<(), &'static str
 
 /// Source of the jitter factors of one worker, one for each iteration.
 #[derive(Debug)]
-pub struct Pace {
+pub struct FactorStream {
     half_width_ppm: u64,
     noise: Stream,
     straggler: Option<Straggler>,
@@ -59,7 +59,7 @@ struct Straggler {
     which: Stream,
 }
 
-impl Pace {
+impl FactorStream {
     /// Returns the jitter of a job's workers; `None` if all workers are identical.
     pub fn of_workers(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
         (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| Self::of_each(spec, worker_count, job, seed))
@@ -104,26 +104,26 @@ impl Straggler {
 #[derive(Debug)]
 pub struct Jitter {
     /// Source of factors; `None` if all workers are identical.
-    pace: Option<Pace>,
+    stream: Option<FactorStream>,
     factor_ppm: u64,
 }
 
 impl Jitter {
     /// Creates the jitter of `count` workers in their first iteration.
-    pub fn of_workers(paces: Option<Vec<Pace>>, count: usize) -> Vec<Self> {
-        let paces: Vec<Option<Pace>> =
-            paces.map_or_else(|| (0..count).map(|_| None).collect(), |paces| paces.into_iter().map(Some).collect());
-        let first = |mut pace: Option<Pace>| {
-            let factor_ppm = pace.as_mut().map_or(ONE_PPM, Pace::next_ppm);
-            Self { pace, factor_ppm }
+    pub fn of_workers(streams: Option<Vec<FactorStream>>, count: usize) -> Vec<Self> {
+        let streams: Vec<Option<FactorStream>> = streams
+            .map_or_else(|| (0..count).map(|_| None).collect(), |streams| streams.into_iter().map(Some).collect());
+        let first = |mut stream: Option<FactorStream>| {
+            let factor_ppm = stream.as_mut().map_or(ONE_PPM, FactorStream::next_ppm);
+            Self { stream, factor_ppm }
         };
-        paces.into_iter().map(first).collect()
+        streams.into_iter().map(first).collect()
     }
 
     /// Draws the factor of the next iteration.
     pub fn begin_iteration(&mut self) {
-        if let Some(pace) = &mut self.pace {
-            self.factor_ppm = pace.next_ppm();
+        if let Some(stream) = &mut self.stream {
+            self.factor_ppm = stream.next_ppm();
         }
     }
 
@@ -155,8 +155,8 @@ mod tests {
     use super::*;
 
     fn factors(spec: &ComputeSpec, workers: u32, iterations: usize) -> Vec<Vec<u64>> {
-        let paces = Pace::of_workers(spec, workers, "train", Seed(7)).expect("workers that differ");
-        paces.into_iter().map(|mut pace| (0..iterations).map(|_| pace.next_ppm()).collect()).collect()
+        let streams = FactorStream::of_workers(spec, workers, "train", Seed(7)).expect("workers that differ");
+        streams.into_iter().map(|mut stream| (0..iterations).map(|_| stream.next_ppm()).collect()).collect()
     }
 
     const fn straggler(worker: Option<u32>, probability_ppm: u64) -> StragglerSpec {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn workers_without_noise_or_straggler_are_alike() {
-        assert!(Pace::of_workers(&ComputeSpec::default(), 8, "train", Seed(0)).is_none());
+        assert!(FactorStream::of_workers(&ComputeSpec::default(), 8, "train", Seed(0)).is_none());
     }
 
     #[test]
