@@ -44,7 +44,7 @@ PICTURES = {
     "timeline": Part("out/demo/report.html", "h2:has-text('One iteration')", "h2:has-text('All groups')"),
     "trace": Part("out/step/report.html", "h2:has-text('Where the step goes')", "h2:has-text('What would help')"),
     "lanes": Part("out/llama/report.html", "h3:has-text('One iteration')", "h3:has-text('Stages of the pipeline')"),
-    "plan": Part("out/plan/report.html", "h2:has-text('What was searched')", "h2:has-text('Buckets of the plan')"),
+    "plan": Part("out/plan/report.html", "h2:has-text('Searched plans')", "h2:has-text('Buckets of the plan')"),
     "collectives": Part("out/collectives/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "buy": Part("out/buy/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "sweep": Part("out/sweep/report.html", "h2 >> nth=0", "h2 >> nth=1"),
@@ -85,7 +85,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         shutil.copytree(ROOT / "scenarios", Path(folder) / "scenarios")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": 980, "height": 1400}, device_scale_factor=1.5)
+        page = browser.new_page(viewport={"width": 980, "height": 1400}, device_scale_factor=1.3)
         for name, command in commands():
             if not sys.argv[1:] or name in sys.argv[1:]:
                 print(name, flush=True)
