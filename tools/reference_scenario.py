@@ -133,8 +133,10 @@ def engines_page() -> str:
         *(
             f"| {row.name} | `{row.key}` | " + " | ".join(row.on(engine).value for engine in support.ENGINES) + " |"
             for row in support.FEATURES.values()
+            if not _is_on_all(row)
         ),
         "",
+        f"Both engines model: {'; '.join(row.name for row in support.FEATURES.values() if _is_on_all(row))}.\n",
         "No engine models these pairs yet:\n",
         "| feature | not built yet | available |",
         "|---|---|---|",
@@ -142,6 +144,10 @@ def engines_page() -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _is_on_all(row: support.Feature) -> bool:
+    return all(row.on(engine).value == "yes" for engine in support.ENGINES)
 
 
 def errors_page() -> str:
