@@ -125,9 +125,8 @@ def engines_page() -> str:
     lines = [
         "# What each engine models\n",
         _NOTE,
-        "A scenario file is read and checked for any engine. Before a run, gradtide compares it with this table. A feature "
-        "that the engine could model but does not yet is refused with [GT090](errors.md#gt090). A key that has no meaning for "
-        "the engine is refused with [GT015](errors.md#gt015).\n",
+        "Before a run, gradtide compares a scenario with this table. A feature that the engine could model but does not yet "
+        "is refused with [GT090](errors.md#gt090), a key that has no meaning for the engine with [GT015](errors.md#gt015).\n",
         "| feature | key | fluid | packet |",
         "|---|---|---|---|",
         *(
