@@ -63,17 +63,13 @@ def markdown_table(table: str) -> str:
         rows = [
             (
                 f"`{d.name}`",
-                str(d.element_bytes),
-                f"{d.peak_flops / 1e12:g}",
-                f"{d.memory_bytes_per_s / 1e9:g}",
-                f"{d.winograd_gain:g}",
-                "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
+                f"{d.compute_efficiency:g}",
                 f"{d.efficiency}: {basis[d.name]}",
             )
             for d in map(device, device_names())
+            if d.compute_efficiency is not None
         ]
-        head = ("preset", "s", "peak, TFLOP/s", "memory, GB/s", "g", "e_c", "from")
-        return _render(head, rows)
+        return _render(("preset", "e_c", "from"), rows)
     if table == "checks":
         rows = []
         for figure in figures:

@@ -126,16 +126,17 @@ def engines_page() -> str:
     lines = [
         "# What each engine models\n",
         _NOTE,
-        "A scenario file is read and checked for any engine. Before a run, gradtide compares it with this table. A feature "
-        "that the engine could model but does not yet is refused with [GT090](errors.md#gt090). A key that has no meaning for "
-        "the engine is refused with [GT015](errors.md#gt015).\n",
+        "Before a run, gradtide compares a scenario with this table. A feature that the engine could model but does not yet "
+        "is refused with [GT090](errors.md#gt090), a key that has no meaning for the engine with [GT015](errors.md#gt015).\n",
         "| feature | key | fluid | packet |",
         "|---|---|---|---|",
         *(
             f"| {row.name} | `{row.key}` | " + " | ".join(row.on(engine).value for engine in support.ENGINES) + " |"
             for row in support.FEATURES.values()
+            if not _is_on_all(row)
         ),
         "",
+        f"Both engines model: {'; '.join(row.name for row in support.FEATURES.values() if _is_on_all(row))}.\n",
         "No engine models these pairs yet:\n",
         "| feature | not built yet | available |",
         "|---|---|---|",
@@ -143,6 +144,10 @@ def engines_page() -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _is_on_all(row: support.Feature) -> bool:
+    return all(row.on(engine).value == "yes" for engine in support.ENGINES)
 
 
 def errors_page() -> str:

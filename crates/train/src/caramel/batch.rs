@@ -10,7 +10,7 @@ use gradtide_net::{Bytes, Time};
 /// Updates occur at their times in compute without stalls, and a transfer of d bytes takes `time(d)`.
 ///
 /// # Source
-/// Caramel, section 4.2; A11 to A16 of docs/models/caramel.md.
+/// Caramel, section 4.2; A11 to A16 of the header of `mod.rs`.
 pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Vec<ParameterGroup> {
     let mut groups = Vec::new();
     // Time at which the channel will have sent all `groups`.

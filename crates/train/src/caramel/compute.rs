@@ -93,7 +93,7 @@ pub fn random(dag: &OpDag, rng: &mut Stream) -> Result<Vec<u32>, OpDagError> {
 /// [`ComputeError`] if the parameters do not match the DAG.
 ///
 /// # Source
-/// Caramel, section 4.1, stage 1; A1 to A6 of docs/models/caramel.md.
+/// Caramel, section 4.1, stage 1; A1 to A6 of the header of `mod.rs`.
 pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, ComputeError> {
     let order = topological(dag)?;
     check(dag, parameters)?;
@@ -149,7 +149,7 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
 /// Those ops of the second tag that have no input in this tag depend on the barrier.
 ///
 /// # Source
-/// Caramel, section 4.1, stage 2; A7 to A10 of docs/models/caramel.md.
+/// Caramel, section 4.1, stage 2; A7 to A10 of the header of `mod.rs`.
 pub fn enforce(dag: &OpDag, order: &ComputeOrder) -> OpDag {
     let mut dag = dag.clone();
     let mut id = dag.ops.iter().map(|op| op.id).max().map_or(0, |id| id + 1);

@@ -31,7 +31,7 @@ pub struct Packed {
 /// backward pass may start as soon as the backward pass is over.
 ///
 /// # Source
-/// Caramel, section 4.3; A22 to A29 of docs/models/caramel.md.
+/// Caramel, section 4.3; A22 to A29 of the header of `mod.rs`.
 pub fn pack(boundaries: &Boundaries, groups: &[ParameterGroup], time: &dyn Fn(Bytes) -> Time) -> Packed {
     let compute = boundaries.compute;
     let mut sorted: Vec<&ParameterGroup> = groups.iter().collect();

@@ -39,7 +39,7 @@ pub enum Depth {
     Fixed(u32),
     /// The number of chunks is bytes / threshold, clamped to 1..=[`MAX_DEPTH`], so no chunk is smaller than the
     /// threshold unless the buffer is. Caramel, section 4.4, describes this rule without a formula (A30 of
-    /// docs/models/caramel.md).
+    /// the header of `caramel/mod.rs`).
     Adaptive {
         /// Chunk size, in bytes, below which the cost of another chunk exceeds its gain.
         threshold: Bytes,
