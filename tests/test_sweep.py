@@ -965,7 +965,7 @@ def test_charts_have_the_mean_of_the_seeds_in_the_order_of_the_axis(gradtide: An
     times = [float(row[name]) for row in rows("out") if row["job.train.workers"] == "2"]
     assert chart["lines"][0]["values"] == pytest.approx([sum(times[2:]) / 2, sum(times[:2]) / 2])
     page = Path("out/report.html").read_text()
-    for words in ("Which key matters most", "Paired changes", f"{name} against cluster.link.rate"):
+    for words in ("Which key matters most", "Paired changes", "iteration time, mean over cluster.link.rate"):
         assert words in page
     assert gradtide("report", "out")[0] == 0
     assert Path("out/report.html").read_text() == page

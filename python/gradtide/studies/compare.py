@@ -154,7 +154,7 @@ class CompareResult(StudyRows):
             if best["saves_percent"] < 100 * words.SAME:
                 if len({row["schedule"] for row in rows}) > 1:
                     sentences.append(f"{model}: keep {baseline}; no other schedule saves time.")
-                sentences += _over_rates(model, rows, baseline)
+                sentences.append(_over_groups(model, rows, baseline))
                 continue
             schedule = best["schedule"]
             same = [key for key in ("schedule", *GROUP) if key != "rate_bps"]
@@ -170,18 +170,26 @@ class CompareResult(StudyRows):
         return " ".join(sentences)
 
 
-def _over_rates(model: str, rows: Sequence[dict[str, Any]], baseline: str) -> list[str]:
-    """Return what the link rates change for the baseline schedule; nothing if any other key varies, too."""
-    slowest, *faster = sorted((row for row in rows if row["schedule"] == baseline), key=lambda row: row["rate_bps"])
-    if any(row[key] != slowest[key] for row in faster for key in GROUP if key != "rate_bps"):
-        return []
+def _over_groups(model: str, rows: Sequence[dict[str, Any]], baseline: str) -> str:
+    """Return what the link rates, or the other keys of the groups, change for the baseline schedule."""
+    own = sorted((row for row in rows if row["schedule"] == baseline), key=lambda row: row["rate_bps"])
+    varied = [key for key in GROUP if len({row[key] for row in own}) > 1]
+    if varied and varied != ["rate_bps"]:
+        ends = [find(own, key=lambda row: row["iteration_time_us"]) for find in (min, max)]
+        least, most = (
+            f"{words.milliseconds(row['iteration_time_us'] / 1e3)} for {words.group(row, varied)} at "
+            f"{words.rate(row['rate_bps'])}"
+            for row in ends
+        )
+        return f"With {baseline} an iteration takes from {least} to {most}."
+    slowest, *faster = own
     times = f"{words.milliseconds(slowest['iteration_time_us'] / 1e3)} at {words.rate(slowest['rate_bps'])}"
     for row in faster:
         saved = 1 - row["iteration_time_us"] / slowest["iteration_time_us"]
         times += f", {words.percent(saved)} less at {words.rate(row['rate_bps'])}"
-    waits = ", ".join(words.percent(1 - row["utilisation"]) for row in (slowest, *faster))
+    waits = ", ".join(words.percent(1 - row["utilisation"]) for row in own)
     each = " respectively" if faster else ""
-    return [f"{model} with {baseline}: an iteration takes {times}; {waits} of it is waiting for the network{each}."]
+    return f"{model} with {baseline}: an iteration takes {times}; {waits} of it is waiting for the network{each}."
 
 
 @with_lists
