@@ -264,7 +264,10 @@ class Seen:
         return float(self.queue[within].mean()) * PACKET_S / float(self.busy[within].mean())
 
     def _long_bps(self, from_s: float, until_s: float) -> float:
-        """Return the rate of the long flows: the link's less the bursts', which is assumed to be constant."""
+        """Return the rate of the long flows: the sending rate of the link less the rate of the bursts.
+
+        Each burst is assumed to send at a constant rate from its start to its end.
+        """
         within = (self.at_s > from_s) & (self.at_s <= until_s)
         shared_s = np.minimum(self.end_s, until_s) - np.maximum(self.start_s, from_s)
         shares = np.clip(shared_s / (self.end_s - self.start_s), 0, 1)

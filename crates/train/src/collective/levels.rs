@@ -148,7 +148,7 @@ impl PortLoad {
         if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds, is_direct: false } }
     }
 
-    /// Creates a load of one part for each of `peers` ranks, sent concurrently.
+    /// Creates a load of `peers` concurrent messages of S / `of` bytes, one to each peer.
     fn direct(peers: u64, of: u64) -> Self {
         Self { is_direct: true, ..Self::new(peers, of, 1) }
     }

@@ -61,7 +61,7 @@ pub(crate) trait CongestionControl {
     /// Parameters that a scenario can set; each has a default.
     type Parameters;
 
-    /// Short description of the algorithm, by its standard if it has one.
+    /// Short description of the algorithm: the RFCs that define it, if there are any.
     const SUMMARY: &'static str;
     /// Description of the window's evolution, in Markdown.
     const WINDOW: &'static str;
