@@ -58,7 +58,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "bursts"),
     "bursts": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "incast"),
 }
-"""Keys of background traffic that a key replaces when it overrides the file."""
+"""By key of `replace` or `set`: the other keys of background traffic that it deletes."""
 
 
 class Scenario:
@@ -74,7 +74,7 @@ class Scenario:
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
         resolved = resolve(data, source, base_dir)
-        # The only assignment: `__setattr__` refuses every later one.
+        # Assigned through `vars`, because `__setattr__` refuses every assignment.
         vars(self).update(_data=read.plain(data, source), _source=source, _base_dir=base_dir, _resolved=resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -115,7 +115,7 @@ class Scenario:
         Args:
             text: TOML.
             name: its name in errors.
-            base_dir: directory that paths in it start from.
+            base_dir: directory that relative paths in the text start from.
 
         Raises:
             ScenarioError: with every fault.
@@ -350,7 +350,7 @@ class Scenario:
 
     @cached_property
     def reach(self) -> Reach:
-        """The worst case of all routes, counting only links that messages may cross."""
+        """The worst case over all routes between hosts that communicate."""
         return self._resolved.reach
 
     @cached_property
@@ -436,7 +436,7 @@ class Scenario:
 
     @property
     def queue_packets(self) -> int:
-        """Capacity of a port's queue in packets; in full-size packets if it is given in bytes."""
+        """Capacity of a port's queue in packets; a capacity in bytes is converted to full-size packets."""
         capacity = self._resolved.file.cluster.queue.capacity
         return -(-capacity.size // self.segment_bytes) if capacity.is_bytes else capacity.size
 
@@ -452,12 +452,12 @@ class Scenario:
 
     @property
     def warmup_ps(self) -> int:
-        """Background flows that start before this time are excluded from statistics."""
+        """Warm-up in picoseconds: background flows that start before this time are excluded from statistics."""
         return self._resolved.file.run.warmup_ps
 
     @property
     def cooldown_ps(self) -> int:
-        """Background flows that start less than this before the last start are excluded from statistics."""
+        """Cool-down in picoseconds: flows that start within this time before the last start are not in statistics."""
         return self._resolved.file.run.cooldown_ps
 
     def is_stated(self, key: str) -> bool:
@@ -558,7 +558,7 @@ class Scenario:
         return f"<Scenario {self.name} ({jobs}; {self.engine})>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled in resolved form: the files that it names may be absent on the machine that unpickles it.
+        # A scenario is pickled in resolved form, because its files may be absent on the machine that unpickles it.
         return (_restored, ({name: getattr(self, name) for name in Scenario.__annotations__},))
 
 

@@ -27,9 +27,10 @@ class Complaint(NamedTuple):
 def wired(
     cables: Sequence[Cable], hosts: int | None, switches: Sequence[str] | None, max_hosts: int
 ) -> tuple[Wiring | None, list[Complaint]]:
-    """Return the network that cables make, or what is wrong with them.
+    """Return the network that cables make, or the complaints about them.
 
-    Without a number of hosts there are as many as the cables name; without names of switches every other end is one.
+    If `hosts` is None, the number of hosts follows from the host names in the cables. If `switches` is None, every
+    end of a cable that is not a host is a switch.
     """
     found: list[Complaint] = []
 
@@ -83,7 +84,7 @@ def wired(
         msg = f"the network is not connected: no cables lead from h0 to {shown}"
         add(None, "links", msg, "add the cable that joins the parts", "GT045")
         return None, found
-    # Only a switch with "-" in its name can give two links one name.
+    # Two links have the same name only if the name of a switch contains "-".
     counted = Counter(wiring.link_names() if any("-" in name for name in names) else ())
     twice = next((name for name, count in counted.items() if count > 1), None)
     if twice is not None:
@@ -93,9 +94,9 @@ def wired(
 
 
 def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable], list[tuple[int, str]]]:
-    """Return the cables of a CSV file with the header `a,b[,rate][,delay]`, and number and text of each one's line.
+    """Return the cables of a CSV file `a,b[,rate][,delay]`, and the number and text of each cable's line.
 
-    A cable without a rate or a delay has that of `link`.
+    A cable without a rate or a delay gets that of `link`, (rate in bits per second, delay in picoseconds).
 
     Raises:
         ScenarioError: with every fault, each at its line and field.
@@ -146,7 +147,7 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
 def cable_fault(
     code: str, key: str, msg: str, hint: str, name: str, number: int, line: str, value: str | None = None
 ) -> Fault:
-    """Make a fault of a line of a list of cables."""
+    """Return a fault at a line of a list of cables."""
     start = max(0, line.find(value)) if value else 0
     return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
 
@@ -154,12 +155,13 @@ def cable_fault(
 def from_networkx(graph: Any) -> dict[str, Any]:
     """Return the `cluster.topology` that a networkx graph describes, for `gt.Scenario.from_dict` and `replace`.
 
-    Hosts are the nodes whose attribute `kind` is "host", or, where no node has one, those named h0, h1, …; all others
-    are switches, under their own names. Hosts that are not all named h0, h1, … are numbered in the order of the graph.
+    Hosts are the nodes whose attribute `kind` is "host". If no node has this attribute, hosts are the nodes named h0,
+    h1, …. All other nodes are switches and keep their names. Unless all hosts are named h0, h1, …, they are numbered
+    in the order of the graph.
 
     Args:
         graph: an undirected `networkx.Graph`. Edges may have the attributes `rate` and `delay`, texts with units as
-            in "25Gbps" and "1us"; the rest have those of `cluster.link`.
+            in "25Gbps" and "1us". An edge without one of them gets that of `cluster.link`.
 
     Returns:
         A table of kind "custom".

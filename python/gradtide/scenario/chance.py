@@ -12,7 +12,7 @@ from gradtide.units import PPM
 
 
 def drawn(resolved: Resolved) -> tuple[str, ...]:
-    """Return what the seed of a scenario decides, as in "the routes of connections"; empty if nothing."""
+    """Return the random parts of a scenario as text, as in "the routes of connections"; empty if none is random."""
     several = len(resolved.jobs) > 1
     found = [f"{what} of {job.name}" if several else what for job in resolved.jobs for what in _of_job(job, resolved)]
     return (*found, *_of_network(resolved))

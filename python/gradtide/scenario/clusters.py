@@ -121,7 +121,7 @@ _OF_A_NETWORK = (PRESET, "topology", "link", "node")
 
 
 def left_out(before: object, given: Mapping[str, Any], name: str, scenario: str) -> Iterator[str]:
-    """Yield a sentence for each loss when the `[cluster]` of a scenario is replaced by that of `given`."""
+    """Yield a sentence for each key that is lost when `given` replaces the `[cluster]` of a scenario."""
     new = given.get("cluster", {})
     kept = {*_OF_A_NETWORK, *(new if isinstance(new, Mapping) else ())}
     lost = [key for key in before if key not in kept] if isinstance(before, Mapping) else []

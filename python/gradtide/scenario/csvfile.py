@@ -14,11 +14,11 @@ class CsvFile:
 
     Attributes:
         header: the first line, shown to users.
-        known: names of columns; the first `needed` of them must be there.
-        needed: see `known`.
-        most: rows that a file may have, of `unit`.
-        unit: see `most`.
-        columns: of this file, in its order; known after `rows`.
+        known: names of all columns that a file may have.
+        needed: number of required columns, the first of `known`.
+        most: maximum number of rows.
+        unit: plural noun for rows in messages.
+        columns: columns of this file, in its order; set by `rows`.
     """
 
     header: ClassVar[str]
@@ -35,7 +35,7 @@ class CsvFile:
     def fault(
         self, line: int, code: str, msg: str, hint: str, value: Any = None, field: str = "", column: int = -1
     ) -> Fault:
-        """Return the fault of a line, or of the field in one of its columns."""
+        """Return a fault at a line, or at the field of a line in the given column."""
         text = self.lines[line - 1]
         start, width = 0, len(text)
         if column >= 0 and '"' not in text:
@@ -46,7 +46,7 @@ class CsvFile:
         return Fault(code, field, msg, value, hint, self.name, line, text, start, max(1, width))
 
     def uneven(self, line: int, cells: list[str]) -> Fault | None:
-        """Return the fault of a row that has too few fields, or too many."""
+        """Return a fault if a row has too few or too many fields; otherwise None."""
         if len(cells) == len(self.columns):
             return None
         msg = f"the row has {len(cells)} fields, the header {len(self.columns)}"

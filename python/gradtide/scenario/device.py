@@ -15,7 +15,7 @@ from gradtide.scenario.keys.job import Compute
 Origin = Literal["stated", "file", "cluster", "assumed", "none"]
 
 ASSUMED_DEVICE = "V100"
-"""Default device of counted models other than language models: most of their published times were measured on it."""
+"""Default device of built-in image models: most of their published times were measured on a V100."""
 
 HINT = (
     'name one, as in compute = { device = "H100-bf16" } or --device H100-bf16, or a cluster that has one, as in '
@@ -33,9 +33,9 @@ class JobDevice:
         name: as written; None if none is named.
         origin: where it is named: in the job (`stated`), the model's `file` or the `cluster`; `assumed` for a default,
             `none` without one.
-        times_of: device of the times in the model's file, where it differs from `name`. These times are kept: `name`
-            then only selects the runtime that executes a plan.
-        cluster: device of the cluster, where it is different hardware.
+        times_of: device of the times in the model's file, if it differs from `name`. The job keeps these times, so
+            `name` only selects the runtime that executes a plan.
+        cluster: device of the cluster, if it is different hardware.
     """
 
     name: str | None
@@ -74,7 +74,7 @@ def device_of(
 
 
 def hardware(name: str) -> str:
-    """Return the name of a device without its precision: the same for A100 and A100-bf16."""
+    """Return the name of a device without its precision, so that A100 and A100-bf16 are equal."""
     return re.sub("-(bf16|fp8)$", "", name.casefold())
 
 

@@ -116,7 +116,7 @@ class Tree:
     def _reach(self, group: Group, most: Reach) -> Reach:
         if len({self.edge_of(host) for host in group}) == 1:
             return Reach(2, *self.host_link)
-        # Traffic between hosts below one child of the root does not cross the root.
+        # Routes between hosts below one child of the root do not cross the root, so they are two links shorter.
         is_below = self.kind == "clos3" and len({host // self.shared for host in group}) == 1
         return most._replace(hops=most.hops - 2) if is_below else most
 
@@ -130,7 +130,7 @@ class Tree:
             return 1
         if self.kind == "leaf_spine":
             return int(self.keys["spines"])
-        # crates/net/src/topology/fat_tree.rs: half of the ports of an aggregation switch of a clos3 are uplinks.
+        # Half of the ports of an aggregation switch of a clos3 are uplinks (crates/net/src/topology/fat_tree.rs).
         half = int(self.keys["ports"]) // 2
         above_edge = int(half * Fraction(*self.keys["bisection"]))
         is_below = self.kind == "clos2" or len({host // self.shared for host in group}) < 2
@@ -266,7 +266,7 @@ class Wiring:
         return any(len(places) > 1 for ends in among for _, ahead in self._routes(ends) for places in ahead)
 
     def _ends(self, group: Group) -> Counter[str]:
-        """Return the edge switches of hosts, with numbers of hosts. A host without one is its own."""
+        """Return the number of the group's hosts on each edge switch; a host without a switch is its own edge."""
         return Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
 
     def _crossed(self, groups: Iterable[Group]) -> tuple[Reach, Iterable[int]]:

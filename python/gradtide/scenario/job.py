@@ -23,12 +23,12 @@ class Division:
 
     Attributes:
         keys: the table `parallel` of the file.
-        device: what ranks compute on, and who says so.
-        costs: what they compute, and on which accelerator.
-        layout: how they work together.
-        described: all of it in numbers, and the memory of a rank.
-        own: times of ops that the user gives; None where the accelerator decides.
-        times: the same as a resolved scenario has them.
+        device: device of the ranks, and where the scenario names it.
+        costs: ops of the model, and their accelerator.
+        layout: pipeline schedule, sharding and prefetch of the ranks.
+        described: times and sizes of all ops, and the memory of a rank.
+        own: times of ops given by the user; None if they are computed from the accelerator.
+        times: `own` as rows of the resolved scenario.
     """
 
     keys: Parallel
@@ -41,7 +41,7 @@ class Division:
 
     @property
     def accelerator(self) -> Accelerator:
-        """What ranks compute on."""
+        """The accelerator of the ranks."""
         return self.costs.accelerator
 
     @property
@@ -56,10 +56,10 @@ class Division:
 
     @property
     def feasibility(self) -> dict[str, Any]:
-        """What a summary says of that: the verdict, the bytes to spare or lacking, and what would make it fit.
+        """The keys of a summary about memory: the verdict, the bytes to spare or lacking, and changes that would fit.
 
-        `would_fit` lists changes on as many ranks, each with the table `parallel` to write. Where there are none,
-        `fits_on` is a mesh of more ranks, and None if nothing that was tried is enough.
+        `would_fit` lists changes with the same number of ranks, each with the table `parallel` to write. If no such
+        change exists, `fits_on` is a mesh with more ranks, or None if no mesh that was tried fits.
         """
         found = {
             "feasibility": self.fit.verdict,
@@ -68,7 +68,7 @@ class Division:
         }
         if self.fit.verdict == "fits":
             return found
-        # The default number of micro-batches is that of the stages; only another number fixes the global batch.
+        # A mesh keeps the global batch only if the user set the number of micro-batches, whose default is `pp`.
         is_own_batch = self.layout.micro_batches != self.costs.mesh.pp
         ways = would_fit(self.costs, self.layout, self.global_batch if is_own_batch else None)
         on_more = {} if ways.changes else {"fits_on": None if ways.more is None else ways.more.described}
@@ -76,12 +76,12 @@ class Division:
 
     @property
     def global_batch(self) -> int:
-        """Sequences of an iteration."""
+        """Number of sequences per iteration."""
         return self.described.tokens // self.training.seq
 
     @property
     def compute_ps(self) -> int:
-        """Compute time of an iteration of the rank that computes longest."""
+        """Compute time of an iteration on the slowest rank, picoseconds."""
         described = self.described
         kinds = [sum(op.forward_ps + op.backward_ps + op.recompute_ps for op in kind.ops) for kind in described.kinds]
         stages = [0] * self.costs.mesh.pp
@@ -94,7 +94,7 @@ class Division:
 
     @property
     def op_count(self) -> int:
-        """Compute ops and transfers of an iteration, of all stages, about."""
+        """Estimated number of compute ops and transfers per iteration, of all stages."""
         ops = sum(1 for _ in self.described.ops_of(self.described.blocks))
         return 8 * ops * self.layout.micro_batches
 
@@ -104,10 +104,10 @@ class RecordedStep:
     """A recorded step that a job repeats.
 
     Attributes:
-        recorded: the step as the core reads it.
-        ranks: how many it has.
-        op_count: compute ops and transfers of all of them.
-        compute_ps: compute time of the rank that computes longest.
+        recorded: the step in the form of the core's input.
+        ranks: number of ranks.
+        op_count: number of compute ops and transfers of all ranks.
+        compute_ps: compute time of the slowest rank, picoseconds.
     """
 
     recorded: dict[str, Any]
@@ -120,31 +120,32 @@ class RecordedStep:
 class Job:
     """A training job, resolved.
 
-    `compute`, `collective` and `schedule` are the tables of the file (docs/reference/scenario.md says what each key
-    means) with nothing left to be decided: what a default depends on has been looked at.
+    `compute`, `collective` and `schedule` are the tables of the file with all defaults, including defaults that depend
+    on other keys. docs/reference/scenario.md describes the keys.
 
     Attributes:
         name: key of the job in the scenario.
         model: name of the model in results.
         layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
-        graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
+        graph: ops of a worker with times in picoseconds; `None` for a model of layers.
         hosts: host of each rank, by index into the cluster's hosts.
         iterations: measured iterations; `None` if `run.duration` decides.
-        placement: packed, spread or random: which rank is on which host; what a list names is in `hosts`.
-        task: train or inference where workers pull from servers; exchange if the bytes are not gradients; else `None`.
-        compute: `batch` is `None` for a model with times of its own, and so is `device` if the job names none; `order`
-            without a graph.
-        collective: `group` is a number of ranks; `ps` is there if `kind` is "ps" and then complete.
+        placement: packed, spread or random: the assignment of ranks to hosts. A list of hosts is in `hosts` instead.
+        task: "train" or "inference" if workers pull from servers, "exchange" if the bytes are not gradients; otherwise
+            `None`.
+        compute: `batch` is `None` for a model with its own times, `device` is `None` for such a model if the job names
+            no device, and `order` is `None` without a graph.
+        collective: `group` is a number of ranks; `ps` is present and complete if `kind` is "ps".
         schedule: buckets and their order.
-        ranks: with order "file", rank of every layer; smaller is sent earlier.
-        bands: bands of the job's flows, shared out evenly over the layers from the input side; if adaptive, low.
-        adaptive: how its workers change their bands; `None` if they do not.
+        ranks: send priority of every layer if the order is "file"; the smallest is sent first.
+        bands: bands of the job's flows, distributed evenly over the layers from the input side; if adaptive, low.
+        adaptive: policy by which workers change their bands; `None` if the bands are fixed.
         start_ps: simulated time at which the job starts.
         announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
-        division: how its model is divided over ranks; `None` if every worker has the whole model.
-        step: what its ranks do, where that was recorded.
-        device: what it computes on, and who says so.
-        stated: keys of `compute` that somebody gave; all others are defaults.
+        division: how the model is divided over ranks; `None` if every worker has the whole model.
+        step: the recorded step that the ranks repeat; `None` for other models.
+        device: device of the job, and where the scenario names it.
+        stated: keys of `compute` that are given; all others are defaults.
     """
 
     name: str
@@ -165,7 +166,7 @@ class Job:
     announced_packets: int | None
     division: Division | None
     step: RecordedStep | None
-    # The origin of a value does not affect equality.
+    # `device` and `stated` record the origin of values, so they do not affect equality.
     device: JobDevice = field(compare=False)
     stated: frozenset[str] = field(compare=False)
 
@@ -176,24 +177,24 @@ class Job:
 
     @property
     def servers(self) -> int:
-        """Number of parameter servers; 0 without."""
+        """Number of parameter servers; 0 if the collective has none."""
         ps = self.collective.ps
         return 0 if ps is None else ps.servers or 0
 
     @property
     def group(self) -> int:
-        """Ranks of a group of the collective; 0 where it has none."""
+        """Number of ranks per group of the collective; 0 if it has no groups."""
         return self.collective.group if isinstance(self.collective.group, int) else 0
 
     @property
     def workers(self) -> int:
-        """Number of workers, including servers that are not on extra hosts."""
+        """Number of workers, which includes servers unless they have hosts of their own."""
         ps = self.collective.ps
         return len(self.hosts) - (self.servers if ps is not None and ps.placement == "separate" else 0)
 
     @property
     def computing(self) -> int:
-        """Number of workers that compute: all hosts of the job but its parameter servers, wherever these are."""
+        """Number of workers that compute: all hosts of the job without parameter servers, whatever their placement."""
         return len(self.hosts) - (self.servers if len(self.hosts) > 1 else 0)
 
     @property
@@ -233,21 +234,21 @@ class Job:
 
     @property
     def pace_ppm(self) -> tuple[int, int]:
-        """The least and the largest factor on a worker's compute times, in millionths."""
+        """Smallest and largest factor of the compute jitter on a worker's compute times, in millionths."""
         width = -(-self.compute.noise_ppm * 1_732_051 // PPM)
         straggler = PPM if self.compute.straggler is None else self.compute.straggler.factor_ppm
         return PPM - width, -(-(PPM + width) * straggler // PPM)
 
     @property
     def op_count(self) -> int:
-        """Ops that a worker computes in an iteration."""
+        """Number of ops that a worker computes per iteration."""
         if (divided := self.division or self.step) is not None:
             return divided.op_count
         return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
 
     @property
     def parameter_count(self) -> int:
-        """Layers or ops that have parameters."""
+        """Number of layers or ops with parameters."""
         return sum(r.parameter_bytes > 0 for r in self.layers)
 
     @property
@@ -257,7 +258,7 @@ class Job:
 
     @property
     def counts(self) -> Counts:
-        """What one exchange takes."""
+        """Steps, messages and bytes of one exchange."""
         keys = self.collective
         group = None if keys.group is None else self.group or 1
         return core.counts(core.algorithm(keys.kind, group, keys.inside, self.servers), len(self.hosts))

@@ -34,8 +34,8 @@ class Op:
         inputs: ids of its predecessors, in the order of the file.
         time: duration in whole ticks of the file's unit.
         name: name in the file, or "".
-        param_only: whether it depends on one parameter and no input of the model, as a cast or a transpose does;
-            from the file if it has the key, else derived.
+        param_only: whether the op depends on one parameter and on no input of the model, such as a cast of a
+            parameter. Derived unless the file has the key.
         bytes: size of a transfer; 0 if the file states none.
         updates: ids of the transfers whose gradients it produces.
     """
@@ -317,7 +317,7 @@ class _Reader:
             return [by_id[one] for one in done]
         at = next(op.id for op in dag.ops if waits[op.id])
         path: dict[int, None] = {}
-        while at not in path:  # every blocked op has a blocked input, so this ends in a cycle
+        while at not in path:  # ends in a cycle, because every blocked op has a blocked input
             path[at] = None
             at = next(other for other in by_id[at].inputs if waits[other])
         walked = list(path)
@@ -340,7 +340,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
-    """Mark compute ops whose only source is one parameter: no second parameter, and no op without inputs."""
+    """Mark the compute ops that depend on a single parameter and on no op without inputs."""
     several = -1
     parameter: dict[int, int] = {}
     for op in topological:

@@ -1,4 +1,4 @@
-"""The source of each tenant's background flows, from its keys: presets, CDF files, lists, incasts, bursts.
+"""The source of each tenant's background flows: a preset, a CDF file, a list, an incast or bursts.
 
 Files are opened here; `gradtide.traffic` draws or stores the flows.
 """
@@ -22,10 +22,10 @@ from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson,
 from gradtide.units import PPM
 
 MAX_LIST_BYTES = 300_000_000
-"""Largest file of a list of flows; calibration, the size at the largest number of flows."""
+"""Maximum size of a file with a list of flows. Calibration: the size of a list with the maximum number of flows."""
 
 MAX_WRITTEN_FLOWS = 100
-"""Longest list that a resolved scenario contains in full; for a longer one it has path and digest."""
+"""Longest list of flows that a resolved scenario contains in full; of a longer list it has path and digest."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Origin:
     Attributes:
         key: key of the tenant's table that decides the number of flows.
         flows: the flows, drawn when needed.
-        written: keys of the resolved scenario that take the place of `replaced`, so that it needs no other small file.
+        written: keys that replace `replaced` in the resolved scenario, so that it needs no other small file.
         warnings: inconsistencies that are not faults.
     """
 
@@ -84,7 +84,7 @@ class Tenant:
     faults: list[Fault] = field(default_factory=list)
 
     def origin(self) -> Origin:
-        """Return the source of the flows; faults in a file or list, or too many flows, raise a `ScenarioError`."""
+        """Return the source of the flows; raise a `ScenarioError` for a wrong file or list, or for too many flows."""
         table = self.table
         if table.replay is not None:
             return self._replay(table.replay)

@@ -56,11 +56,11 @@ class PlannedSharding:
     Attributes:
         units: names of the modules of each unit, in the order of the forward pass. The name of the
             model itself, the root unit with all remaining parameters, is "".
-        forward_prefetch: number of units gathered ahead of the computing one in the forward pass.
-        backward_prefetch: likewise in the backward pass.
+        forward_prefetch: number of units that are gathered ahead of the unit that computes, in the forward pass.
+        backward_prefetch: the same number for the backward pass.
         reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
             root unit is kept, since backward begins with it.
-        keep_last: whether the last unit is kept too: backward would gather it again at once.
+        keep_last: whether the last unit is also kept, because backward would gather it again immediately.
     """
 
     units: tuple[tuple[str, ...], ...]
@@ -95,7 +95,7 @@ class Plan:
         runtime: the plan's runtime: `device`, `backend`, and the settings that gradtide `cannot_set` there.
         predicted: predicted figures; `overhead_us` is the cost of a message beyond the scenario's overhead.
         advice: instructions for its use, in sentences.
-        fsdp: the sharding, which makes the keys for gradients void. None at the other levels.
+        fsdp: the sharding; with it, the keys for gradients have no effect. None at the other levels.
     """
 
     level: str
@@ -208,7 +208,7 @@ class Plan:
         )
 
     def _sharded_on(self, scenario: Scenario, fsdp: PlannedSharding) -> Scenario:
-        """Return a scenario whose model is sharded as planned."""
+        """Return the scenario with its model sharded as `fsdp` states."""
         job = scenario.jobs[0]
         home = f"job.{job.name}"
         if job.division is None:
@@ -239,7 +239,7 @@ class Plan:
         return changed
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
-        """Return at most one fault: a layer of the model that the plan lacks, or has with another size.
+        """Return a fault if a layer of the model is missing in the plan or has another size there; at most one.
 
         Args:
             layer_bytes: bytes of the gradient of every layer of the model, by its name.
@@ -328,7 +328,7 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }
-"""Keys that may be missing or null in a plan for the runtime alone: their type, and its name in messages."""
+"""Keys that a plan for the runtime alone may lack or set to null: their type, and its name in messages."""
 _SHARDING = tuple(one.name for one in fields(PlannedSharding))
 _SENDS = ("level", "buckets", "order", "barrier", "chunk_bytes", "credit", "depth", "collective")
 """Keys of a plan that have a meaning for DDP only."""

@@ -1,4 +1,4 @@
-"""What switches, cables and network cards cost: a TOML file of a user's own.
+"""Prices of switches, cables and network cards, read from a TOML file of the user.
 
     currency = "EUR"
     [[switch]]
@@ -6,8 +6,8 @@
     rate = "25Gbps"
     price = 9000
 
-and `[[cable]]` and `[[nic]]` with a rate and a price. A kind of part without a table costs nothing. If a kind has a
-table but lacks the required part, the lookup fails.
+`[[cable]]` and `[[nic]]` have a rate and a price. A kind of part without a table costs nothing. If a kind has a table
+but lacks the required part, the lookup fails.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from gradtide.scenario.keys.types import positive_rate
 from gradtide.scenario.source import Faults, Loc, Source, parse_toml, read_text
 
 _MOST = 10**15
-"""Largest price of a part; sums of a million parts are exact enough for a float."""
+"""Largest price of a part, so that the sum of a million prices is exact enough in a float."""
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
 _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
 MAX_PORTS = 100_000
-"""Ports of a switch or chassis that has a price."""
+"""Maximum number of ports of a switch or chassis in a file of prices."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class Prices:
         return [what for what, table in (("cables", self.cables), ("network cards", self.nics)) if not table]
 
     def switch(self, ports: int, rate_bps: int) -> tuple[int, Fraction] | None:
-        """Return ports and price of the cheapest switch of this rate that has as many ports; None if there is none."""
+        """Return ports and price of the cheapest switch of this rate with at least `ports` ports; None if none has."""
         own = ((price, count) for (rate, count), price in self.switches.items() if rate == rate_bps)
         price, count = min((one for one in own if one[1] >= ports), default=(None, 0))
         return None if price is None else (count, price)
 
     def missing(self, rate_bps: int) -> list[str]:
-        """Return which kinds of parts the file has at other rates but not at this one."""
+        """Return the kinds of parts for which the file has prices at other rates but none at `rate_bps`."""
         rates = {"switch": {rate for rate, _ in self.switches}, "cable": set(self.cables), "nic": set(self.nics)}
         return [what for what, known in rates.items() if known and rate_bps not in known]
 
 
 def read_prices(path: str | Path) -> Prices:
-    """Read a file of prices; a `ScenarioError` has every fault of it, each at its line."""
+    """Read a file of prices; raise a `ScenarioError` with every fault, each at its line."""
     name = str(path)
     text = read_text(Path(path), name, lambda code, msg, hint: Fault(code, "", msg, name, hint, name))
     source = Source(name, text)
@@ -96,7 +96,7 @@ class _Reader:
         )
 
     def table(self, what: str) -> list[tuple[int, int, Fraction]]:
-        """Return ports (0 where there are none), rate and price of every row without a fault."""
+        """Return ports (0 for parts without ports), rate and price of every row without a fault."""
         rows = self.data.get(what, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             hint = f"write [[{what}]] with {', '.join(_EXAMPLE[key] for key in _KEYS[what])}"

@@ -41,9 +41,9 @@ _VOCABULARIES: dict[tuple[str | int, ...], str] = {
     ("parallel", "context"): "parallel",
     ("run", "engine"): "engine",
 }
-"""Vocabularies of `known.LACKING`, by the last two parts of a key's path; other keys are looked up in all of them."""
+"""Vocabulary of `known.LACKING` by the last two parts of a key's path. Other keys are looked up in all vocabularies."""
 _UNITS = ("gbps", "mbps", "tbps", "bps", "ps", "ns", "us", "ms", "s", "b", "kb", "mb", "gb", "bytes", "packets", "pkt")
-"""Suffixes with a unit that keys of other programs have; in a scenario the value has the unit."""
+"""Units that other programs append to keys, as in `rate_gbps`; in a scenario the unit is part of the value."""
 _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
@@ -75,7 +75,7 @@ def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
 
 
 def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults, set[Loc]]:
-    """Validate types and units; also return the paths of refused values, which were replaced by defaults."""
+    """Return the file with types and units validated, the faults, and the paths of values that defaults replace."""
     try:
         return ScenarioFile.model_validate(raw), Faults(), set()
     except ValidationError as error:
@@ -107,7 +107,7 @@ def _loc(detail: ErrorDetails) -> Loc:
 
 
 def _cut(loc: Loc, *, missing: bool) -> Loc:
-    """Return the subtree to drop for a fault: the whole list for a fault inside one, the table for a missing key."""
+    """Return the path of the subtree to drop: the whole list for a fault in a list, the table for a missing key."""
     numbers = [i for i, part in enumerate(loc) if isinstance(part, int)]
     if numbers:
         loc = loc[: numbers[0]]
@@ -179,7 +179,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
     tables: dict[Loc, type[Table]] = {("job",): JobTable, ("traffic",): TrafficTable}
     inner = tables.get(named[:-1])
     if inner is not None and key in inner.declared():
-        # A key in the place of a job's or tenant's name.
+        # The name of a key stands where the name of a job or tenant belongs.
         key, info = str(named[0]), ScenarioFile.declared()[str(named[0])]
     return source.fault("GT011", loc, msg, example(key, info), value)
 

@@ -1,8 +1,7 @@
-"""Where a scenario came from, and which line holds which key.
+"""The source of a scenario, and the positions of its keys in the text.
 
-`tomllib` and `json` say what a text means but not where; `locate` walks the same text again, which is known
-to be valid by then, and records the place of every key and value. Faults are made here, so that each of
-them points at its line.
+`tomllib` and `json` return values without positions. `locate` therefore scans the text again, after it has been parsed
+successfully, and records the position of every key and value. Faults are created here with their line and column.
 """
 
 import json
@@ -28,9 +27,9 @@ else:
 Loc = tuple["str | int", ...]
 
 MAX_DEPTH = 32
-"""Nesting depth to which positions are recorded, so that their memory is linear in the size of the text."""
+"""Maximum nesting depth of recorded positions, so that their memory is linear in the size of the text."""
 MAX_DIGITS = 100
-"""Longest integer in JSON; a meaningful one has at most 20 digits, and much longer ones do not fit in a float."""
+"""Maximum length of an integer in JSON. Valid ones have at most 20 digits; much longer ones exceed a float's range."""
 MAX_SPANS = 1_000_000
 """Largest number of keys and elements whose positions are recorded."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -39,7 +38,7 @@ _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DEEP_KEY = re.compile(
     rf"(?:^[ \t]*\[{{0,2}}|[{{,])[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}})", re.MULTILINE
 )
-"""A dotted key with too many parts: the TOML parser and all path traversals are quadratic in their number."""
+"""Matches a dotted key with too many parts, because the TOML parser and path traversals are quadratic in the parts."""
 _STRINGS = {'"': re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), "'": re.compile(r"'[^']*'")}
 _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 
@@ -52,7 +51,7 @@ class Span(NamedTuple):
 
 
 class Overlay(NamedTuple):
-    """A value from an option: what the user typed, and where the value begins in it."""
+    """A value from an option: the text that the user typed, and the column at which the value begins."""
 
     file: str
     text: str
@@ -61,12 +60,12 @@ class Overlay(NamedTuple):
 
 @contextmanager
 def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = MappingProxyType({})) -> Iterator[None]:
-    """Make faults of a value from an option name the option that the user typed.
+    """Within this context, faults of values from options name the option that the user typed.
 
     Args:
-        options: option by what it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
-        others: options that the command also has, by name: what is missing could be given with one of them. `None`
-            leaves that to the caller, who knows them.
+        options: option by the key that it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
+        others: all options of the command by name; the fault of a missing key names the option that sets the key.
+            With `None`, such faults are not changed.
     """
 
     def named(fault: Fault) -> Fault:
@@ -95,14 +94,14 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a scenario, if it has one, and what was set over it.
+    """The text of a scenario, if it has one, and the values that override keys of the text.
 
     Attributes:
         name: the file as the user named it, or `<dict>`.
         text: its whole text; `None` for a Python dict.
         overlays: values given by `--set` or `replace`, by path.
-        notes: what was left out of it on purpose, a sentence each.
-        assumed: dotted keys that nobody stated, though the scenario that was made of a model holds them.
+        notes: a sentence for each part that was left out on purpose.
+        assumed: dotted keys with assumed values, which gradtide added when it made the scenario from a model.
     """
 
     name: str = "<dict>"
@@ -117,9 +116,9 @@ class Source:
         return {} if self.text is None else locate(self.text)
 
     def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
-        """Make a fault that points at the value at `loc`, or at its key; at its parent if it is absent."""
+        """Return a fault that points at the value at `loc` or at its key; if `loc` is absent, at its parent."""
         for end in range(len(loc), 0, -1):
-            # It replaced whatever the text has there.
+            # The overlay replaces the value in the text, so the fault points at the overlay.
             over = self.overlays.get(loc[:end])
             if over is not None:
                 column, width = over.column, len(over.text) - over.column
@@ -141,7 +140,7 @@ class Under:
     prefix: Loc
 
     def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
-        """Make a fault that points at the value at `loc` in the part."""
+        """Return a fault that points at the value at `loc`, a path relative to `prefix`."""
         return self.source.fault(code, (*self.prefix, *loc), msg, hint, value, at_key=at_key)
 
 
@@ -151,7 +150,7 @@ def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
     line = bisect_right(starts, start)
     line_start = starts[line - 1]
     line_end = starts[line] - 1 if line < len(starts) else len(text)
-    # Not the whole line: a file may consist of a single line with many faults.
+    # The fault contains only part of the line, because a file may be a single long line with many faults.
     first = max(line_start, start - 2 * WINDOW)
     cut = text[first : min(line_end, start + 2 * WINDOW)]
     width = max(1, min(stop, line_end) - start)
@@ -160,21 +159,21 @@ def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
 
 @lru_cache(maxsize=2)
 def _line_starts(text: str) -> list[int]:
-    """Return where each line of a text begins: one pass for all faults of a file."""
+    """Return the offset of each line of a text; cached, so that all faults of a file need one pass."""
     return [0, *(match.end() for match in re.finditer("\n", text))]
 
 
 class Faults(list[Fault]):
-    """List of the faults found in an input; adding the last that fits raises all of them, which ends the search.
+    """List of the faults found in an input. When the list is full, `append` raises all of them and ends the search.
 
-    A file that is wrong on every line is wrong for the same reason everywhere.
+    The number of faults is limited, because a file that is wrong on every line has one cause.
     """
 
     def append(self, fault: Fault) -> None:
         """Add a fault.
 
         Raises:
-            ScenarioError: with all of them, if there are enough.
+            ScenarioError: with all faults, if the list is full.
         """
         super().append(fault)
         if len(self) >= MAX_FAULTS:
@@ -187,16 +186,16 @@ class Faults(list[Fault]):
 
 
 def shown_from(faults: Iterable[Fault], source: Source, base_dir: Path) -> list[Fault]:
-    """Return the faults of a scenario without what is in files that whoever wrote it may not be meant to see.
+    """Return the faults of a scenario, without quotations from files that its author may not be allowed to read.
 
-    A scenario may name any file as its model, and a fault quotes what is in it. So a fault says what is in a file only
-    if the file is beneath the scenario's folder or the current one, or the user named it on the command line.
+    A scenario may name any file as its model, and faults quote the file. A fault therefore quotes only files that are
+    below the scenario's folder or the current folder, or that the user named on the command line.
     """
     return [fault if may_quote(fault.file, source, base_dir) else _unquoted_fault(fault) for fault in faults]
 
 
 def may_quote(file: str, source: Source, base_dir: Path) -> bool:
-    """Whether a fault of a scenario may quote a file, wherever links lead."""
+    """Whether a fault of a scenario may quote a file; symbolic links are resolved first."""
     if source.text is None or file == source.name or any(file in over.text for over in source.overlays.values()):
         return True
     try:
@@ -257,7 +256,7 @@ def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = inputs.MAX_T
 
 
 def decoded(data: bytes, name: str, fail: "Fail") -> str:
-    """Return the text that the bytes of a file are, with LF for any end of a line.
+    """Decode the bytes of a file, with LF for any end of a line.
 
     Raises:
         ScenarioError: if it is not UTF-8 text.
@@ -275,11 +274,11 @@ def decoded(data: bytes, name: str, fail: "Fail") -> str:
 
 
 Fail = Callable[[str, str, str], Fault]
-"""Makes a fault of code, message and hint, at the place that named the file."""
+"""Function that returns a fault, located where the file is named, from code, message and hint."""
 
 
 def of_command_line(name: str) -> Fail:
-    """Return what makes faults of a file that the command line names."""
+    """Return a function that makes faults of a file named on the command line."""
 
     def fail(code: str, msg: str, hint: str) -> Fault:
         return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
@@ -289,7 +288,7 @@ def of_command_line(name: str) -> Fail:
 
 @dataclass(frozen=True)
 class Failure:
-    """Makes faults at one place: a key that names a file, or the command line."""
+    """Callable that returns faults at a fixed location: a key that names a file, or the command line."""
 
     source: Source
     loc: Loc
@@ -319,7 +318,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     except RecursionError:
         raise ScenarioError([fault("tables or lists are nested too deeply", "flatten them")]) from None
     except ValueError as error:
-        # A TOMLDecodeError, or a ValueError for an integer with thousands of digits.
+        # Besides TOMLDecodeError, `tomllib` raises a ValueError for an integer with thousands of digits.
         match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
         if match is None:
             raise ScenarioError([fault("not valid TOML", str(error).splitlines()[0])]) from None
@@ -334,7 +333,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) -> Any:
-    """Return the data of a JSON text; a key that is written twice is a fault.
+    """Return the data of a JSON text; a duplicate key is a fault.
 
     Raises:
         ScenarioError: with the one syntax fault.
@@ -387,7 +386,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
 
 
 def scalar(text: str) -> Any:
-    """Return the TOML value that a text is, or the text."""
+    """Parse a text as a TOML value; return the text itself if it is none."""
     try:
         data = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -422,7 +421,7 @@ def _nearest_file(path: Path) -> str | None:
 
 
 def locate(text: str) -> dict[Loc, Span]:
-    """Return the place of every key and list element of a valid TOML or JSON text."""
+    """Return the position of every key and list element of a valid TOML or JSON text."""
     scanner = _Scanner(text)
     try:
         if text.lstrip()[:1] == "{":
@@ -430,12 +429,12 @@ def locate(text: str) -> dict[Loc, Span]:
         else:
             scanner.document()
     except (RecursionError, IndexError, ValueError, _Enough):
-        pass  # Positions only help the reader: a text that is too deep or too long keeps those found so far.
+        pass  # Positions are optional: of a text that is too deep or too long, only those found so far are returned.
     return scanner.spans
 
 
 class _Enough(Exception):  # noqa: N818 - not an error
-    """Raised when as many places are known as are kept."""
+    """Raised when `MAX_SPANS` positions have been recorded."""
 
 
 def _below(loc: Loc, part: str | int) -> Loc:
@@ -516,7 +515,7 @@ class _Scanner:
         first = self.text[start]
         if len(self.spans) >= MAX_SPANS:
             raise _Enough
-        # Of a list or table that does not end before there are enough, this much is known.
+        # A provisional position, which remains if MAX_SPANS is reached inside this list or table.
         self.spans.setdefault(loc, Span(key or (start, start + 1), (start, start + 1)))
         if first in "\"'":
             self.string()
@@ -553,11 +552,11 @@ class _Scanner:
         if self.text.startswith(quote * 3, self.at):
             self.at += 3
             while not self.text.startswith(quote * 3, self.at):
-                # Past the end of a text that is not valid this raises, as it does in a short string.
+                # Raises IndexError at the end of an unterminated string, like the case of short strings below.
                 self.at += 2 if self.text[self.at] == "\\" and quote == '"' else 1
             self.at += 3
             while self.at < len(self.text) and self.text[self.at] == quote:
-                self.at += 1  # up to two quotes may end the text itself
+                self.at += 1  # the content may end in up to two quotes before the closing ones
             return
         match = _STRINGS[quote].match(self.text, self.at)
         if match is None:

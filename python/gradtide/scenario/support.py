@@ -1,6 +1,6 @@
 """What each engine models, in one table: read by the check before a run, and printed in docs/reference/engines.md.
 
-A feature that an engine could model but does not is GT090; one without meaning there is GT015.
+A feature that an engine could model but does not gives GT090; a feature that has no meaning on an engine gives GT015.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ YES, NOT_BUILT, NO_MEANING = Support
 class Feature(NamedTuple):
     """A row of the table of engines: name of the feature, its key, and the support of each engine.
 
-    `instead` is a hint how to keep the engine. In the key, `NAME` stands for a job or a tenant.
+    `instead` is the hint of the fault: how to stay on the engine. In the key, `NAME` stands for a job or a tenant.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Feature(NamedTuple):
 
 
 class Combination(NamedTuple):
-    """Two features that no engine models together yet, and the alternative."""
+    """Two features that no engine models together yet, and the value to use instead."""
 
     name: str
     beside: str
@@ -156,7 +156,7 @@ def faults(resolved: Resolved, source: Source) -> list[Fault]:
 
 
 def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
-    """Yield every feature or pair of features that a scenario uses, the location, and a description for the fault."""
+    """Yield each feature or pair of features of a scenario, with its location and a description for the fault."""
     cluster, run = resolved.file.cluster, resolved.file.run
     for job in resolved.jobs:
         on_nodes = cluster.node is not None and cluster.node.gpus > 1

@@ -63,10 +63,10 @@ _LAYER_KEYS = (
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip", ".sqlite")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
-"""Keys at the beginning of a JSON trace that no model file has."""
+"""Matches keys at the beginning of a JSON trace that do not occur in model files."""
 
 At = Callable[[int, str, str, str, str, Any], Fault]
-"""Makes a fault of a layer's field: index, field, code, message, hint, value."""
+"""Function that returns a fault at a layer's field, from index, field, code, message, hint and value."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class LayerTable:
         graph: the ops with times in picoseconds, for a model that is a graph; `layers` are then its recvs.
         place: location of the graph, for faults.
         batch: mini-batch of a worker if times depend on it: the job's, or the model's default.
-        seq: tokens of a sample, for a model configuration.
+        seq: tokens per sample, for a model configuration.
         architecture: the architecture of a model configuration.
         bucketed: whether layers are buckets already.
         left_out: a sentence for each part of the model's file that its layers ignore.
@@ -117,7 +117,7 @@ class ComputeRequest:
     cluster_device: str | None = None
 
     def device(self, own: str | None = None, assumed: str | None = None) -> JobDevice:
-        """Return the device, as `device_of` decides it."""
+        """Return the device that `device_of` chooses."""
         return device_of(self.compute, self.cluster_device, own=own, assumed=assumed)
 
     def batch(self, default: int) -> int:
@@ -235,9 +235,9 @@ def rank_count(model: Any, base_dir: Path) -> int | None:
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
     """Return the synthetic table of Gao (2020), section 4.2, for a nominal size M and compute time T.
 
-    Forward times fall by d from layer to layer and backward times rise by e; a layer whose time would be 0 gets d or e
-    instead, so the sums exceed T/3 and 2T/3 by d and e. The precision is exact, or float32 as in the author's program
-    of chapter 5.
+    With L layers, d = 2T / (3 L (L - 1)) and e = 2d. Forward times decrease by d from layer to layer, and backward
+    times increase by e. A layer whose time would be 0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e.
+    `precision` is exact, or float32 as in the author's program of chapter 5.
     """
     if count > MAX_LAYERS:
         raise ScenarioError([_too_many(fail, count)])
@@ -257,7 +257,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fai
 
 
 def _float32_ms(ps: int, parts: int) -> int:
-    """Return ps / parts in picoseconds, via single-precision milliseconds truncated to whole nanoseconds."""
+    """Return ps / parts in picoseconds, computed in single-precision milliseconds and truncated to nanoseconds."""
     (single_ms,) = struct.unpack("f", struct.pack("f", ps / (10**9 * parts)))
     return int(single_ms * 1e6) * 1000
 
@@ -265,7 +265,7 @@ def _float32_ms(ps: int, parts: int) -> int:
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
     """Return the layers with their times rescaled to sum to `total_ps` exactly, largest remainder first.
 
-    Host times are not rescaled: another device does not make the host faster.
+    Host times are not rescaled, because they do not depend on the device.
     """
     own = [layer for layer in layers if not layer.is_host]
     times = [time for layer in own for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
@@ -372,7 +372,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, request: Com
     if isinstance(data, dict) and "ops" in data:
         return _graph_file(text, name, file, request)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
-        # Parsed again without Decimal, which is needed for times only.
+        # The text is parsed again with plain floats, because only times need Decimal.
         return _configuration(parse_json(text, name), name, file, source, loc, request)
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
@@ -434,7 +434,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, request: Com
 
 @dataclass(frozen=True)
 class _Profile:
-    """How the times of a model file were made; None for fields that differ from those of `gradtide profile`."""
+    """Origin of the times in a model file; a field is None if its value is not one that `gradtide profile` writes."""
 
     device: str | None
     is_roofline: bool
@@ -453,7 +453,7 @@ class _Profile:
 
 
 def _is_asked_anew(made: _Profile, rows: Sequence[Any], request: ComputeRequest) -> bool:
-    """Whether a profile must be recomputed by roofline: it has counts, and device, efficiency or batch is to change."""
+    """Whether a profile with counts must be recomputed by roofline, for another device, efficiency or batch."""
     compute = request.compute
     is_other = request.device(made.device).times_of is not None
     is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
@@ -468,11 +468,11 @@ def _other_device(name: str, device: JobDevice) -> str:
 
 
 OF_TOKENS = "sequence of "
-"""Prefix of the sample's description of a language model in a model file."""
+"""Prefix of the description of a sample in the model file of a language model."""
 DEFAULT_BATCH = 32
-"""Samples of a worker's mini-batch, for models that are counts."""
+"""Default mini-batch of a worker in samples, for models with counts."""
 DEFAULT_SEQUENCES = 1
-"""Likewise for a model configuration: one sequence, like the micro-batch of a parallel job."""
+"""Default mini-batch of a worker for a model configuration: one sequence, like a parallel job's micro-batch."""
 NAMED = "_name_or_path"
 """The field in which transformers stores the origin of a configuration."""
 
@@ -691,7 +691,7 @@ def _timed_graph(name: str, machine: "Device", batch: int) -> tuple[tuple[Layer,
     """Return the layers and ops of a built-in graph; cached, since studies request the same graph hundreds of times."""
     from gradtide.presets import graphs
 
-    # The network computes the times of transfers, so this rate is arbitrary.
+    # The rate is arbitrary, because the simulated network determines the times of transfers.
     data = graphs.graph_document(name, machine, batch, "train", rate_bps=10**9)
     table = _graph(data, name, data["time_unit"], Source(), ComputeRequest(Compute()))
     assert table.graph is not None
@@ -720,8 +720,8 @@ def _device(
     """Return the device, with the scenario's efficiency if it states one, and where the device is named.
 
     Args:
-        source: of faults.
-        loc: of the model.
+        source: source for faults.
+        loc: location of the model.
         request: keys of the job and device of the cluster.
         own: device of the model's file.
         assumed: the default device; None if the scenario must name one.
@@ -821,7 +821,7 @@ def _count(value: object, key: str) -> int:
 
 
 def _plain_number(value: "int | Decimal") -> str:
-    """Write a JSON number without exponent; the parser refuses a number that is too long for that."""
+    """Write a JSON number without exponent; the parser has refused numbers that would be too long."""
     if isinstance(value, Decimal) and -30 < value.adjusted() < 30:
         return f"{value:f}"
     return str(value)

@@ -28,8 +28,8 @@ class Given:
 
     Attributes:
         table: the rows, as in a resolved scenario.
-        at_row: makes a fault at a row, from message and hint.
-        at_all: makes a fault of the whole table.
+        at_row: function that returns a fault at a row, from message and hint.
+        at_all: function that returns a fault of the whole table.
     """
 
     table: OpTimes
@@ -114,7 +114,7 @@ def ops_csv(described: Described, own: OwnTimes | None) -> str:
 
     Args:
         described: the job in numbers.
-        own: user-supplied times; without them the optimizer's time per op is unknown.
+        own: user-supplied times; without them, the CSV has no column for the optimizer's time per op.
     """
     has_recompute = any(op.recompute_ps for kind in described.kinds for op in kind.ops)
     has_updates = own is not None and own.has_updates

@@ -1,4 +1,4 @@
-"""Plain data to TOML in one canonical form, so that equal scenarios are equal bytes."""
+"""Writes plain data as canonical TOML, so that equal scenarios have equal bytes."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def toml(data: dict[str, Any]) -> str:
 
 
 def _section(name: str, table: dict[str, Any]) -> list[str]:
-    # A model takes many lines, so it gets its own section.
+    # A model has many lines, so it gets a section of its own.
     inner = {k: v for k, v in table.items() if k == "model" and isinstance(v, dict)}
     lines = [f"[{name}]\n"]
     lines += [f"{toml_key(k)} = {_tall(v)}\n" for k, v in table.items() if k not in inner]

@@ -1,4 +1,4 @@
-"""Runs of an edited core's input: at another link rate, and of one job whose exchange is a single link."""
+"""Runs with an edited core's input: at another link rate, or with one job that sends over a single link."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def run_at(
     spec["run"].update(duration_ps=None, timeline_iterations=0)
     for job in spec["jobs"]:
         own = job["schedule"]["order"]
-        # The order of a plan counts as a user-defined order.
+        # The core reads the order of a plan as a user-defined order.
         if own["kind"] != order and (own["kind"], order) != ("planned", "file"):
             job["schedule"]["order"] = _order(order)
         job["schedule"]["barrier"] = barrier
@@ -106,7 +106,7 @@ class OneChannel:
 
 
 def layers_json(layers: Sequence[Layer]) -> str:
-    """Return layers as `OneChannel` takes them; they are encoded once for many schedules."""
+    """Return layers as JSON for `OneChannel`, so that many schedules share one encoding."""
     return json.dumps([layer._asdict() for layer in layers])
 
 

@@ -1,4 +1,4 @@
-"""Parts of a job in the core's input, and what the core counts of them without a scenario.
+"""Parts of a job in the core's input, and the core's counts for them, which need no scenario.
 
 `_core` is imported by the functions that call it: loading it would dominate the time to report a faulty scenario.
 """
@@ -22,7 +22,7 @@ parameters then contain 495 distinct ones on average; TicTac (2019), section 2.2
 
 
 NORM_BYTES = 4
-"""The sum of squares of all gradients, in fp32."""
+"""Size of the all-reduce for the norm of all gradients: one sum of squares in fp32."""
 
 
 def algorithm(
@@ -32,7 +32,7 @@ def algorithm(
     servers: int = 0,
     placement: str | None = None,
 ) -> dict[str, Any]:
-    """Return the algorithm of a collective; the core has a default for what is None."""
+    """Return the algorithm of a collective; the core has defaults for arguments that are None."""
     given: dict[str, dict[str, Any]] = {
         "group": {"group": group},
         "inside": {"inside": inside},
@@ -105,7 +105,7 @@ def order(of_ops: "OpDag", scheduler: str, ranks: Mapping[int, int] | None, ties
 
 
 def parallel(costs: Costs, layout: Layout, described: Described) -> dict[str, Any]:
-    """Return how a model is divided over ranks."""
+    """Return the parallel job of the core's input: costs, layout and sizes of a model on each rank."""
     mesh, training = costs.mesh, costs.training
     zero = layout.zero if mesh.cp * mesh.fsdp > 1 else 0
     chunks = {"chunks": layout.chunks} if layout.pipeline == "interleaved" else {}
@@ -139,12 +139,14 @@ def _op(op: Op) -> dict[str, Any]:
 
 
 def recorded(step: Any, gpus_per_node: int) -> dict[str, Any]:
-    """Return a recorded step."""
+    """Return a recorded step in the form of the core's input."""
     return {"gpus_per_node": gpus_per_node, "step": step}
 
 
 def recorded_size(of_step: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return the ranks of a recorded step, its ops and transfers, and the compute time of its slowest rank.
+    """Return the number of ranks of a recorded step, the number of its ops and transfers, and its compute time.
+
+    The compute time is that of the slowest rank, in picoseconds.
 
     Raises:
         ValueError: if the step is inconsistent.

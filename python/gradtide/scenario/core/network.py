@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
 
 def tree(kind: str, keys: Mapping[str, Any], trunk: Link) -> dict[str, Any]:
-    """Return a star, leaf-spine or Clos network with these keys and links between switches."""
+    """Return a star, leaf-spine or Clos network; `trunk` is the link between switches."""
     return {"kind": kind, **keys, **({"fabric_link": link(trunk)} if kind == "leaf_spine" else {})}
 
 
@@ -54,7 +54,7 @@ def shape(topology: Mapping[str, Any], host_link: Link) -> Shape:
 
 
 def link_names(topology: Mapping[str, Any], host_link: Link, of_node: Mapping[str, Any] | None = None) -> list[str]:
-    """Return what links are called, each once."""
+    """Return the names of all links, without duplicates."""
     from gradtide import _core
 
     return _core.link_names(json.dumps(topology), *host_link, None if of_node is None else json.dumps(of_node))

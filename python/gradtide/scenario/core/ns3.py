@@ -24,8 +24,8 @@ class Only(NamedTuple):
 
     Attributes:
         key: the key that sets it, from its job, tenant, cluster or run.
-        values: those that ns-3's program has.
-        instead: what to write.
+        values: the values that ns-3's program supports.
+        instead: the hint of the fault: the key and value to write.
     """
 
     key: str
@@ -99,7 +99,7 @@ TRAFFIC: dict[str, Only | None] = {
 
 
 def faults(resolved: Resolved, source: Source, traffic: Sequence[BackgroundFlows]) -> list[Fault]:
-    """Return a fault for each thing of a scenario that the program for ns-3 does not have."""
+    """Return a fault for each setting of a scenario that the program for ns-3 does not support."""
     spec = core_input(resolved, traffic)
     found: list[Fault] = []
 

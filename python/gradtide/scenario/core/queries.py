@@ -1,4 +1,4 @@
-"""Calls of the core with a scenario: its run, and what its jobs send, without a run."""
+"""Calls of the core with a scenario: its run, and properties of its jobs that need no run."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def core_input(scenario: "Scenario") -> str:
 
 
 def run(scenario: "Scenario", progress: Callable[[float], object] | None = None) -> _core.RunOutput:
-    """Run a scenario; `progress` is called now and then with the fraction that is done."""
+    """Run a scenario; `progress` is called repeatedly with the fraction of the run that is complete."""
     return _core.run(core_input(scenario), progress)
 
 
@@ -47,13 +47,13 @@ def ranks_load(scenario: "Scenario") -> dict[str, tuple[int, int, int]]:
 
 
 class Queries:
-    """What the core knows about the jobs of a scenario without a run; background flows are neither drawn nor used."""
+    """Properties of a scenario's jobs that need no run; background flows are neither drawn nor used."""
 
     def __init__(self, scenario: "Scenario") -> None:
         self.text = json.dumps(without_traffic(scenario))
 
     def planned(self, job: int) -> list[tuple[list[int], int]]:
-        """Return the layers of each bucket in send order, and the offset of compute time at which it is released."""
+        """Return the layers of each bucket in send order, and its release time: picoseconds of compute time."""
         return _core.planned(self.text, job)
 
     def messages(self, job: int, size: int) -> _core.Table:
@@ -61,5 +61,8 @@ class Queries:
         return _core.messages(self.text, job, size)
 
     def transfer_times(self, job: int) -> list[int]:
-        """Return the time of a transfer of each layer alone, or of each parameter with pulls, in picoseconds."""
+        """Return the time in picoseconds of each layer's transfer on an idle network.
+
+        With pulls, the transfers are those of the parameters.
+        """
         return _core.transfer_times(self.text, job)

@@ -12,7 +12,7 @@ from gradtide.scenario.source import Loc
 
 
 def collective(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Collective:
-    """Check a collective, and fill in what depends on the ranks: those of a group, and the number of servers."""
+    """Check a collective, and fill in the defaults that depend on the ranks: group size and number of servers."""
     job = ctx.file.job[name]
     keys, kind = job.collective, job.collective.algorithm
     group, servers = _check(ctx, name, keys, ("job", name, "collective"), hosts, fabric)
@@ -35,7 +35,7 @@ def collective(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: F
 def _check(
     ctx: Context, name: str, keys: Collective, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
 ) -> tuple[int, int]:
-    """Check a collective against the ranks; return the ranks of a group and the number of servers, 0 without."""
+    """Check a collective against the ranks; return the ranks per group and the number of servers (0 for none)."""
     if not ctx.ok("job", name, "collective"):
         return 0, 0
     kind = keys.algorithm
@@ -81,7 +81,7 @@ def _check(
 
 
 def _group(ctx: Context, keys: Collective, loc: Loc, ranks: int, fabric: Fabric | None) -> int:
-    """Return the ranks of a group."""
+    """Return the number of ranks per group."""
     if isinstance(keys.group, int):
         if keys.group > ranks:
             msg = f"a group of {keys.group} has more than the {ranks} ranks of the job"

@@ -25,7 +25,7 @@ class Context:
         cluster_name: the built-in cluster's name in place of a table; None for a table.
         tables: model of each job, once it is read.
         rankings: the user's order of layers, by job.
-        too_large: faults of jobs whose model exceeds a worker's memory, by name; they can be read, but not run.
+        too_large: faults of jobs whose model exceeds a worker's memory, by name. Such a scenario can be read, not run.
     """
 
     file: ScenarioFile
@@ -52,7 +52,7 @@ class Context:
         self.add("GT050", loc, msg, f"a run has at most {limit:,}: its results are held in memory", count)
 
     def ok(self, *loc: str) -> bool:
-        """Whether the value at a path is the user's: neither it, nor a parent or child, was refused."""
+        """Whether the value at a path is the user's, because neither this value nor a parent or child was refused."""
         return not any(b == loc[: len(b)] or loc == b[: len(loc)] for b in self.bad)
 
     def misspelt(self, loc: Loc, *keys: str) -> bool:
@@ -63,11 +63,11 @@ class Context:
 
     @property
     def is_packet(self) -> bool:
-        """Whether the engine is known to be packet."""
+        """Whether the engine is packet, and `run.engine` was not refused."""
         return self.file.run.engine == "packet" and self.ok("run", "engine")
 
     @property
     def is_open_star(self) -> bool:
-        """Whether the jobs determine the number of hosts: a star without `hosts`, with a valid node."""
+        """Whether the jobs determine the number of hosts: the network is a star without `hosts`, with a valid node."""
         topology = self.file.cluster.topology
         return topology.kind == "star" and topology.hosts is None and self.ok("cluster", "node")

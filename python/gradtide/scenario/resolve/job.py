@@ -36,7 +36,7 @@ DEFAULT_ITERATIONS = 10
 
 
 def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
-    """Resolve a job; return `None` if it, or what it depends on, has faults."""
+    """Resolve a job; return `None` if its keys, or keys on which it depends, have faults."""
     keys, loc = ctx.file.job[name], ("job", name)
     table = _read_table(ctx, name, keys, loc, len(hosts) if hosts else keys.workers or 1)
     division = parallel.division(ctx, name, keys, loc, table)
@@ -103,7 +103,7 @@ def _compute(keys: Compute, table: LayerTable, division: Division | None, task: 
 
 
 def completed(keys: JobTable, job: Job) -> JobTable:
-    """Return the keys of a job with the defaults that depend on others."""
+    """Return the keys of a job with the defaults that depend on other keys."""
     return keys.with_values(
         iterations=job.iterations,
         task=job.task or keys.task,
@@ -128,7 +128,7 @@ def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> di
     of_collective, of_schedule = table["collective"], table["schedule"]
     table["model"] = ctx.tables[name].written
     if not isinstance(table["model"], str) and job.parallel is None:
-        # The resolved model contains its times.
+        # The resolved model already contains the times.
         for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
             table["compute"].pop(key, None)
     if "group" in ALGORITHMS[job.collective.kind].keys:
@@ -250,8 +250,9 @@ def _check_servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: Laye
 
 
 def is_remade(model: object) -> TypeGuard[ThesisModel]:
-    """Whether a model's table is made anew for another time, with its rounding and surplus, and not stretched.
+    """Whether another compute time regenerates the model's table, with its rounding, instead of rescaling it.
 
-    The cells of the thesis's study differ in the time that its author's program was given.
+    This holds for the thesis's synthetic model, because its author passed each study's time to the program that
+    generates the table.
     """
     return isinstance(model, ThesisModel) and model.precision == "float32"

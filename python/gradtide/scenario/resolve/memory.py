@@ -19,7 +19,7 @@ STATE_BYTES = 4 + MASTER_BYTES + MOMENTS_BYTES
 
 
 def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> Fault | None:
-    """Return a fault if a language model exceeds a worker's memory; the hint names meshes over which it fits."""
+    """Return a fault if a language model exceeds a worker's memory; its hint names meshes on which the model fits."""
     from gradtide import presets
 
     name = table.device.name
@@ -51,11 +51,11 @@ def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers:
 
 
 def _hint(ctx: Context, table: LayerTable, accelerator: Accelerator, training: Training, workers: int) -> str:
-    """Return a hint with two meshes over which the model fits on the cluster."""
+    """Return a hint with two meshes on which the model fits in the memory of the cluster's devices."""
     assert table.architecture is not None
     node = ctx.file.cluster.node
     per_node = 1 if node is None else node.gpus
-    # A worker's batch does not apply to a mesh, whose default micro-batch is one sequence.
+    # A mesh does not use `batch`, the batch of a worker: its default micro-batch is one sequence.
     training = Training(seq=training.seq, precision=training.precision)
     found = fit.meshes(table.architecture, accelerator, training, workers, per_node)
     if found and found[0].fit.verdict != "does not fit":
@@ -79,7 +79,7 @@ def shown(mesh: dict[str, int | str]) -> str:
 def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
     """Yield a warning for each model that exceeds its device's memory.
 
-    Language models are refused when run; other models are run, since they may be trained without Adam.
+    Models other than language models get only this warning and no fault, because they may be trained without Adam.
     """
     from gradtide import presets
 

@@ -31,13 +31,13 @@ from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.transports import ECN, PARAMETERS
 
 MAX_FLUID_BPS = 2**44 - 1
-"""Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin)."""
+"""Maximum rate of a link on the fluid engine, whose 64-bit rates count 2^-20 bit/s (crates/net/src/maxmin)."""
 
 TOO_FAST = (
     f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}",
     "write a lower rate",
 )
-"""Message and hint for a faster link."""
+"""Message and hint of the fault of a link above `MAX_FLUID_BPS`."""
 
 TOPOLOGY_KEYS = {
     "star": ("hosts",),
@@ -49,10 +49,10 @@ TOPOLOGY_KEYS = {
 """Keys of a topology by its kind."""
 
 HEADER_BYTES = 54
-"""IPv4, TCP, timestamps and framing on the wire."""
+"""Bytes of a packet besides its payload: IPv4, TCP, timestamps and framing."""
 
 SOCKET_BYTES = 32 * 1024 * 1024
-"""Send and receive buffer (Gao 2020, chapter 5)."""
+"""Default size of a send or receive buffer (Gao 2020, chapter 5)."""
 
 RED_MAX_PROBABILITY_PPM, RED_WEIGHT_PPM = 100_000, 2_000
 """Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
@@ -123,12 +123,12 @@ def _with_gpus(cards: Tree | Wiring, node: Node) -> Nodes:
 
 
 def nics_of(node: Node) -> int:
-    """Return the network cards of a node."""
+    """Return the number of network cards per node."""
     return node.gpus if node.nics is None else node.nics
 
 
 def link_of(cluster: Cluster) -> tuple[int, int]:
-    """Return rate and delay of links for which the topology gives no others."""
+    """Return the default rate and delay of links, which a topology may override."""
     return cluster.link.rate_bps, cluster.link.delay_ps
 
 
@@ -280,7 +280,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
     if ctx.file.run.engine == "fluid":
-        # A rate inherited from `cluster.link` is reported there.
+        # If a cable inherits its rate from `cluster.link`, the fault is at that key.
         fast = [i for i, cable in enumerate(cables) if MAX_FLUID_BPS < cable.rate_bps != link[0]]
         complaints += [Complaint("GT014", index, "rate", *TOO_FAST) for index in fast[:MAX_FAULTS_OF_CABLES]]
     for code, cable_index, key, msg, hint in complaints:
@@ -323,7 +323,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
         ctx.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
     for key, wrong in (("threshold", "no packet would be marked"), ("max", "no queue can become so long")):
         length: int | None = queue.value(key)
-        # Host ports have `capacity` even with a shared switch buffer.
+        # `capacity` limits host ports even if switches have a shared buffer.
         if length is not None and not queue.capacity.is_bytes and length > queue.capacity.size:
             msg = f"{length:,} packets are more than the capacity of {queue.capacity.size:,}"
             ctx.add("GT014", (*loc, key), msg, f"{wrong}; lower it", length)
@@ -349,7 +349,7 @@ def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
 
 
 def announce(ctx: Context, announce: bool | int | None, loc: Loc) -> None:
-    """Refuse announcements on queues that ignore them."""
+    """Add a fault if a job or tenant announces bursts and the queues of the cluster ignore announcements."""
     kind = ctx.file.cluster.queue.kind
     if announce is not None and announce is not False and kind != "pcn" and ctx.ok("cluster", "queue"):
         hint = 'write cluster.queue = { kind = "pcn", threshold = "40pkt", announced = "10pkt" }, or leave it out'
@@ -408,7 +408,7 @@ def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, in
     hops, rate_bps, delay_ps = reach()
     packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
-    # Two further packets are in the transmit ring and on the wire.
+    # Besides the packets in the queue, each port has one packet in its transmit ring and one on the wire.
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps
@@ -462,7 +462,7 @@ def check_transport(ctx: Context, cluster: Cluster) -> None:
 
 
 def with_ecn(keys: Transport) -> Transport:
-    """Return a transport whose kind is its congestion control alone, and which says whether it reacts to marks."""
+    """Return a transport with `kind` reduced to its congestion control and `ecn` set to whether it reacts to marks."""
     congestion, plus, _ = keys.kind.partition("+ecn")
     return keys.with_values(
         kind=congestion, ecn=bool(plus) or (ECN[congestion] == "scalable" if keys.ecn is None else keys.ecn)
@@ -470,7 +470,7 @@ def with_ecn(keys: Transport) -> Transport:
 
 
 def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
-    """Return the transport of a cluster with its defaults, some of which depend on the links that messages cross."""
+    """Return the transport of a cluster with its defaults; `reach` is for defaults that depend on links crossed."""
     keys = with_ecn(cluster.transport)
     congestion = keys.kind
     window_bytes = keys.window_bytes
@@ -483,7 +483,10 @@ def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
 
 
 def completed(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[Cluster, Run]:
-    """Return the keys of cluster and run with the defaults that depend on others; `reach` is of all that is sent."""
+    """Return the keys of cluster and run with the defaults that depend on other keys.
+
+    `reach` returns the worst case over the routes of all messages.
+    """
     cluster, run = file.cluster, file.run
     if run.engine == "packet" and run.start_jitter_ps is None:
         packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES

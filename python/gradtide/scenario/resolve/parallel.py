@@ -66,7 +66,7 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
     """Return the recorded step that a job repeats; None for another model or an invalid step."""
     if table is None or table.step is None:
         return None
-    # The check of models with times reports the keys in OF_ROOFLINE.
+    # Keys in OF_ROOFLINE are skipped, because the check of models with times reports them.
     _without_effect(ctx, job, loc, OF_ROOFLINE)
     if job.parallel is not None:
         return None  # refused by `division`
@@ -85,7 +85,7 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
 
 
 def _place(loc: Loc, field: str, keys: Parallel) -> Loc:
-    """Return the location of a field that `gradtide.parallel` refuses."""
+    """Return the location in the file of a field with a value that `gradtide.parallel` refuses."""
     if field == "parallel":
         return (*loc, "parallel")
     is_of_mesh = field in Parallel.declared() and (field not in OF_MESH or keys.value(field) is not None)
@@ -119,7 +119,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
     assert model is not None
-    assert compute.seq is not None  # `seq` is required of a configuration
+    assert compute.seq is not None  # a configuration requires `seq`
     device = table.device
     if device.name is None:
         msg = "the model needs a device to compute on, and neither the job nor the cluster names one"
@@ -134,7 +134,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         accelerator = accelerator.stated(compute.efficiency_ppm / PPM)
     precision = keys.precision or compute.precision or get_args(Precision)[0]
     if compute.times is not None and precision in accelerator.peaks and precision not in accelerator.efficiency:
-        # Only ratios of the roofline's times matter here, so any efficiency serves.
+        # The efficiency is arbitrary, because only ratios of the roofline's times are used.
         accelerator = accelerator.stated(1.0)
     mesh = Mesh(**{axis: getattr(keys, axis) for axis in AXES})
     if job.workers is not None and job.workers != mesh.ranks:
@@ -187,7 +187,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         zero=layout.zero,
         sequence=training.sequence_parallel,
         backward_prefetch=layout.backward_prefetch,
-        # A resolved scenario has these keys in `compute` only.
+        # In a resolved scenario, these keys are only in `compute`.
         **dict.fromkeys(OF_MESH),
     )
     device = replace(device, name=accelerator.name)

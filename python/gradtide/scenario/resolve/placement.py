@@ -1,4 +1,4 @@
-"""Which host each rank of a job is on."""
+"""Placement: assigns a host to each rank of a job."""
 
 import itertools
 import random
@@ -85,7 +85,7 @@ def _share_out(
         for number in numbers:
             taken.setdefault(number, name)
     if fabric is None:
-        # The resolved scenario states this number of hosts, and must give the same placement.
+        # The resolved scenario contains this number of hosts, so both must give the same placement.
         least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
         fabric = open_star(ctx.file.cluster, least)
     result = {name: _ranked(ctx, name, numbers, fabric) for name, numbers in named.items()}
@@ -131,7 +131,7 @@ def _generator(ctx: Context, name: str) -> random.Random:
 
 
 def _enough(ctx: Context, places: int) -> str:
-    """Return the key or name of a cluster that holds `places` workers, for a hint."""
+    """Return the key or the cluster name to write for a cluster that holds `places` workers, for a hint."""
     cards = int(open_star(ctx.file.cluster, places).written()["hosts"])
     if ctx.cluster_name is None:
         return f"hosts = {cards}"

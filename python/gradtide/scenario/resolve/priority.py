@@ -27,7 +27,7 @@ SETTINGS = {
     "background": ("credit", "window"),
     "oracle": ("price",),
 }
-"""Keys that a policy has beside its name."""
+"""Keys of a policy in addition to its name."""
 
 WITH_DEADLINES = ("deadline", "straggler")
 """Policies that raise the priority of transfers that would miss their deadline."""
@@ -39,10 +39,10 @@ DEFAULT_LOW_CREDIT = 4
 DEFAULT_PRICE_PPM = PPM
 
 LEAST_LOW_WINDOW = 16_000
-"""Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
+"""Minimum of the default low-band window in bytes: about an initial window (RFC 6928), to avoid slow start."""
 
 LOW_WINDOW_PS = 100_000_000
-"""Time for which a window in the low band keeps a link busy: some tens of full packets at today's rates."""
+"""Transmission time of the default low-band window, picoseconds: some tens of full packets at current link rates."""
 
 
 def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
@@ -88,7 +88,7 @@ def adaptive(
         return None
     given = priority.adaptive
     heeded = SETTINGS.get(given.policy, ())
-    # The hint names the first policy that uses a key: reversed, since later entries overwrite.
+    # Later entries overwrite earlier ones, so the reversed order makes the hint name the first policy with the key.
     first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
     for key, policy in first.items():
         if key not in heeded and given.value(key) is not None:
@@ -101,10 +101,10 @@ def adaptive(
 
 
 def _with_defaults(given: AdaptiveTable, reach: Reach, transport: Transport) -> AdaptiveTable | None:
-    """Return a policy with the defaults that its job's network gives; `None` for bands that do not change.
+    """Return a policy with the defaults for its job's network; `None` for a policy with fixed bands.
 
-    With ECN marking, queues are short and hardly any packet is delayed for long. Concurrent chunks then only share the
-    link, at the expense of the most urgent one, and a small window does not help background flows (decision 20).
+    With ECN marking, queues are short and few packets are delayed for long. Therefore several chunks in flight only
+    delay the most urgent chunk, and a small window does not help background flows (decision 20).
     """
     if given.policy not in SETTINGS:
         return None
@@ -125,7 +125,7 @@ def _with_defaults(given: AdaptiveTable, reach: Reach, transport: Transport) -> 
 
 
 def _low_window(reach: Reach, segment: int) -> int:
-    """Return the bytes that a connection has in flight in the low band: see `LOW_WINDOW_PS`."""
+    """Return the default in-flight bytes of a connection in the low band; `LOW_WINDOW_PS` defines it."""
     hops, rate_bps, delay_ps = reach
     busy_ps = max(LOW_WINDOW_PS, 4 * hops * delay_ps)
     return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))

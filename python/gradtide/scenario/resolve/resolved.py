@@ -23,7 +23,7 @@ class Resolved:
         origins: the source of each tenant's flows, in the order of the file.
         written: the resolved scenario as plain data.
         warnings: a sentence for each part of a model's file that the job ignores, and for each inconsistency.
-        refusals: faults that prevent a run, but not reading the scenario.
+        refusals: faults that prevent a run, although the scenario can be read.
     """
 
     file: ScenarioFile
@@ -45,10 +45,11 @@ class Resolved:
 
     @property
     def all_simulated(self) -> bool:
-        """Whether every rank of the parallel jobs is simulated, and not one rank for each class of alike ones.
+        """Whether every rank of the parallel jobs is simulated, rather than one representative per class of ranks.
 
-        Ranks of a class differ on the packet engine, beside other jobs or traffic, with noise, a straggler or stages of
-        hosts, and on several switches, where their routes share links. False without a parallel job.
+        Every rank is simulated if ranks of a class may differ: on the packet engine, beside other jobs or traffic, with
+        noise, a straggler or stages of hosts, and on several switches, whose links routes share. Without a parallel job
+        the value is False.
         """
         cluster, run = self.file.cluster, self.file.run
         if not any(job.is_divided for job in self.jobs):

@@ -67,17 +67,17 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
 MAX_ITERATIONS = 100_000
 
 MAX_OPERATIONS = 1_000_000_000
-"""Limit of (layers + chunks) times iterations of a run; calibration, about a minute of work."""
+"""Limit of (layers + chunks) times iterations of a run. Calibration: a run at the limit takes about a minute."""
 
 MAX_DIVIDED_OPERATIONS = 50_000_000
-"""Limit of ops and transfers of a parallel job in all iterations: each is a row of transfers.csv or the timeline."""
+"""Limit of ops and transfers of a parallel job in all iterations; each is a row of transfers.csv or the timeline."""
 
 MAX_WORKER_RECORDS = 20_000_000
-"""Limit of workers times iterations for workers that differ: each is a row of `workers.csv`; also the core's limit."""
+"""Limit of workers times iterations if workers differ, equal to the core's; each product is a row of `workers.csv`."""
 
 
 def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
-    """Refuse a parallel job that would exceed the memory or the range of the simulated clock."""
+    """Add a fault for a parallel job that would exceed the limits of memory or of the simulated clock."""
     count = job.iterations or 1
     if count * job.op_count > MAX_DIVIDED_OPERATIONS:
         msg = f"{count:,} iterations of about {job.op_count:,} ops and transfers are too many"
@@ -148,7 +148,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             continue
         counts = job.counts
         hops, slowest_bps, delay_ps = fabric.reach([job.hosts])
-        # In the worst case, one link carries the traffic of all hosts that can share it.
+        # In the worst case, one link carries the traffic of all hosts that can share the link.
         sharers = 1 if job.collective.kind == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
         bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
         wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency_ppm))
@@ -167,7 +167,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
         fixed_ps += host.message_ps * counts.messages * job.schedule.most_parts
         compute_ps = -(-job.compute_ps * most_ppm * job.compute.overlap_slowdown_ppm // PPM**2)
         iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
-        # One iteration precedes the measured ones, and one may follow.
+        # One iteration precedes the measured iterations, and one may follow them.
         total_ps = job.start_ps + (count + 2) * iteration_ps
         if run.duration_ps is not None:
             total_ps = min(total_ps, job.start_ps + run.duration_ps + 2 * iteration_ps)

@@ -16,7 +16,7 @@ PLANNED = ("caramel", "edf", "optimal")
 
 
 def schedule(ctx: Context, name: str, table: LayerTable | None) -> tuple[Schedule, tuple[int, ...] | None]:
-    """Check a schedule, and fill in the defaults of its order; also return the rank of every layer if a file has it."""
+    """Check a schedule, and fill in the defaults of its order; also return the ranks of layers if a file has them."""
     job, loc = ctx.file.job[name], ("job", name)
     keys, node, is_pulled = job.schedule, ctx.file.cluster.node, job.collective.is_pulled
     _check_buckets(ctx, name, keys, loc, table)
@@ -25,7 +25,7 @@ def schedule(ctx: Context, name: str, table: LayerTable | None) -> tuple[Schedul
     if node is not None and not keys.is_given("overhead") and not is_pulled:
         overhead_ps = node.launch_ps  # of a collective
     fusion, barrier, depth = keys.fusion_bytes, keys.barrier, keys.depth
-    # What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
+    # Buckets of `first_fusion` or `cycle` need a size limit in every order.
     is_open = not keys.is_given("fusion") and keys.first_fusion_bytes is None and keys.cycle_ps is None
     if is_pulled:
         fusion, barrier, depth = 0, True, 1
@@ -47,7 +47,7 @@ def schedule(ctx: Context, name: str, table: LayerTable | None) -> tuple[Schedul
 
 
 def _check_buckets(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
-    """Check user-defined buckets against the model."""
+    """Check that user-defined buckets contain every layer of the model once."""
     at: Loc = (*loc, "schedule", "buckets")
     for key, others in (("first_fusion", ("buckets", "cycle")), ("cycle", ("buckets",))):
         for other in others:

@@ -13,7 +13,7 @@ ORDERS = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optima
 """Orders of pulls; layer order is named priority, as for gradients."""
 
 WORKERS_PER_SERVER = 4
-"""TicTac (2019), section 6.1: one server for 4 workers."""
+"""TicTac (2019), section 6.1, uses one server for 4 workers."""
 
 Add = Callable[[Loc, str, str], None]
 
@@ -53,7 +53,7 @@ def order_of(job: JobTable) -> str:
 
 
 def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
-    """Return the keys without effect given a job's servers, or their absence: location, reason and fix."""
+    """Return location, reason and fix of each key that has no effect with the job's servers, or without servers."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
     if job.task == "exchange" and job.collective.is_pulled:
@@ -106,7 +106,7 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
 
 
 def graph_faults(dag: OpDag, task: str, add: Add) -> None:
-    """Add a fault for each property that a run needs and an op graph lacks."""
+    """Add a fault for each property that an op graph lacks and a run requires."""
     for index, op in enumerate(dag.ops):
         if op.kind == "recv" and op.bytes == 0:
             add(("ops", index, "bytes"), f"op {op.id} is received, and has no `bytes`", 'write "bytes": 4096')
@@ -119,7 +119,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
             updated[recv] = op.id
     if not task:
-        # A training step executes the ancestors of its target and of all updates.
+        # A training step executes the ancestors of the target and of all ops with updates.
         needed = dag.needed_by([dag.target, *(op.id for op in dag.ops if op.updates)])
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]

@@ -14,7 +14,7 @@ FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
 
 
 def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
-    """Return the source of each tenant's flows, without tenants that have faults."""
+    """Return the source of the flows of each tenant that has no faults."""
     origins: list[Origin] = []
     total = 0
     for name, traffic in ctx.file.traffic.items():
