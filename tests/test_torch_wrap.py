@@ -735,7 +735,7 @@ def compare_gated(rank):
     return found
 
 
-def test_gates_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
+def test_release_events_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
     for value in torch_ranks.values(2, compare_gated, tmp_path):
         assert [value[level][0] for level in LEVELS[1:]] == [True] * 3
         *_, sent = value["crossiter"]
@@ -762,7 +762,7 @@ def train_profiled(rank):
     return said, opened, bool(profile and graph)
 
 
-def test_a_model_that_was_profiled_opens_the_gates_of_its_plan(tmp_path):
+def test_a_model_that_was_profiled_has_the_release_events_of_its_plan(tmp_path):
     for value in torch_ranks.values(2, train_profiled, tmp_path):
         said, opened, _ = value
         assert said == "nothing"
@@ -838,7 +838,7 @@ def compare_caramel(rank, path):
     return all(map(torch.equal, expected, weights)), log, said, missed
 
 
-def test_gates_and_depth_that_gradtide_plan_wrote_are_carried_out_and_verify_tells(tmp_path):
+def test_release_events_and_depth_that_gradtide_plan_wrote_are_carried_out_and_verify_tells(tmp_path):
     path = caramel_plan(tmp_path)
     plan = read_plan(path)
     releases = {bucket.layers[0]: bucket.release for bucket in plan.buckets if bucket.release}

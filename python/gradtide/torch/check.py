@@ -153,7 +153,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
         ("sent", "parts of pieces (depth)", "Pieces of fewer elements than the plan's depth have fewer parts."),
         (
             "opened",
-            "releases",
+            "release events",
             "Something reads or holds weights before the release events, or layers are called in another order than in "
             "the profile.",
         ),
