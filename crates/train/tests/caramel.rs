@@ -303,7 +303,7 @@ fn batches_by_hand() {
     assert_eq!(sent(&[(10, 0), (10, 100)]), [[0], [1]]);
     // The network is busy with the first until 60. The other two form a batch, which is sent after the last update.
     assert_eq!(sent(&[(10, 0), (10, 20), (10, 40)]), [vec![0], vec![1, 2]]);
-    // A14: the first ends at 60, not after the next update, so that no batch is opened for the last.
+    // A14: the first ends at 60, not after the next update, so that the second does not wait for the third.
     assert_eq!(sent(&[(10, 0), (10, 20), (10, 60)]), [[0], [1], [2]]);
     // A12: a batch may exceed the threshold by less than its last member. A11: 100 is not larger than 100.
     assert_eq!(sent(&[(10, 0), (90, 20), (100, 30), (1, 40)]), [vec![0], vec![1, 2], vec![3]]);
@@ -531,8 +531,8 @@ fn what_is_read_first_may_overtake() {
     assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(125));
 }
 
-/// With one parameter read at 0, the whole transfer is exposed; with a read at 30, 30 less. With a barrier, the read time
-/// has no effect.
+/// With one parameter read at 0, the whole transfer is exposed; with a read at 30, 30 less. With a barrier, the read
+/// time has no effect.
 #[test]
 fn what_a_barrier_costs() {
     let boundaries = iteration(100, &[(50, 100, 30)]);

@@ -69,7 +69,7 @@ fn ends_on_fluid(classes: &Classes, ops: &[GroupOp<'_>]) -> Vec<Time> {
 }
 
 fn assert_near(found: Time, expected: f64, what: &str) {
-    // Times are rounded to picoseconds, and sizes to bytes at each of two levels, for 10 ps a byte at most.
+    // Times are rounded to picoseconds, and sizes to bytes at each of two levels, where a byte takes at most 10 ps.
     assert!((found.ps() as f64 - expected).abs() <= 32.0, "{what}: {found:?}, and {expected} ps are expected");
 }
 

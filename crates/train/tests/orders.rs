@@ -74,8 +74,8 @@ fn naive_tac(dag: &OpDag, needs: &Needs) -> Vec<Recv> {
     order
 }
 
-/// Simulates one channel and one compute resource op by op. Of the ready ops, the first in the file runs, or the last if
-/// `takes_last`.
+/// Simulates one channel and one compute resource op by op. Of the ready ops, the first in the file runs, or the last
+/// if `takes_last`.
 fn simulated(dag: &OpDag, needs: &Needs, order: &[Recv], takes_last: bool) -> u64 {
     let mut end = vec![None; dag.ops.len()];
     let mut sent = 0;
@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!((makespan, scorer.makespan(&order)), (least, least));
     }
 
-    /// The search's rules and trials against dynamic programming over subsets: its result is the optimum.
+    /// The search's rules and trials against `exact::optimum`, which enumerates subsets: the search finds the optimum.
     #[test]
     fn the_search_knows_the_optimum(dag in dags(40, 30)) {
         let needs = Needs::new(&dag).unwrap();

@@ -87,8 +87,8 @@ fn run(spec: &Spec) -> RunResult {
     gradtide_train::run(spec, &mut |_| true).unwrap()
 }
 
-/// Returns the result of a run, its job, and the simulation of the same job on one channel, where the time of each message
-/// is its time on an idle network.
+/// Returns the result of a run, its job, and the simulation of the same job on one channel, where the time of each
+/// message is its time on an idle network.
 fn both(spec: &Spec) -> (RunResult, CollectiveJob, timeline::Timeline) {
     let fabric = Fabric::new(&spec.cluster).unwrap();
     // Adaptive fusion makes the job measure message times, whatever the schedule's own fusion.
@@ -125,7 +125,8 @@ fn check_against_the_channel(spec: &Spec, rounding: u64) {
         assert!(one.is_some_and(|one| one.abs_diff(other) <= most), "{of}: {one:?} and {other} with {what:?}");
     };
     for row in 0..iteration.len() {
-        // Rows begin one iteration before the first measured. The end of the last iteration differs, because no next one follows.
+        // The channel has one iteration before the first measured one. The last iteration's transfers are not
+        // compared, because no iteration follows them.
         let number = iteration[row] as u32 + 1;
         if number as usize + 2 >= timeline.starts.len() {
             continue;
