@@ -408,8 +408,8 @@ fn arrival(flow: usize) -> Completion {
 
 #[test]
 fn a_ring_sends_the_parts_of_the_thesis() {
-    // Section 5.2: in steps 0 … N-2 worker i sends part i-k, in the N-1 that follow part i+1-k', always to i+1; the
-    // remainder of S/N goes to the first parts.
+    // Gao (2020), section 5.2: worker i sends part i-k in step k = 0 … N-2, and part i+1-k' in step N-1+k', always to
+    // worker i+1. The remainder of S/N goes to the first parts.
     let band = Band::new(0).unwrap();
     for (ranks, bytes) in [(2, 7), (3, 10), (8, 5_333_328), (8, 2_222_221), (17, 5)] {
         let hosts: Vec<u32> = (0..ranks).collect();

@@ -144,7 +144,7 @@ fn ten_thousand_flows_end_when_they_do_on_simgrid() {
         for completion in done.drain(..) {
             let theirs = theirs.remove(&completion.flow).unwrap();
             let ours = completion.received.ps() as f64 * 1e-12;
-            // SimGrid merges events within 1e-9 s. For flows that end within 1 ms, the relative limit of 1e-6 is stricter.
+            // SimGrid merges events within 1e-9 s; for flows that end within 1 ms, the relative limit is stricter.
             assert!((ours - theirs).abs() < 1e-9, "{:?}: {ours} s, SimGrid {theirs} s", completion.flow);
             assert!((ours / theirs - 1.0).abs() < 1e-6, "{:?}: {ours} s, SimGrid {theirs} s", completion.flow);
         }
