@@ -501,8 +501,8 @@ fn alone(bytes: u64, time: u64, release: u64, rank: u64, parameter: u32) -> Plan
     }
 }
 
-/// Compute takes C = 100. The transfer of the large parameter takes 70 and fits between its update at 40 and its read at
-/// 10 of the next iteration. The small parameter takes 25, is updated at 60 and read at 20 of the next iteration. After
+/// Compute takes C = 100. The transfer of the large parameter takes 70 and fits between its update at 40 and its read
+/// at 10 of the next iteration. The small parameter takes 25, is updated at 60 and read at 20 of the next iteration. After
 /// the large transfer it ends at 135, which is 15 late, whether it counts to the backward or to the forward pass.
 #[test]
 fn what_does_not_fit_is_placed_where_it_costs_least() {
@@ -562,8 +562,8 @@ fn fusion_of_horovod() {
     assert_eq!(rows, [(vec![4], 35, 10), (vec![3, 2], 50, 50), (vec![1], 15, 50), (vec![0], 35, 100)]);
 }
 
-/// An urgent transfer becomes ready while four others of 10 bytes and 10 ps wait. With an in-flight limit of one, it waits
-/// only for the transfer under way; with a limit of two, it waits for both transfers in flight.
+/// An urgent transfer becomes ready while four others of 10 bytes and 10 ps wait. With an in-flight limit of one, it
+/// waits only for the transfer under way; with a limit of two, it waits for both transfers in flight.
 #[test]
 fn credit_cannot_be_overtaken() {
     let boundaries = iteration(100, &[(40, 0, 90), (10, 5, 0)]);
