@@ -502,8 +502,8 @@ fn alone(bytes: u64, time: u64, release: u64, rank: u64, parameter: u32) -> Plan
 }
 
 /// Compute takes C = 100. The transfer of the large parameter takes 70 and fits between its update at 40 and its read
-/// at 10 of the next iteration. The small parameter takes 25, is updated at 60 and read at 20 of the next iteration. After
-/// the large transfer it ends at 135, which is 15 late, whether it counts to the backward or to the forward pass.
+/// at 10 of the next iteration. The small parameter takes 25, is updated at 60 and read at 20 of the next iteration.
+/// After the large transfer it ends at 135, which is 15 late, whether it counts to the backward or to the forward pass.
 #[test]
 fn what_does_not_fit_is_placed_where_it_costs_least() {
     let boundaries = iteration(100, &[(70, 40, 10), (25, 60, 20)]);

@@ -153,7 +153,7 @@ fn plan(spec: &Spec) -> (CollectiveJob, Idle) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A chain has only one order, so that simulating all workers gives the times of one representative, to the picosecond.
+    /// A chain has only one order, so that all workers take as long as one representative, to the picosecond.
     #[test]
     fn a_chain_is_its_layers(
         layers in prop::collection::vec((1..600_u64, 1..600_u64, 1..1_000_000_u64), 1..7), workers in 2..4_u32,
