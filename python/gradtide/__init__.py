@@ -6,12 +6,13 @@
     >>> round(1 - priority.iteration_time / fifo.iteration_time, 3)
     0.16
 
-Importing this module is cheap: what a name needs is imported when the name is first used.
+Importing this module is cheap, because the module that defines a name is imported when the name is first used.
 """
 
 from importlib import import_module
 
-# `typing` and the core would take 20 ms before `__main__` can note a Ctrl-C; type checkers take this name for true.
+# Importing `typing` and the core would delay the handling of Ctrl-C in `__main__` by 20 ms. Type checkers treat this
+# name as true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -103,7 +104,7 @@ _NAMES = {
     "studies.tenants.policies": "PoliciesResult tenants_policies=policies",
     "traces": "Trace from_chakra from_execution_trace from_kineto",
 }
-"""The other public names by module; after `=` the name there, if it is another one."""
+"""The other public names by module; after `=`, the name in the module if it differs."""
 
 _HOMES = {
     public: (module, own or public)

@@ -4,7 +4,7 @@
 
 The module is longer than 600 lines because each family has its own fields, and all of them end in one `Architecture`.
 
-A configuration names a family (`model_type`); what a family builds is one function of this page. Names and shapes are
+A configuration names a family (`model_type`); what a family builds is one function of this module. Names and shapes are
 those of the transformers library, so that a parameter here is a parameter there.
 """
 
@@ -40,15 +40,15 @@ class Module(NamedTuple):
     """A module that owns parameters.
 
     Attributes:
-        name: as transformers names it.
-        shapes: of its parameters; of one expert, where there are several.
-        inputs: elements of a token that it reads: the width of what comes in.
-        outputs: elements of a token that it writes.
-        split: how tensor parallelism divides it (Shoeybi et al. 2019, section 3): by its outputs (`columns`), by its
-            inputs (`rows`), by `vocabulary`, or not at all.
+        name: the module's name in transformers.
+        shapes: shapes of the module's parameters; with several experts, of the parameters of one expert.
+        inputs: elements that the module reads per token.
+        outputs: elements that the module writes per token.
+        split: how tensor parallelism divides the module (Shoeybi et al. 2019, section 3): by its outputs (`columns`),
+            by its inputs (`rows`), by `vocabulary`, or not at all.
         experts: copies of the module, one for each expert.
         active: copies that a token passes through.
-        is_table: whether its matrix is a table of vectors: nothing is multiplied.
+        is_table: whether the module's matrix is a table of vectors, for which no product is computed.
     """
 
     name: str
@@ -82,11 +82,11 @@ class Attention(NamedTuple):
     """What attention computes besides the products with its weights.
 
     Attributes:
-        heads: of queries.
-        kv_heads: of keys and values.
+        heads: number of query heads.
+        kv_heads: number of heads of keys and values.
         key_size: elements of a query's or key's head.
         value_size: elements of a value's head.
-        window: tokens that a token sees at most; `None` for all.
+        window: largest number of tokens that a token attends to; `None` for all.
     """
 
     heads: int
@@ -109,9 +109,9 @@ class Block(NamedTuple):
     """A transformer block.
 
     Attributes:
-        modules: in the order in which they run.
-        attention: of it.
-        output: name of the module that takes what attention gives.
+        modules: the modules of the block, in the order in which they run.
+        attention: the attention of the block.
+        output: name of the module that consumes the output of attention.
     """
 
     modules: tuple[Module, ...]
@@ -123,10 +123,10 @@ class Work(NamedTuple):
     """The work of a module in the forward pass of a sequence.
 
     Attributes:
-        name: of the module.
-        parameters: that it owns.
-        flops: of the forward pass.
-        elements: that it reads and writes besides parameters.
+        name: name of the module.
+        parameters: parameters that the module owns.
+        flops: FLOPs of the forward pass.
+        elements: elements that the module reads and writes besides its parameters.
     """
 
     name: str
@@ -145,9 +145,9 @@ class Architecture:
         vocabulary: number of tokens.
         longest: tokens of the longest sequence, where positions are learned; `None` where they are computed.
         before: modules before the first block.
-        blocks: in order.
+        blocks: the blocks, in order.
         after: modules after the last block.
-        tied: whether the head's matrix is that of the embedding, and so no parameter of its own.
+        tied: whether the head shares the embedding's matrix, so that the head has no parameters.
     """
 
     family: str
@@ -164,7 +164,7 @@ class Architecture:
         """Return the architecture of a configuration.
 
         Raises:
-            FieldError: if the family is none that is known, or a field is missing or wrong.
+            FieldError: if the family is unknown, or a field is missing or wrong.
         """
         family = config.get(FAMILY)
         if family is None:
@@ -190,7 +190,7 @@ class Architecture:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that a token passes through: fewer with experts."""
+        """Parameters that a token passes through: fewer than all parameters if the model has experts."""
         return sum(module.active_parameters for module in self.modules())
 
     def works(self, tokens: int) -> Iterator[Work]:
@@ -253,7 +253,7 @@ ALIKE = ("full_attention", "attention")
 """Kinds of layers in `layer_types` that every family has."""
 
 MOST = 10**9
-"""Of any field: far beyond every model, and short enough for exact times."""
+"""Largest number in any field: far beyond every model, and small enough for exact times."""
 MOST_BLOCKS = 5_000
 
 
@@ -269,7 +269,7 @@ class Fields:
         return self._config.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field, and it is not `null`."""
+        """Whether the field is present and not `null`."""
         return self._value(name) is not None
 
     def refuse_what_was_not_read(self, family: str) -> None:
@@ -287,7 +287,7 @@ class Fields:
     def _is_idle(self, name: str, value: Any, family: str) -> bool:
         """Whether a present field has no effect, by its switch or its value."""
         if name in ("sliding_window", "max_window_layers"):
-            # Qwen's windows are off by default, and begin with this layer.
+            # Qwen's windows are off by default; if they are on, `max_window_layers` is the first layer with a window.
             is_on = self._config.get("use_sliding_window", not family.startswith("qwen"))
             first, layers = self._config.get("max_window_layers"), self._config.get("num_hidden_layers")
             is_late = is_on and isinstance(first, int) and isinstance(layers, int) and first >= layers
@@ -303,7 +303,7 @@ class Fields:
         return value if isinstance(value, str) else ""
 
     def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; `null` is as if it were not there."""
+        """Return a whole number; a field that is `null` counts as missing."""
         value = self._value(name)
         if value is None:
             if default is None:
@@ -373,7 +373,7 @@ def _gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> list[Mo
 
 
 def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> list[Module]:
-    """The router, and as many gated parts as there are experts."""
+    """The router, and one gated feed-forward network per expert."""
     return [
         Module(f"{name}.gate", ((experts, hidden),), hidden, experts),
         Module(f"{name}.experts.gate_up_proj", ((2 * inner, hidden),), hidden, 2 * inner, "columns", experts, active),
@@ -433,18 +433,18 @@ def _attention(fields: Fields) -> Attention:
 
 
 def _head(hidden: int, vocabulary: int, tied: bool) -> tuple[Module, ...]:
-    """The output projection to the vocabulary; a tied one has no parameters of its own."""
+    """The output projection to the vocabulary; if tied to the embedding, it has no parameters."""
     return () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
 
 
 Part = Callable[[int, str], tuple[list[Module], Attention]]
-"""The attention of block i, and its modules, under a name."""
+"""Returns the modules and the attention of the block with this index; the modules' names begin with the text."""
 
 
 def _decoder(
     fields: Fields, attention: Part, feed_forward: Callable[[int, str], list[Module]], *, tied: bool = False
 ) -> Architecture:
-    """A decoder as Llama's: a norm before each part, a norm before the head."""
+    """A decoder like Llama's, with a norm before each attention and feed-forward part and one before the head."""
     hidden, vocabulary = fields.count("hidden_size"), fields.count("vocab_size")
     blocks = []
     for index in range(fields.count("num_hidden_layers", most=MOST_BLOCKS)):
@@ -549,7 +549,7 @@ def _qwen3_moe(fields: Fields) -> Architecture:
 
 
 def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
-    """Return what makes the experts of a block of Qwen's; `None` for a block without."""
+    """Return the function that makes the experts of a block of Qwen; it returns `None` for a block without experts."""
     hidden, inner = fields.count("hidden_size"), fields.count("moe_intermediate_size")
     experts, active = _routing(fields, "num_experts")
     every, dense = fields.count("decoder_sparse_step", 1), fields.counts("mlp_only_layers")
@@ -563,7 +563,7 @@ def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
 
 
 def _routing(fields: Fields, name: str) -> tuple[int, int]:
-    """Return how many experts there are, and how many a token passes through.
+    """Return the number of experts, and the number of experts that a token passes through.
 
     From version 5 on transformers writes `num_local_experts` for every family.
     """
@@ -662,4 +662,4 @@ FAMILIES: dict[str, Callable[[Fields], Architecture]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
 }
-"""What builds each family that is known, by `model_type`."""
+"""The function that builds the architecture of each supported family, by `model_type`."""

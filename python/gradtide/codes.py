@@ -1,4 +1,4 @@
-"""The table of all faults of inputs; the module is long because it is a table.
+"""The table of all faults of inputs; the module is long because it contains every code with its example.
 
 A code is a stable id and is never reused for another fault. `explain` prints the entry of a code. The reference page
 is generated from this table, and a test produces each code from its example.

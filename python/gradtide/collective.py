@@ -1,4 +1,4 @@
-"""What is known of a collective algorithm outside the core."""
+"""The properties of collective algorithms that the Python modules use; the core has the algorithms themselves."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ class Algorithm:
     """Properties of an algorithm.
 
     Attributes:
-        title: its name in a sentence.
-        operation: what ranks end up with, as in `all_reduce`.
-        keys: keys of `job.NAME.collective` that belong to it.
-        is_ring: whether it is one ring all-reduce.
-        uses_all_cards: whether it uses all network cards of nodes with several ranks.
+        title: name of the algorithm in a sentence.
+        operation: the collective operation, as in `all_reduce`.
+        keys: keys of `job.NAME.collective` that belong to the algorithm.
+        is_ring: whether the algorithm is one ring all-reduce.
+        uses_all_cards: whether the algorithm uses all network cards of nodes with several ranks.
         needs_even_nodes: whether every node must have the same number of ranks.
     """
 
@@ -30,5 +30,5 @@ class Algorithm:
 
     @property
     def reduces(self) -> bool:
-        """Whether ranks add what they receive to their own."""
+        """Whether ranks add received data to their own."""
         return self.operation in ("all_reduce", "reduce_scatter")

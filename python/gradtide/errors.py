@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 50
-"""Faults that the text of a `ScenarioError` shows; `errors` has them all."""
+"""Largest number of faults that the text of a `ScenarioError` shows; its `errors` contains all faults."""
 MAX_FAULTS = 200
 """Largest number of faults reported for one input."""
 WINDOW = 100
-"""Characters of a line that a fault shows."""
+"""Largest number of characters of a source line that a fault shows."""
 MAX_WORDS = 1000
-"""Characters of any text of a fault; names in it come from files."""
+"""Largest number of characters of a text of a fault, which may contain long names from files."""
 MAX_ITEMS = 100
-"""Values of a wrong table or list that `errors` shows."""
+"""Largest number of values of a wrong table or list that `errors` shows."""
 MAX_GUESSED = 100
-"""Characters of a word for which a similar one is searched."""
+"""Largest number of characters of a word for which a similar word is searched."""
 WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-"""Errors of the system that say that the name of an output is wrong; all others say that it cannot be written now."""
+"""System errors of a wrong output name; all others mean that the output cannot be written now."""
 MAX_EDITS = 2
-"""Edits that make a misspelling; a word that is further away is another word."""
+"""Largest number of edits between a word and its misspelling."""
 LEAST_BEGINNING, MAX_LISTED = 3, 12
-"""Letters of the beginning of a word from which all that begin so are listed, and how many are."""
+"""Fewest letters of a beginning for which the words with that beginning are listed, and most words listed."""
 
 
 class GradtideError(Exception):
     """Anything that gradtide raises on purpose.
 
     Attributes:
-        kind: what kind of end it is to a command, of those in `cli.ends.KINDS`.
+        kind: how the error ends a command, one of the kinds in `cli.ends.KINDS`.
     """
 
     kind: str = "failed"
@@ -70,7 +70,7 @@ class ProfileError(GradtideError, ValueError):
 
 
 class SchedulerError(GradtideError, ValueError):
-    """A scheduler of the user's own failed or gave ranks that order nothing; its exception, if any, is the cause."""
+    """A user's scheduler raised an exception, which is the cause, or returned ranks that define no order."""
 
 
 class TrainingError(GradtideError, RuntimeError):
@@ -78,14 +78,14 @@ class TrainingError(GradtideError, RuntimeError):
 
 
 class RankLostError(TrainingError):
-    """Another rank has ended, has stopped training, or does not go on, while this one needs it.
+    """Another rank, on which this rank waits, has ended, has stopped training or hangs.
 
-    Every rank that is left raises it: within ten seconds after a process has died, and within the process group's
+    Every remaining rank raises this error: within ten seconds after a process has died, and within the process group's
     timeout if a rank hangs.
 
     Attributes:
-        rank: which, in the process group of the job.
-        since: when, by this host's clock.
+        rank: the lost rank, in the process group of the job.
+        since: time at which the rank was lost, by this host's clock.
     """
 
     def __init__(self, rank: int, how: str, since: "datetime", advice: str) -> None:
@@ -98,7 +98,7 @@ class RankLostError(TrainingError):
 
 
 class SimulationError(GradtideError):
-    """A run could not go on; the message says what waits for what."""
+    """A run could not go on; the message gives the reason."""
 
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
@@ -111,12 +111,12 @@ class Unfinished(BaseException):
     """A study that ended before all of its runs were finished.
 
     Attributes:
-        results: the runs of the study in their order, or what it keeps of them; `None` for those that are not finished.
-        study: the result of the study as far as it is known; `None` if nothing can be said yet.
+        results: results of the study's runs in their order, or the study's extract of each; `None` for unfinished runs.
+        study: the result of the study from the finished runs; `None` if these are too few for a result.
     """
 
     how = ""
-    """What ended it, in words."""
+    """What ended the study, in words."""
     results: Sequence[Any] = ()
     study: Any = None
 
@@ -140,13 +140,13 @@ class Interrupted(Unfinished, KeyboardInterrupt):
 
 
 class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work that is as it should be
-    """Work has taken all the time or memory that it may take.
+    """Work has exceeded its limit of time or memory.
 
     Attributes:
-        what: time or memory.
-        allowed: how much, in seconds or bytes.
-        taken: how much it has taken.
-        share: share of the runs that was done by then, 0 to 1; None where that is not known.
+        what: the exceeded limit, time or memory.
+        allowed: the limit, in seconds or bytes.
+        taken: time or memory that the work has taken, in seconds or bytes.
+        share: share of the runs that had finished, 0 to 1; None if that is unknown.
     """
 
     kind = "limit"
@@ -186,7 +186,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
 
 
 class ExecutorError(GradtideError):
-    """Runs cannot take place on the machines that they were sent to.
+    """Runs cannot be executed on the machines of the chosen executor.
 
     Attributes:
         fault: what is wrong, and how to fix it.
@@ -319,7 +319,7 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _jsonable(value: Any, left: list[int]) -> Any:
-    """Return a value as JSON has it; of tables and lists as many items as are left."""
+    """Return a value with JSON types; tables and lists are cut to the `left[0]` remaining items."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -337,7 +337,7 @@ def _jsonable(value: Any, left: list[int]) -> Any:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `wanted` misspells; `None` without one.
+    """Return the known word that `wanted` misspells; `None` if there is no such word.
 
     A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
     digits: H100 is no misspelling of A100, nor llama4 of llama.
@@ -358,7 +358,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str | None:
 
 
 def edits_allowed(a: str, b: str) -> int:
-    """Return how many edits a misspelling has: by the letters of the shorter word, since two edits of PFC make PCN."""
+    """Return the largest number of edits of a misspelling; less for short words, since two edits turn PFC into PCN."""
     letters = min(sum(character.isalpha() for character in word) for word in (a, b))
     return 0 if letters < 3 else 1 if letters < 6 else MAX_EDITS
 
@@ -391,15 +391,15 @@ def did_you_mean(
 ) -> str:
     """Return the hint of an unknown word.
 
-    It says that gradtide lacks the feature, or suggests the nearest word, or the words with this beginning, or is
-    `otherwise`.
+    The hint says that gradtide lacks the feature, suggests the nearest word, or lists the words with this beginning;
+    if none of these applies, the hint is `otherwise`.
 
     Args:
         wanted: what the user wrote.
         known: the words that could stand there.
-        otherwise: the hint if nothing is known of the word.
+        otherwise: the hint if no other applies.
         form: how a known word is shown.
-        kind: vocabulary of `known.LACKING` that the word is of; `None` for names that users give.
+        kind: vocabulary of the word in `known.LACKING`; `None` for names that users choose.
     """
     said = None if kind is None else lacking(kind, wanted)
     if said is not None:
@@ -415,7 +415,7 @@ def did_you_mean(
 
 
 def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
-    """Return the word that is misspelt, unless it names something else: PIE is no misspelling of pipe."""
+    """Return the known word that `wanted` misspells; `None` for the name of an unmodelled feature, such as PIE."""
     return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
 
 

@@ -35,7 +35,7 @@ NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
 FORESEEN_RUNS = 4
-"""Cost, in plain runs, of a run that first tries each transfer in two bands until both copies end."""
+"""Cost of a run with foresight, in plain runs: the run first tries each transfer in two bands until both copies end."""
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
@@ -48,10 +48,11 @@ BYTES_PER_WORKER_ITERATION = 400
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
-"""Most bytes that a sender has in flight. A queue without a bound holds at most this for each connection."""
+"""Most bytes that a sender has in flight; an unbounded queue holds at most this number of bytes per connection."""
 
 WHAT_IF_ITERATIONS = 20
-"""Iterations of a run at another rate: enough for a mean of random orders; others repeat from the second on."""
+"""Iterations of a what-if run at another rate. 20 suffice for the mean of random orders; other orders repeat from
+the second iteration on."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -62,8 +63,8 @@ class Limits:
     """What a run or study may take.
 
     Attributes:
-        memory_bytes: memory of all runs under way together; `None` for 80 % of what is free when it is asked.
-        time_s: time to the end.
+        memory_bytes: memory of all concurrent runs together; `None` for 80 % of the memory that is free at the check.
+        time_s: wall-clock time of the whole run or study.
     """
 
     memory_bytes: int | None = None
@@ -75,7 +76,7 @@ class Limits:
         return int(SHARE_OF_MEMORY * system.free_bytes()) if self.memory_bytes is None else self.memory_bytes
 
     def watch(self) -> Watch:
-        """Begin work that may take this."""
+        """Return a watch that enforces these limits from now on."""
         return Watch(self.allowed_bytes, self.time_s)
 
 
@@ -84,7 +85,7 @@ R = TypeVar("R")
 
 
 def within_limits(study: Callable[P, R]) -> Callable[P, R]:
-    """Let all that `study` runs share one deadline and one bound of memory: those of its argument `limits`."""
+    """Let all runs of `study` share one deadline and one memory limit, those of its argument `limits`."""
 
     @wraps(study)
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -98,18 +99,18 @@ def within_limits(study: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take, about.
+    """Estimated cost of a run.
 
     Attributes:
         flows: background flows.
-        iterations: of all jobs together.
-        packets: data and acknowledgements; 0 on the fluid engine, which has none.
+        iterations: iterations of all jobs together.
+        packets: data packets and acknowledgements; 0 on the fluid engine, which has none.
         packet_hops: packets put on links.
-        events: events of the engine.
-        memory_bytes: peak of the process.
+        events: events that the engine handles.
+        memory_bytes: peak memory of the process.
         cpu_s: processor time.
-        mostly: what most of the time goes into, in words.
-        memory_mostly: what most of the memory goes into, in words.
+        mostly: the work that takes most of the time, in words.
+        memory_mostly: the data that take most of the memory, in words.
     """
 
     flows: int
@@ -134,7 +135,7 @@ class _Work:
     Attributes:
         scenario: what is run.
         what_ifs: runs at other rates that follow it.
-        duration_s: of the run, in seconds; infinite without one.
+        duration_s: duration of the run, in seconds; infinite if the scenario has none.
     """
 
     scenario: "Scenario"
@@ -303,7 +304,7 @@ def _estimated(work: _Work) -> Estimate:
 
 
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
-    """Return the iterations of each job: all jobs run until each has its own number, counted from the last start."""
+    """Return the iterations of each job, which runs until every job has its own number after the last job's start."""
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
     each_s = {
@@ -319,7 +320,7 @@ def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: fl
 
 
 def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
-    """Return the number of flows that represent all messages of an exchange on the fluid engine; 0 if none do."""
+    """Return the number of flows that represent an exchange on the fluid engine; 0 if its messages are simulated."""
     nodes = Counter(host // getattr(fabric, "gpus", 1) for host in job.hosts)
     is_over_nodes = 1 < len(nodes) < len(job.hosts)
     kind = job.collective.kind
@@ -355,7 +356,7 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
 
     Args:
         scenarios: the runs.
-        limits: what they may take.
+        limits: largest time and memory of the runs together.
         jobs: runs under way at once.
         what_ifs: runs at other rates that follow each of them.
 
@@ -363,7 +364,7 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
         The estimate of every run.
 
     Raises:
-        ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
+        ScenarioError: GT053, with the estimated cost, its largest part, and the option that allows the cost.
     """
     total = Total(jobs)
     estimates = [total.add(scenario, what_ifs) for scenario in scenarios]
@@ -372,9 +373,9 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
 
 
 class Total:
-    """What some runs will take together, `jobs` of them at once; memory does not grow with their number.
+    """Time and memory of several runs together, `jobs` of them at once; memory does not grow with their number.
 
-    Of those at once, `neighbours` share a memory; without it all do.
+    `neighbours` is the number of concurrent runs that share one memory; without it, all of them do.
     """
 
     def __init__(self, jobs: int = 1, neighbours: int | None = None) -> None:
@@ -384,7 +385,7 @@ class Total:
         self._longest = (0.0, "", "")
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> Estimate:
-        """Count a scenario that is run so many times, with the runs at other rates that follow; return its estimate."""
+        """Count `times` runs of a scenario, each with `what_ifs` runs at other rates; return one run's estimate."""
         one = estimate(scenario, what_ifs)
         self.count += times
         self.cpu_s += times * one.cpu_s
@@ -401,11 +402,11 @@ class Total:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of those that are under way at once."""
+        """Memory of the runs that are under way at once."""
         return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return memory and time as `--estimate --json` prints them, and what most of each goes into."""
+        """Return memory and time as `--estimate --json` prints them, each with its largest part."""
         mostly = {"mostly": self._longest[1], "memory_mostly": self._largest[0][1] if self._largest else ""}
         return {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s, "time_s": self.time_s, **mostly}
 
@@ -413,7 +414,7 @@ class Total:
         """Refuse the runs if they exceed their limits.
 
         Raises:
-            ScenarioError: as `check`.
+            ScenarioError: GT053, as the function `check`.
         """
         if not self.count:
             return
@@ -450,13 +451,13 @@ class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the e
 
 
 class Work:
-    """What a study would run, counted in the place of its runs; `jobs` of them at once.
+    """The runs of a study, counted instead of executed; `jobs` of them would run at once.
 
     Attributes:
         total: memory and time of all runs.
         counts: flows, packets and so on, of all runs together.
-        why: why it may be less; empty where these are the runs.
-        note: what is not counted.
+        why: why the study may need fewer runs; empty if the number is exact.
+        note: work that is not counted.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -464,7 +465,7 @@ class Work:
         self.why = self.note = ""
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> None:
-        """Count a scenario that is run so many times."""
+        """Count `times` runs of a scenario."""
         one = self.total.add(scenario, what_ifs, times)
         for name in COUNTED:
             self.counts[name] += times * int(getattr(one, name))
@@ -480,14 +481,14 @@ _counted: ContextVar[Work | None] = ContextVar("counted", default=None)
 
 
 def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
-    """Return what a study would run; nothing is run.
+    """Return the number and cost of a study's runs without executing them.
 
     Args:
-        study: begins the study. It ends where its runs would begin, which is in `foresee`.
+        study: function that begins the study; `foresee` ends the study before its first run.
         jobs: runs under way at once.
 
     Raises:
-        ScenarioError: whatever the study refuses before it runs anything, but its limits.
+        ScenarioError: any error of the study before its first run, except for exceeded limits.
     """
     work = Work(jobs)
     token = _counted.set(work)
@@ -503,18 +504,19 @@ def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
 def foresee(
     runs: "Callable[[], Iterable[tuple[Scenario, int]]]", why: str = "", what_ifs: int = 0, note: str = ""
 ) -> None:
-    """Count what a study would run and end it, where its estimate alone is wanted; otherwise do nothing.
+    """Count the runs of a study and end the study if only its estimate is wanted; otherwise do nothing.
 
-    Every study comes here from `run_all`. One whose later runs depend on earlier ones calls this before its first run.
+    Every study calls this function through `run_all`. A study whose later runs depend on earlier ones calls it before
+    its first run.
 
     Args:
-        runs: returns the scenarios of the study, or the most that it can come to, each with how often it is run.
-        why: why it may come to less; empty if these are the runs.
+        runs: returns the scenarios of the study, or the most scenarios that it may need, each with its number of runs.
+        why: why the study may need fewer runs; empty if the number is exact.
         what_ifs: runs at other rates that follow each of them.
-        note: what the study does besides, and is not counted.
+        note: further work of the study, which is not counted.
 
     Raises:
-        NothingRun: where the estimate alone is wanted.
+        NothingRun: if only the estimate is wanted.
     """
     work = _counted.get()
     if work is None:
@@ -529,11 +531,11 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
     """Read limits with their units.
 
     Args:
-        max_memory: as in `64GB`; `None` for 80 % of what is free.
-        max_time: as in `10h`; `None` for an hour.
+        max_memory: memory limit, as in `64GB`; `None` for 80 % of the free memory.
+        max_time: time limit, as in `10h`; `None` for an hour.
 
     Raises:
-        ValueError: if a text has no unit or means nothing.
+        ValueError: if a text has no unit or is no quantity.
     """
     try:
         memory_bytes = None if max_memory is None else units.parse_bytes(max_memory)

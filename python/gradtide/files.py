@@ -1,12 +1,12 @@
-"""Puts files and folders in place: whole or not at all, whatever fails or kills the process meanwhile.
+"""Writes files and folders atomically: they appear complete or not at all, even if the process is killed.
 
     .NAME.TOKEN.partial     written beside NAME; becomes NAME by one rename, or changes places with an older NAME
     NAME/.TOKEN.partial     written inside the folder NAME where that cannot change places: on a mount point
     NAME/.TOKEN.ready       the same, complete: its entries move into NAME, and whoever finds it goes on with that
     ….TOKEN.lock            beside each of them, and locked by whoever writes it
 
-What nobody locks was left by a killed process, and `heal` ends it.
-A folder of results lists its files in `versions.json`, so that nothing else in it is ever replaced.
+An entry without a lock was left by a killed process; `heal` deletes or completes it.
+A folder of results lists its files in `versions.json`, so that no other file in the folder is ever replaced.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ VERSIONS, SUMMARY = "versions.json", "summary.json"
 FOLDER_SCHEMA = "gradtide.folder/1"
 """Schema of `versions.json` and of the folder: its tables, their columns and units."""
 LISTED = "files"
-"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
-time at which they were made."""
+"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for the `versions.json` of
+subfolders, which contain the time at which they were written."""
 
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
 LONGER = len(".") + len(".01234567") + len(PARTIAL)
-"""Characters that are added to the name of a file while it is written."""
+"""Number of characters that are added to the name of a file while the file is written."""
 
 INCOMPLETE = "incomplete"
 NOT_OURS = "not gradtide's"
@@ -91,8 +91,8 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     """Give a hidden folder to write into; it is moved to `path` at the end of the block, unless the block fails.
 
-    An existing `path` is replaced: check it with `foreign` before. A link is kept and points to the new folder. Files
-    that are `not_ours` are not in its list.
+    An existing `path` is replaced: check it with `foreign` before. A link is kept and points to the new folder. The
+    folder's list of files omits those in `not_ours`.
 
     Raises:
         OSError: if it cannot be written.
@@ -149,7 +149,7 @@ def _move_out(ready: Path) -> None:
     folder, old = ready.parent, ready / ".old"
     old.mkdir(exist_ok=True)
     if (ready / VERSIONS).exists():
-        # The list of what is replaced is still there.
+        # The folder still has the list of the entries that are replaced.
         for name in _tops(folder) - _tops(ready):
             _move_aside(folder / name, old)
     for name in sorted(set(os.listdir(ready)) - {old.name}, key=lambda name: (name == SUMMARY, name == VERSIONS)):
@@ -257,7 +257,7 @@ def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
     is_mine = False
     try:
         with suppress(OSError):
-            # Without locks files can still be written; abandoned files are then not deleted.
+            # A file system without locks still allows writing; abandoned files are then not deleted.
             is_mine = (lock(handle, wait=wait) or wait) and os.fstat(handle).st_ino == os.stat(path).st_ino
         yield is_mine
     finally:
@@ -304,7 +304,7 @@ def write_listed(path: Path, data: bytes) -> Path:
 
 
 def foreign(folder: Path, *known: str) -> dict[str, str]:
-    """Return the entries that would be lost with a folder, and why: files of others, and files that were changed since.
+    """Return the entries that replacing a folder would lose, each with the reason: unlisted files and changed files.
 
     Args:
         folder: any folder.

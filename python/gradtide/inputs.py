@@ -1,4 +1,4 @@
-"""Opens every file that a user names: regular files only, and no more bytes of them than is allowed.
+"""Opens every file that a user names: regular files only, and at most the allowed number of bytes.
 
 A FIFO, a device or a socket is refused at once, because reading one may never end. The size of a gzip file is checked
 while it is unpacked. The content of a file is not interpreted here.
@@ -32,7 +32,7 @@ _allowed: ContextVar[int | None] = ContextVar("_allowed", default=None)
 
 
 class InputError(GradtideError):
-    """A file cannot be read as it is.
+    """A file is not a regular file, is too large, or is damaged.
 
     Attributes:
         code: of the table of faults.
@@ -59,7 +59,7 @@ def allow(size: str | None) -> None:
     """Read files of up to a size such as "8GB" from here on; None restores the limits above.
 
     Raises:
-        ValueError: if it is no size.
+        ValueError: if `size` is no size.
     """
     try:
         _allowed.set(None if size is None else parse_bytes(size))
@@ -71,10 +71,11 @@ def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file to read its bytes.
 
     Raises:
-        InputError: if it is something else.
+        InputError: if it is not a regular file.
         OSError: if it cannot be opened.
     """
-    # Opening a device may have effects, so its type is checked before; and again after, when it cannot be exchanged.
+    # Opening a device may have effects, so the type is checked before. It is checked again after, because another
+    # process may have replaced the file in between.
     _regular(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
     try:
@@ -112,10 +113,10 @@ def unpacked(
     """Yield the bytes of an open file or of a member of an archive, unpacked if they are gzip.
 
     Args:
-        raw: where they are read from, at their beginning.
-        size_bytes: how many they are before they are unpacked.
+        raw: the open file, at the first byte.
+        size_bytes: number of bytes before unpacking.
         most_bytes: as in `chunks`.
-        packed_bytes: of how many bytes an archive has made `size_bytes`.
+        packed_bytes: size of the member in its archive, before the archive's own unpacking to `size_bytes`.
 
     Raises:
         InputError: as `chunks`.
@@ -143,7 +144,7 @@ def check_size(file: io.BufferedReader) -> None:
     """Check that an open file has no more bytes than are allowed, for readers that open it themselves.
 
     Raises:
-        InputError: if it has.
+        InputError: if it has more.
     """
     size_bytes, most_bytes = os.fstat(file.fileno()).st_size, _most(MAX_DATA_BYTES)
     if size_bytes > most_bytes:

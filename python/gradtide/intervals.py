@@ -1,6 +1,6 @@
-"""Intervals of a mean from a few paired runs: Student's t, computed and not looked up.
+"""Intervals of a mean from a few paired runs: Student's t distribution.
 
-Numbers in, numbers out; no run and no scenario is known here.
+The functions take and return numbers; they do not depend on runs or scenarios.
 """
 
 import math
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from functools import cache
 
 CONFIDENCE = 0.95
-"""Share of such intervals that hold the mean of all runs, if what varies between runs is normally distributed."""
+"""Share of such intervals that contain the mean of all runs, if the values of runs are normally distributed."""
 
 
 @cache
 def student_t(degrees: int) -> float:
-    """Return the value that |T| of Student's distribution stays below with the probability `CONFIDENCE`.
+    """Return t with P(|T| <= t) = `CONFIDENCE` for T of Student's distribution with `degrees` degrees of freedom.
 
     Source:
         Abramowitz & Stegun (1964), 26.7.3 and 26.7.4; solved by bisection.
@@ -31,7 +31,7 @@ def student_t(degrees: int) -> float:
 
 
 def _within(t: float, degrees: int) -> float:
-    """Return the probability that |T| is at most `t`."""
+    """Return P(|T| <= t) for T of Student's distribution with `degrees` degrees of freedom."""
     angle = math.atan(t / math.sqrt(degrees))
     cosine = math.cos(angle)
     is_odd = degrees % 2

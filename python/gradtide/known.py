@@ -1,8 +1,8 @@
 """Things of the field that gradtide does not model, by the names that papers and tools give them.
 
-A misspelt name is answered with the nearest known one, and a name of this table never is: PCN is no misspelling of PFC.
-The table says what gradtide has in its place, and which page describes that. What gradtide has is not here; a test
-compares the table with every vocabulary of a scenario.
+The error of a misspelt name suggests the nearest known name. A name of this table is never treated as misspelt: PCN is
+no misspelling of PFC. The table contains the alternative that gradtide offers, and the page that describes it. Modelled
+names are absent; a test compares the table with every vocabulary of a scenario.
 """
 
 import re
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from gradtide.transports import PARAMETERS
 
 MAX_NAME = 100
-"""Characters of a name that is looked for."""
+"""Largest number of characters of a name that is looked up."""
 
 
 class Lacking(NamedTuple):
     """Something that gradtide does not model.
 
     Attributes:
-        kind: which vocabulary it would belong to.
-        title: what it is called in a sentence.
-        names: its names as regular expressions over lower-case letters and digits: "gptoss.*" is gpt_oss.
-        instead: what gradtide has in its place.
-        page: documentation of that.
+        kind: vocabulary to which the feature would belong.
+        title: name of the feature in a sentence.
+        names: names of the feature as regular expressions over lower-case letters and digits: "gptoss.*" is gpt_oss.
+        instead: alternative that gradtide offers.
+        page: documentation of the alternative.
     """
 
     kind: str
@@ -194,7 +194,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
     ("model", "encoders are bert_base and bert_large", _COMPUTE): {
         "encoders": "(distil|al|ro|de|modern|mobile|big|xlmro)berta?.* xlmroberta.* electra ernie.* xlnet megatronbert",
     },
-    # Presets have its layers; a configuration of it is no parallel language model.
+    # Presets have BERT's layers, but its configuration cannot be read as a language model.
     ("family", _TIMES, _CONFIGURATIONS): {"BERT": "bert"},
     # Devices
     ("device", _TIMES, _COMPUTE): {
@@ -262,21 +262,21 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
         ),
     },
 }
-"""What is missing, by vocabulary, replacement and page: the names of each thing, with blanks between, by its title."""
+"""Unmodelled features by (vocabulary, alternative, page); each title maps to its names, separated by blanks."""
 
 LACKING = tuple(
     Lacking(kind, title, tuple(names.split()), instead, page)
     for (kind, instead, page), things in _TABLE.items()
     for title, names in things.items()
 )
-"""Every thing that is known to be missing."""
+"""All entries of the table."""
 
 
 _RELATED = (
     frozenset({"transport", "queue", "routing", "topology"}),
     frozenset({"device", "cluster"}),
 )
-"""Vocabularies that are confused: PFC is written as a queue and as a transport."""
+"""Vocabularies that users confuse: PFC is written as a queue and as a transport."""
 
 
 def lacking(kind: str, name: object) -> str | None:

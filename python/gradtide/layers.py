@@ -10,9 +10,9 @@ class Layer(NamedTuple):
         name: name shown to users.
         forward_ps: forward time, picoseconds.
         backward_ps: backward time, picoseconds.
-        parameter_bytes: bytes of the layer's gradient; 0 for a layer that sends nothing.
+        parameter_bytes: bytes of the layer's gradient; 0 if the layer sends none.
         update_ps: time to apply the aggregated gradient, picoseconds.
-        is_host: whether these times are the host's, in which the device stands idle: no layer of the model.
+        is_host: whether the row is host time, in which the device is idle, instead of a layer of the model.
     """
 
     name: str

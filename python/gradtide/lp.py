@@ -45,10 +45,10 @@ class SolverMissingError(GradtideError, ImportError):
 
 @dataclass(frozen=True)
 class TimedBucket:
-    """A bucket, and how long it takes in each band, the highest first, alone on the network.
+    """A bucket, and its transfer time in each band, the highest first, on an idle network.
 
-    `ready` is when its last gradient has been computed. `needed` is when the next forward pass needs it, if no earlier
-    bucket was late; not before `ready`.
+    `ready` is the time at which the bucket's last gradient has been computed. `needed` is the time at which the next
+    forward pass needs the bucket if no earlier bucket is late; it is at least `ready`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TimedBucket:
 
 @dataclass(frozen=True)
 class StartAndBand:
-    """When each bucket starts and in which band, and how far that is from the optimum. Times are in the input's unit.
+    """Start and band of each bucket, and bounds of the optimum. Times are in the input's unit.
 
     Attributes:
         buckets: the given buckets.
@@ -70,9 +70,9 @@ class StartAndBand:
         ends: end of each bucket.
         iteration_time: time from the start of one backward pass to the start of the next.
         compute: compute time of an iteration.
-        lower_bound: lower bound of the iteration time over all orders and bands; of a given order, over all bands.
+        lower_bound: lower bound of the iteration time over all orders and bands; with a given order, over all bands.
         least_share: lower bound of the share of the bytes in the highest band at that iteration time.
-        optimal: whether the schedule is proven optimal; of a given order, optimal within that order.
+        optimal: whether the schedule is proven optimal; with a given order, optimal among the bands for that order.
     """
 
     buckets: tuple[TimedBucket, ...]
@@ -142,13 +142,14 @@ def start_and_band(
 
     Args:
         buckets: at least one, each with `ready`, `needed`, `bytes`, and `times` for each band, the highest first;
-            `name` may be left out. With a barrier all are needed at the end of the backward pass.
-        compute: compute time of a whole iteration, both passes; no bucket is needed later.
-        order: indices of the buckets, first sent first; left out, the order is chosen, too.
+            `name` may be left out. With a barrier, all buckets are needed at the end of the backward pass.
+        compute: compute time of a whole iteration, both passes; no `needed` is later.
+        order: indices of the buckets in the order of sending; if it is left out, the order is chosen, too.
         give: share of the least iteration time that may be traded for fewer bytes in high bands.
 
     Returns:
-        Starts and bands with the least iteration time, of these the fewest bytes in the highest band, then in the next.
+        Starts and bands with the least iteration time; among those, with the fewest bytes in the highest band, then in
+        the next.
         No bucket starts before the one before it in `order` has ended.
 
     Raises:
@@ -305,7 +306,7 @@ class _Problem:
 
         For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q
         is a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of
-        these bounds is attained (Horn, 1974). Each set comes with its r + q.
+        these bounds is attained (Horn, 1974). Each set is returned with its r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -501,7 +502,7 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # The proof is relative to the least iteration time. That of the list orders may be longer, which permits lower
+        # The proof is relative to the least iteration time. The best list order may take longer, which permits lower
         # bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)

@@ -29,7 +29,7 @@ class Table:
 
     @classmethod
     def of_dicts(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
-        """Make a table from at least one row; all have the same keys."""
+        """Make a table from at least one row; all rows have the same keys."""
         return cls.of({name: [row[name] for row in rows] for name in rows[0]})
 
     @property
@@ -70,7 +70,7 @@ class Table:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a row: numbers and missing numbers, without texts and booleans."""
+    """Return the numeric items of a row, with None for missing numbers; texts and booleans are left out."""
     return {
         name: value
         for name, value in row.items()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PICOSECONDS_PER_SECOND = 10**12
 
 BACKWARD_PER_FORWARD = 2
-"""Backward of a layer is two products as large as the forward's one: dL/dinput and dL/dweight.
+"""The backward pass of a layer has two products, dL/dinput and dL/dweight, each as large as the forward pass's product.
 
 Gao (2020), section 3.6, measured the same ratio for ResNet-50 on a P100: 0.070 s forward, 0.139 s backward.
 """
@@ -27,7 +27,7 @@ STORED_BYTES_PER_ELEMENT = 4
 """Model files count parameters and activations at 4 bytes an element."""
 
 OPERANDS_PER_COUNTED = 2
-"""Bytes that training moves for each that a layer's count names: why devices.toml has 0.4 and not 0.8."""
+"""Bytes that training moves per counted byte of a layer; hence devices.toml has an efficiency of 0.4, not 0.8."""
 
 
 def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -> float:
@@ -35,7 +35,8 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
 
     An op counts every operand that it reads and writes, so it reaches twice the memory efficiency that is assumed for
     layers, which count each operand once while training moves about twice that. `flops` and `moved_bytes` (4 bytes per
-    fp32 element) are of the whole mini-batch; `winograd`: fp32 libraries compute it with fewer multiplications.
+    fp32 element) cover the whole mini-batch. `winograd` means that fp32 libraries need fewer
+    multiplications for the op.
     """
     bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
     moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
-"""What the runtime does, each level more than the one before: leave DDP alone; set DDP's buckets; send in another
-order; let the next iteration begin before all is sent."""
+"""Levels of the runtime, each of which includes the previous level: leave DDP unchanged; set DDP's buckets; send in
+another order; begin the next iteration before all gradients are sent."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Runtime:
     """What PyTorch, gradtide.torch and the communication library can do on one kind of device.
 
     Attributes:
-        device: as `--device` has it.
-        library: that exchanges gradients there; empty if it is not known which.
-        levels: those that can be carried out, of `LEVELS`.
-        collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
-        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses it where Caramel's
-            schedule is named.
-        untested: levels that gradtide.torch has here and that nobody has run. `gradtide plan` does not use them, and
-            `wrap` asks for `untested_on_gpu=True`.
+        device: the device as in `--device`.
+        library: library that exchanges gradients between these devices; empty if unknown.
+        levels: supported levels, a subset of `LEVELS`.
+        collectives: selectable collectives, each with the way to select it; `any_collective` means all, at any depth.
+        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses depths for
+            Caramel's schedule.
+        untested: levels that gradtide.torch implements for this device but that were never run on it. `gradtide plan`
+            does not use these levels, and `wrap` requires `untested_on_gpu=True`.
     """
 
     device: str
@@ -46,7 +46,7 @@ class Runtime:
 
     @property
     def backend(self) -> str | None:
-        """Backend of torch.distributed; `None` if it is not known which."""
+        """Backend of torch.distributed; `None` if it is unknown."""
         return self.library.lower() or None
 
     @property
@@ -85,7 +85,7 @@ not exist."""
 
 
 def level_of(order: str, barrier: bool) -> str:
-    """Return the level that a schedule needs beside DDP's own, of `LEVELS`."""
+    """Return the level, one of `LEVELS`, that a schedule other than DDP's own needs."""
     if not barrier:
         return "crossiter"
     return "none" if order == "fifo" else "priority"

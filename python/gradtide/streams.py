@@ -102,7 +102,7 @@ def install() -> None:
         text = io.TextIOWrapper(
             standard if unbuffered else io.BufferedWriter(standard),  # type: ignore[type-var]
             encoding="utf-8" if stream is None else stream.encoding,
-            # Of a terminal that knows fewer characters.
+            # A terminal may have an encoding with fewer characters.
             errors="backslashreplace",
             line_buffering=name == "stderr" or (stream is not None and stream.line_buffering),
             write_through=unbuffered,
@@ -127,14 +127,14 @@ def takes_more(name: str) -> bool:
 
 
 def _occupy() -> None:
-    """Open the standard descriptors that are closed, so that no file of the command gets their numbers.
+    """Open closed standard descriptors, so that no file of the command gets the number of one of them.
 
-    Otherwise a library that prints would write into that file. They are opened in the wrong direction, so that a write
-    fails.
+    Otherwise a library that prints would write into that file. The descriptors are opened in the wrong direction, so
+    that a write fails.
     """
     for number in range(len(NAMES)):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is given, and those below are in use.
+            # The system assigns the lowest free number, which is `number` because all lower ones are in use.
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY), True)

@@ -1,4 +1,4 @@
-"""The figures of a run in `summary.json`, from those of the core: picoseconds become milliseconds, bytes rates."""
+"""Converts the core's figures of a run into those of `summary.json`: picoseconds to milliseconds, bytes to rates."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

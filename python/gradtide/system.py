@@ -1,7 +1,7 @@
-"""What operating systems do differently; the only module that asks which system this is.
+"""Functions that differ between operating systems; no other module checks the system.
 
-On Linux everything here is measured and tested. macOS and Windows lack some calls; each function says what is done
-there instead. `gradtide.torch` also calls Linux itself: it reads the sockets of a process and the marks of its packets.
+All functions are tested on Linux. macOS and Windows lack some calls; each docstring states the alternative there.
+`gradtide.torch` also calls Linux directly to read the sockets of a process and the marks of its packets.
 """
 
 import errno
@@ -27,7 +27,7 @@ else:
 
 
 def resident_bytes() -> int:
-    """Return the memory that the process has; on other systems than Linux, the most that it has ever had."""
+    """Return the resident memory of the process; on systems other than Linux, its peak."""
     if sys.platform != "linux":
         import psutil
 
@@ -40,7 +40,7 @@ def resident_bytes() -> int:
 
 
 def most_resident_bytes() -> int:
-    """Return the most memory that the process has ever had."""
+    """Return the peak resident memory of the process."""
     if sys.platform == "win32":
         import psutil
 
@@ -52,7 +52,7 @@ def most_resident_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the memory that the process can still get: that of the system, or of its container if it is less."""
+    """Return the memory that the process can still get: the free memory of the system, or of its container if less."""
     if sys.platform != "linux":
         import psutil
 
@@ -74,7 +74,7 @@ def free_bytes() -> int:
     return max(0, min(known))
 
 
-# Locks, which end with the process however that ends
+# Locks, which end with the process even if it is killed
 
 
 def lock(handle: int, *, wait: bool) -> bool:
@@ -90,7 +90,7 @@ def lock(handle: int, *, wait: bool) -> bool:
 
 
 def close(handle: int, path: "Path | None") -> None:
-    """Close a file, which ends its locks, and delete it at `path`: before that if the system deletes open files."""
+    """Close a file, which releases its locks, and delete it at `path`, before closing if the system allows that."""
     try:
         if path is not None and sys.platform != "win32":
             _delete(path)
@@ -106,7 +106,7 @@ def _delete(path: "Path") -> None:
 
 
 def lock_byte(handle: int, offset: int) -> bool:
-    """Lock a byte of an open file, which need not have it; return whether no other process has locked it.
+    """Lock the byte at `offset` of an open file, which may be shorter; return whether no other process has locked it.
 
     Windows uses 31 bits of `offset` only, so some offsets share a lock.
     """
@@ -140,7 +140,7 @@ MOST_NAME_BYTES = 255
 
 
 def sync(path: "Path") -> None:
-    """Let a file or folder survive a power failure, where the system can; Windows can for files alone."""
+    """Flush a file or folder to disk, so that it survives a power failure; Windows supports this only for files."""
     if sys.platform == "win32" and path.is_dir():
         return
     # Windows only flushes files that are open for writing.
@@ -157,7 +157,7 @@ def can_exchange() -> bool:
 
 
 def exchange(one: "Path", other: "Path") -> None:
-    """Let two folders change places at once.
+    """Exchange two folders atomically.
 
     Raises:
         OSError: with an error of `CANNOT_EXCHANGE` if the system cannot.
@@ -190,7 +190,7 @@ def mount_points() -> set[str]:
         return set()
     try:
         with open("/proc/self/mountinfo", "rb") as file:
-            # proc(5): the fifth field, with blanks and the like as octal numbers.
+            # proc(5): the fifth field is the mount point, with blanks and similar characters as octal numbers.
             fields = [line.split()[4] for line in file]
     except OSError:
         return set()
@@ -207,9 +207,9 @@ def most_name_bytes(folder: "Path") -> int:
 # Signals
 
 STOPS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, the signal of batch systems and containers, and that of a closed terminal, which Windows lacks."""
+"""Ctrl-C, the signal of batch systems and containers, and the signal of a closed terminal, which Windows lacks."""
 ALARM: signal.Signals
-"""The signal that a process sends itself. Windows has few, and this one else only ends a process that aborts."""
+"""The signal that the process sends to itself. Windows has few signals; SIGABRT otherwise occurs only in an abort."""
 if sys.platform == "win32":
     ALARM = signal.SIGABRT
 else:
@@ -238,9 +238,9 @@ def alarm_after(time_s: float) -> None:
 
 
 def arrivals() -> Callable[[float], int | None]:
-    """Wake up on signals; return a function that waits a number of seconds for one and returns its number."""
+    """Wake up on signals; return a function that waits for a signal for a number of seconds and returns its number."""
     if sys.platform == "win32":
-        # `select` of Windows takes sockets alone. Elsewhere they would take some milliseconds to load, for nothing.
+        # `select` of Windows accepts only sockets. Other systems avoid the module, which takes milliseconds to load.
         import socket
 
         ours, theirs = socket.socketpair()
@@ -271,7 +271,7 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
     """Let a TCP socket use a congestion control, by its name on Linux.
 
     Raises:
-        OSError: if the system has none of that name, or lets nobody choose.
+        OSError: if the system has no congestion control of that name, or does not allow the choice.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "only Linux lets a program choose")
@@ -285,7 +285,7 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
 
 
 def enable_service_type(udp: "socket.socket") -> None:
-    """Let `receive_marked` return the type of service, or IPv6's traffic class, of what arrives.
+    """Let `receive_marked` return the type of service, or IPv6's traffic class, of received datagrams.
 
     Raises:
         OSError: on Windows, which does not report it.
@@ -312,6 +312,6 @@ def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, 
 
 
 def in_forked_children(run: Callable[[], object]) -> None:
-    """Let every child that this process forks run this first; Windows forks none."""
+    """Let every forked child of this process call `run` first; no effect on Windows, which has no fork."""
     if sys.platform != "win32":
         os.register_at_fork(after_in_child=run)

@@ -1,4 +1,4 @@
-"""Background flows: size distributions, arrivals and lists of flows; texts and numbers in, columns out.
+"""Background flows: size distributions, arrivals and lists of flows, from texts and numbers to columns.
 
     sizes (a CDF) + arrivals (Poisson, perhaps in bursts)  ─┐
     a list of flows (CSV)                                   ├─► BackgroundFlows: start_ps, src, dst, bytes, band
@@ -24,18 +24,18 @@ from gradtide.errors import Fault, ScenarioError
 from gradtide.units import PS_PER_NS
 
 MAX_FLOWS = 1_000_000_000
-"""Flows of one run. `gradtide.estimate` refuses a run before it needs too much memory or time."""
+"""Largest number of flows of one run. `gradtide.estimate` refuses runs that would need too much memory or time."""
 
 MAX_FLOW_BYTES = 10**15
 MAX_FAULTS_OF_A_FILE = 20
 BYTES_PER_FLOW = 400
-"""Memory that a flow takes on its way into the core and out of it; measured, rounded up."""
+"""Memory of a flow in Python and in the core together; measured, rounded up."""
 
 _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 
 MAX_POINTS = 100_000
 MAX_SHARE_DIGITS = 18
-"""Digits of a share after its decimal point."""
+"""Largest number of digits of a share after its decimal point."""
 
 Point = tuple[int, Fraction]
 """A size in bytes, and the share of flows of at most that size."""
@@ -43,7 +43,7 @@ Point = tuple[int, Fraction]
 _SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
 
 _THESIS_SEED = 123456789876
-"""The thesis adds this to the number of a run to seed it; the published flows depend on it."""
+"""Seed of a run in the thesis, less the run's number; the published flows depend on this constant."""
 
 _NS_PER_S = 1e9
 
@@ -52,7 +52,7 @@ _HEADER = "start_ns,src,dst,bytes[,band]"
 _COLUMNS = ("start_ns", "src", "dst", "bytes", "band")
 
 FlowRow = tuple[int, int, int, int, int, "int | None"]
-"""A flow of a list: number of its line, start in nanoseconds, source, destination, bytes, its band if it has one."""
+"""A flow of a list: line number, start in nanoseconds, source, destination, bytes, and band (None without one)."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class BackgroundFlows:
 
     Attributes:
         name: key of the flows in the scenario (`traffic.NAME`).
-        start_ps, src, dst, bytes, band: of each flow: its start, two different hosts, its payload and its band.
-        idle_ps: time from a flow's end to the start of the next one of its host, which does not start before; `None`
-            starts every flow at its time.
-        together: whether hosts wait for one another: that end is the end of the last flow under way.
-        setup_ps: time from when a flow may open its connection to its first byte.
+        start_ps, src, dst, bytes, band: for each flow its start, two different hosts, its payload and its band.
+        idle_ps: least time from the end of a flow to the start of its host's next flow; `None` starts every flow at its
+            `start_ps`.
+        together: whether hosts wait for one another, so that `idle_ps` begins at the end of the last flow under way.
+        setup_ps: time from the opening of a flow's connection to its first byte.
     """
 
     name: str
@@ -116,7 +116,7 @@ def host_index(text: str, host_count: int) -> int | None:
 
 
 def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
-    """Make the fault of too many flows for one run, with the memory that they would take."""
+    """Make the fault of too many flows for one run, with the memory that the flows would take."""
     msg = f"about {count:,} flows are too many: they would take {count * BYTES_PER_FLOW / 1e9:,.1f} GB of memory"
     return fail("GT050", msg, f"a run has at most {MAX_FLOWS:,}; lower the rate or the duration")
 
@@ -126,7 +126,7 @@ class Line(NamedTuple):
 
     Attributes:
         file: name of the file.
-        number: of the line, from 1.
+        number: number of the line, from 1.
         text: the line.
     """
 
@@ -153,9 +153,9 @@ class Sizes:
     """A distribution of flow sizes: points of its CDF, straight lines between them.
 
     Attributes:
-        bytes: sizes, not falling.
-        cdf: share of flows of at most that size, not falling, the last one 1; the first is the share of flows of
-            exactly the first size.
+        bytes: sizes, not decreasing.
+        cdf: share of flows of at most each size, not decreasing, with 1 as the last; the first is the share of flows
+            of exactly the first size.
     """
 
     bytes: tuple[int, ...]
@@ -168,7 +168,7 @@ class Sizes:
 
     @property
     def mean_bytes(self) -> Fraction:
-        """Mean size, exactly that of the lines."""
+        """Exact mean size of the piecewise linear distribution."""
         total = Fraction(self.cdf[0]) * self.bytes[0]
         for index in range(1, len(self.cdf)):
             share = Fraction(self.cdf[index]) - Fraction(self.cdf[index - 1])
@@ -176,7 +176,7 @@ class Sizes:
         return total
 
     def at(self, share: float) -> int:
-        """Return the size below which `share` of the flows are, 0 < share <= 1; at least a byte."""
+        """Return the quantile of the sizes for a `share` of the flows, 0 < share <= 1; at least a byte."""
         index = bisect_left(self.cdf, share)
         if index == 0:
             return max(1, self.bytes[0])
@@ -218,7 +218,7 @@ def read_points(text: str, name: str) -> list[Point]:
 
 
 def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) -> list[Point]:
-    """Return the points that lines say; `rows` are number and text of each line, and its two cells."""
+    """Return the points in lines; each of `rows` has the number, the text and the two cells of a line."""
     faults: list[Fault] = []
     points: list[tuple[int, Fraction, int, str]] = []
     for number, line, cells in rows:
@@ -265,7 +265,7 @@ class Poisson:
     """Flows that arrive at random between random pairs of hosts, and start before `until_ps`.
 
     Attributes:
-        flows_per_s: mean rate of all hosts together, over the whole time.
+        flows_per_s: mean rate of all hosts together, over bursts and silences.
         host_count: hosts of the cluster, at least 2.
         on_ps: length of a burst; 0 if flows arrive all the time.
         off_ps: silence after a burst.
@@ -324,7 +324,7 @@ class Poisson:
     def _starts_ps(self, generator: random.Random) -> "array[int]":
         """Return the starts, whole nanoseconds as in the thesis.
 
-        Bursts are a Poisson process in the time that is on, and that time is then spread out.
+        Bursts are drawn as a Poisson process over the `on_ps` times alone; the `off_ps` times are then inserted.
         """
         period_ps = self.on_ps + self.off_ps
         rate = float(self.flows_per_s * period_ps / self.on_ps) if self.on_ps else float(self.flows_per_s)
@@ -344,8 +344,8 @@ class Poisson:
 def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
     """Return the seed of a source's own generator.
 
-    The first random source of a scenario draws as the thesis does, from the run's number alone; every other from its
-    name, so that adding one shifts no other.
+    The first random source of a scenario is seeded by the run's number alone, as in the thesis. Every other source is
+    seeded by its name as well, so that an added source does not change the flows of the others.
     """
     if is_first:
         return _THESIS_SEED + run_seed
@@ -355,7 +355,7 @@ def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
 
 @dataclass(frozen=True)
 class Incast:
-    """Many hosts that send to one at the same instant, again every `every_ps`, and start before `until_ps`."""
+    """Many hosts that send to one host at the same instant, every `every_ps`, until `until_ps`."""
 
     name: str
     senders: tuple[int, ...]
@@ -392,7 +392,7 @@ class Incast:
 
 @dataclass(frozen=True)
 class Bursts:
-    """Hosts that send to one, pause, and send again: the pattern of training (Kang et al. 2021, section 4).
+    """Hosts that send to one host, pause, and send again: the pattern of training (Kang et al. 2021, section 4).
 
     Each host sends `count` bursts of `size_bytes`, the first at `start_ps`. For `idle_ps`, `together` and `setup_ps`
     see `BackgroundFlows`.
@@ -424,7 +424,7 @@ class Bursts:
         return _to_one(self)
 
     def draw(self) -> BackgroundFlows:
-        """Return the flows. Only the first of each host has a known start; the run decides the others."""
+        """Return the flows. Only the first flow of each host has a known start; the others start during the run."""
         count = self.expected_count
         sizes = [self.size_bytes] * count
         starts, sinks = [self.start_ps] * count, [self.dst] * count
@@ -439,7 +439,7 @@ def _to_one(source: Incast | Bursts) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class FlowList:
-    """A list of flows as it was read, whether it gives bands of its own, and until when flows of a run start."""
+    """The flows of a list, whether the list has a column of bands, and the time before which flows of a run start."""
 
     flows: BackgroundFlows
     has_bands: bool
@@ -470,8 +470,8 @@ def read_flows(
 ) -> tuple[BackgroundFlows, bool]:
     """Return the flows of a list with the header `start_ns,src,dst,bytes[,band]`.
 
-    Flows are sorted by start; lines of equal start keep their order. `band` is of all flows if the list has no bands,
-    and whether it has some is returned, too.
+    Flows are sorted by start; lines of equal start keep their order. All flows have the band `band` if the list
+    has no bands. The second result is whether the list has bands.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 PPM = 1_000_000
 MAX_ACCURACY_PPM = PPM // 10
-"""Shares and factors are held in millionths."""
+"""Shares and factors are stored in millionths."""
 
 PS_PER_SECOND = 1_000_000_000_000
 PS_PER_US, PS_PER_NS = 10**6, 1000
@@ -65,7 +65,7 @@ _BUFFER_UNITS = {unit: Fraction(factor) for unit, factor in _PACKET_UNITS.items(
 
 
 class Buffer(NamedTuple):
-    """How much a buffer holds: packets, or bytes."""
+    """Size of a buffer, in packets or in bytes."""
 
     size: int
     is_bytes: bool
@@ -77,7 +77,7 @@ _SIZE_OUT = ("TB", "GB", "MB", "kB", "B", "TiB", "GiB", "MiB", "KiB")
 
 
 class UnitError(ValueError):
-    """A text that is not a quantity of the wanted kind; every `parse_…` raises it. `code` is one of `codes.CODES`."""
+    """A text is no quantity of the expected kind; every `parse_…` raises this error. `code` is one of `codes.CODES`."""
 
     def __init__(self, code: str, msg: str, hint: str) -> None:
         super().__init__(f"{msg}; {hint}")
@@ -87,7 +87,7 @@ class UnitError(ValueError):
 
 
 def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Quantity:
-    """Return what an option's text says; an error calls the option `name`."""
+    """Return the quantity in an option's text; errors name the option `name`."""
     try:
         return parse(text)
     except UnitError as error:
@@ -248,7 +248,7 @@ def divided(dividend: int, divisor: int) -> int:
 
 
 def rescaled(parts: Sequence[int], total: int) -> list[int]:
-    """Return the parts in proportion with the sum `total`; what rounding leaves goes to the largest remainders."""
+    """Return the parts scaled to the sum `total`; the remainder of rounding goes to the largest fractions."""
     now = sum(parts)
     scaled = [part * total // now for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda index: (-(parts[index] * total % now), index))

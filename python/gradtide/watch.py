@@ -22,7 +22,7 @@ from gradtide.errors import LimitReached
 from gradtide.system import resident_bytes
 
 BASE_BYTES = 60_000_000
-"""Memory of the program itself before any work."""
+"""Memory of the program before any work."""
 
 LEAST_BYTES, LEAST_S = 150_000_000, 1.0
 """Limits are at least this large: loading modules takes as much, and estimates refuse smaller limits."""
@@ -33,8 +33,8 @@ class Watch:
     """The limits of some work, counted from its start.
 
     Attributes:
-        memory_bytes: memory, with that of the program itself.
-        time_s: wall-clock time.
+        memory_bytes: memory limit, including the memory of the program.
+        time_s: limit of the wall-clock time.
     """
 
     memory_bytes: int
@@ -50,7 +50,7 @@ class Watch:
 
     @property
     def taken_bytes(self) -> int:
-        """Memory that the work has now."""
+        """Memory that the work takes now, in bytes."""
         return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
 
     def check(self) -> None:

@@ -434,7 +434,7 @@ def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for name, figures in job["parallel"]["groups"].items():
         least, most = (figures["slack_ms"][key] for key in ("min", "max"))
-        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" of what others alone need
+        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" if only other ranks need it
         counts = [str(figures["ranks"]), f"{figures['transfers']:,}", size(figures["bytes_per_rank"])]
         rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), slack])
     return header, rows
@@ -715,7 +715,7 @@ def answer_html(summary: Mapping[str, Any]) -> str:
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
     """Return a plain HTML table for notebooks; if `total` exceeds the rows, a line has the number of missing rows."""
-    from html import escape  # its import takes a millisecond, which the command line avoids
+    from html import escape  # The import takes a millisecond, which the command line avoids.
 
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)

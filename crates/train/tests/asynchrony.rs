@@ -1,4 +1,4 @@
-//! Workers that are not in step: rates against closed forms, bounds as properties, staleness counted anew.
+//! Asynchronous workers: rates against closed forms, bounds as properties, and staleness against a recount.
 #![allow(missing_docs)]
 
 mod star;
@@ -78,7 +78,7 @@ fn equal_workers_are_as_fast_as_one_and_together_n_times() {
             let result = ran(&chain(&layers, workers, 1, sync(bound)));
             let [least, most] = span(3e9, 1000, workers);
             let found = figures(&result);
-            // A picosecond for each rounded completion.
+            // Each completion is rounded by up to a picosecond.
             for worker in &found.workers {
                 assert!(
                     (least - 2.0..=most + 2.0).contains(&worker.time_ps),
@@ -104,11 +104,11 @@ fn with_a_straggler_the_job_goes_at_the_sum_of_the_workers_rates() {
             1.0 / slow + (workers - 1) as f64 / span(3e9, 1000, workers)[share]
         };
         let [least, most] = [0, 1].map(|share| workers as f64 / rate(share));
-        // Every iteration, the last included: one that is under way counts by the share of its time.
+        // Holds for the last iteration, too, because an unfinished iteration counts by its completed share.
         for &time in &result.summary.jobs[0].iteration_time_ps {
             assert!((least - 2.0..=most + 2.0).contains(&(time as f64)), "{workers} {factor_ppm}: {time}");
         }
-        // In step all are as slow as the slowest.
+        // Synchronous workers are all as slow as the slowest.
         spec["jobs"][0]["servers"]["sync"] = json!({"kind": "sync"});
         let in_step = mean_ps(&ran(&spec));
         let [slowest, shared] = span(3e9 * factor_ppm as f64 / 1e6, 1000, workers);
@@ -131,7 +131,7 @@ fn two_workers_have_their_closed_form() {
         [0, 1].map(|worker| iterations.iter().filter(|row| row[0] == worker).map(us).take(4).collect::<Vec<_>>());
     assert_eq!(first, [[0, 25], [25, 25], [50, 25], [75, 25]]);
     assert_eq!(second, [[0, 50], [50, 50], [100, 50], [150, 50]]);
-    // Two of three iterations are worker 0's: the job does two in 100/3 us.
+    // Worker 0 does two of each three iterations in 50 us, so that two iterations of the job take 100/3 us.
     let times = &result.summary.jobs[0].iteration_time_ps;
     assert!(times.iter().all(|&time| time.abs_diff(100_000_000 / 3) <= 1), "{times:?}");
     // Worker 1's gradients pass one of worker 0's in each 50 us and come with another, which is behind it or before it.
@@ -194,7 +194,7 @@ fn a_server_applies_each_gradient_alone() {
     let first: Vec<i64> =
         rows(&two.workers, ["iteration", "time_us"]).iter().filter(|row| row[0] == 0).map(|row| row[1]).collect();
     assert_eq!(first, [55_000_000, 64_000_000]);
-    // In step the sum is applied once.
+    // Synchronous servers apply the sum once.
     assert_eq!(ran(&spec(2, json!({"kind": "sync"}))).summary.jobs[0].iteration_time_ps, [63_000_000]);
 }
 
@@ -219,17 +219,17 @@ fn a_duration_ends_a_job_that_is_not_in_step() {
     spec["jobs"][0]["compute"]["straggler"] = straggler(Some(1), 2_000_000, 1_000_000);
     spec["run"]["duration_ps"] = json!(21_000_000_000_u64);
     let result = ran(&spec);
-    // 10 iterations of 2 ms, and 5 of 4 ms: 15 halves, of which 7 are whole.
+    // 10 iterations of 2 ms and 5 of 4 ms; an iteration of the job is one per worker: 15 halves, of which 7 are whole.
     let found = figures(&result);
     assert_eq!(found.workers.iter().map(|worker| worker.iteration_count).collect::<Vec<_>>(), [10, 5]);
     assert_eq!(result.summary.jobs[0].iteration_count, 7);
-    // One worker that completes nothing leaves no iteration of the job.
+    // If no worker completes an iteration, the job has none.
     spec["run"]["duration_ps"] = json!(3_000_000_000_u64);
     let error = run(&serde_json::from_value(spec).unwrap(), &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("completes no measured iteration"), "{error}");
 }
 
-/// Jobs of any shape: layers, workers, servers, bound, noise, straggler, engine.
+/// Draws jobs with random layers, workers, servers, bound, noise, straggler and engine.
 fn jobs() -> impl Strategy<Value = (Value, u64, u64, Option<u32>)> {
     let layer = (1..3_000_000_u64, 1..3_000_000_u64, 1..3000_u64);
     let layers = prop::collection::vec(layer, 1..6);
@@ -320,14 +320,14 @@ proptest! {
             for own in pushes.iter().filter(|push| push[0] == worker) {
                 let start = starts.iter().find(|row| row[..2] == own[..2]).unwrap()[2];
                 let others = || pushes.iter().filter(|push| push[0] != worker && push[2] == own[2] && push[3] > start);
-                // Of those that come at one instant, either is first.
+                // Gradients that arrive at the same instant may be applied in any order.
                 least += others().filter(|push| push[3] < own[3]).count();
                 most += others().filter(|push| push[3] <= own[3]).count();
                 count += 1;
             }
             let sum = figures.staleness_updates.unwrap().0 * f64::from(count);
             prop_assert!((least as f64 - 1e-6..=most as f64 + 1e-6).contains(&sum), "{least} {sum} {most}");
-            // Completed by the start of each iteration.
+            // Iterations of the other worker that were complete at the time `at`.
             let completed = |other: i64, at: i64| {
                 starts.iter().filter(|row| row[0] == other).filter(|row| {
                     pushes.iter().filter(|push| push[..2] == row[..2]).all(|push| push[3] <= at)
@@ -358,7 +358,7 @@ proptest! {
 
     #[test]
     fn a_bound_that_nobody_reaches_changes_nothing((mut spec, ..) in jobs()) {
-        // No worker completes more than all together.
+        // No worker completes more iterations than all workers together.
         let tables = [None, Some(40)].map(|bound| {
             spec["jobs"][0]["servers"]["sync"] = sync(bound);
             let result = ran(&spec);

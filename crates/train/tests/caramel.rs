@@ -1,4 +1,4 @@
-//! Caramel's rules against their definitions, by hand and word by word, and plans against a simulation tick by tick.
+//! Caramel's rules against hand-solved cases and literal implementations, and plans against a tick-by-tick simulation.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
@@ -22,12 +22,12 @@ fn ps(ps: u64) -> Time {
     Time::from_ps(ps)
 }
 
-/// a + b d in whole picoseconds.
+/// Cost in picoseconds of a message of d bytes, `fixed` + `per_byte` * d; no cost without bytes.
 fn line(fixed: u64, per_byte: u64) -> impl Fn(Bytes) -> Time {
     move |bytes| ps(if bytes.0 == 0 { 0 } else { fixed + per_byte * bytes.0 })
 }
 
-/// Bytes, update and read of each parameter.
+/// Makes an iteration from its compute time and (bytes, update time, read time) of each parameter.
 fn iteration(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
     let window =
         |&(bytes, update, read): &(u64, u64, u64)| Boundary { bytes: Bytes(bytes), update: ps(update), read: ps(read) };
@@ -46,7 +46,7 @@ fn recv(id: u64) -> Op {
     Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 5, param_only: false }
 }
 
-/// DAGs and parameters of which several may have one update.
+/// Draws DAGs and parameters; several parameters may share an update op.
 fn models() -> impl Strategy<Value = (OpDag, Vec<Parameter>)> {
     let op = (0..4_u64, prop::collection::vec(any::<prop::sample::Index>(), 0..4));
     let update = (any::<prop::sample::Index>(), 0..20_u64);
@@ -67,7 +67,7 @@ fn models() -> impl Strategy<Value = (OpDag, Vec<Parameter>)> {
     })
 }
 
-/// Ops that compute and that `op` needs, itself among them.
+/// Returns the compute ops that `op` needs, including `op` itself.
 fn ancestors(dag: &OpDag, op: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut stack = vec![op];
@@ -131,7 +131,7 @@ proptest! {
         prop_assert!(is_topological(&enforced, &any));
         let seen: Vec<u32> = any.iter().copied().filter(|op| updates.contains(op)).collect();
         prop_assert_eq!(seen, updates);
-        // The logic is that of the model: the enforced order is one that was possible.
+        // Edges leave the model's results unchanged: the enforced order was a topological order before, too.
         let old: Vec<u32> = any.into_iter().filter(|&op| (op as usize) < dag.ops.len()).collect();
         prop_assert!(is_topological(&dag, &old));
         let updates = |ops: &[u32]| -> Vec<Time> {
@@ -243,7 +243,7 @@ proptest! {
     fn a_fit_finds_the_line(a in 0..1_u64 << 40, b in 1..1_u64 << 10, late in 1..1_000_000_u64) {
         let f = line(a, b);
         let [small, large] = BENCHMARK_SIZES;
-        // A median of three does not mind one that is late.
+        // The median of three samples ignores one outlier.
         let samples = [large, small, small, large].map(|bytes| (bytes, f(bytes)));
         let cost = Cost::fit(&[&samples[..], &[(small, f(small) + ps(late))]].concat()).unwrap();
         prop_assert!((cost.ps_per_byte - b as f64).abs() < 1e-3);
@@ -259,7 +259,7 @@ proptest! {
     }
 }
 
-/// 10 Gbit/s are 800 ps a byte: 50 us are worth 93 750 B, 1 ms 1 875 000 B.
+/// At 10 Gbit/s a byte takes 800 ps, so that a fixed cost of 50 us gives 93 750 B and one of 1 ms 1 875 000 B.
 #[test]
 fn thresholds_of_a_ten_gigabit_network() {
     let threshold = |fixed_ps| Cost { fixed_ps, ps_per_byte: 800.0 }.threshold();
@@ -299,18 +299,18 @@ fn batches_by_hand() {
         let windows: Vec<_> = rows.iter().map(|&(bytes, update)| (bytes, update, 0)).collect();
         members(&batch(&iteration(10_000, &windows), Bytes(100), &line(50, 1)))
     };
-    // A15: the network is idle, and a small one goes at once.
+    // A15: the network is idle, so that a small parameter is sent at once.
     assert_eq!(sent(&[(10, 0), (10, 100)]), [[0], [1]]);
-    // It is busy to 60 with the first; the next two wait for one another, and then there is no more to wait for.
+    // The network is busy with the first until 60. The other two form a batch, which is sent after the last update.
     assert_eq!(sent(&[(10, 0), (10, 20), (10, 40)]), [vec![0], vec![1, 2]]);
-    // A14: it is through at 60, which is not after the next update.
+    // A14: the first ends at 60, not after the next update, so that the second does not wait for the third.
     assert_eq!(sent(&[(10, 0), (10, 20), (10, 60)]), [[0], [1], [2]]);
     // A12: a batch may exceed the threshold by less than its last member. A11: 100 is not larger than 100.
     assert_eq!(sent(&[(10, 0), (90, 20), (100, 30), (1, 40)]), [vec![0], vec![1, 2], vec![3]]);
     assert_eq!(sent(&[(10, 0), (50, 20), (50, 30), (1, 40), (1, 50)]), [vec![0], vec![1, 2, 3], vec![4]]);
-    // A13: the large one passes by the batch that is open; the batch goes last.
+    // A13: the large parameter overtakes the open batch, which is sent last.
     assert_eq!(sent(&[(10, 0), (10, 20), (500, 30), (10, 40)]), [vec![0], vec![2], vec![1, 3]]);
-    // All at one time: what is sent first is what is listed first.
+    // Parameters with equal update times are sent in their order in the list.
     assert_eq!(sent(&[(10, 7), (10, 7), (10, 7)]), [vec![0], vec![1, 2]]);
     // A16.
     let group = iteration(90, &[(3, 40, 20), (4, 70, 30)]).group(vec![0, 1]);
@@ -386,7 +386,7 @@ fn tick_by_tick(boundaries: &Boundaries, plan: &TransferPlan, iterations: u64) -
     }
 }
 
-/// Every transfer once in every iteration and none of them side by side.
+/// Checks that every transfer is sent once in every iteration, and that no two overlap in time.
 fn check_channel(plan: &TransferPlan, timeline: &Timeline) {
     let mut seen: Vec<(u32, u32)> = timeline.sent.iter().map(|sent| (sent.iteration, sent.transfer)).collect();
     seen.sort_unstable();
@@ -411,7 +411,7 @@ proptest! {
         }
     }
 
-    /// All of a plan's bytes are the model's, whoever cuts and fuses them.
+    /// Plans have the bytes of the model, however their schedule cuts and fuses parameters.
     #[test]
     fn plans_conserve_bytes(boundaries in iterations(false), fixed in 0..20_u64) {
         let bytes: u64 = boundaries.windows.iter().map(|window| window.bytes.0).sum();
@@ -501,16 +501,16 @@ fn alone(bytes: u64, time: u64, release: u64, rank: u64, parameter: u32) -> Plan
     }
 }
 
-/// C = 100, two parameters. The large one, 70, fits from 40 to its read at 10 of the next iteration; the small one, 25,
-/// is there at 60 and read at 20. Behind the backward pass it would be through at 135, and so it is in the forward
-/// pass: 15 late.
+/// Compute takes C = 100. The transfer of the large parameter takes 70 and fits between its update at 40 and its read
+/// at 10 of the next iteration. The small parameter takes 25, is updated at 60 and read at 20 of the next iteration.
+/// After the large transfer it ends at 135, which is 15 late, whether it counts to the backward or to the forward pass.
 #[test]
 fn what_does_not_fit_is_placed_where_it_costs_least() {
     let boundaries = iteration(100, &[(70, 40, 10), (25, 60, 20)]);
     let packed = pack(&boundaries, &boundaries.alone(), &line(0, 1));
     assert_eq!(packed.hidden_count, 1);
     assert_eq!(packed.plan.transfers[0], alone(70, 70, 40, 40, 0));
-    // Equal: the backward pass, right behind what it carries.
+    // The backward pass costs the same for the small one; a transfer right after it is taken.
     assert_eq!(packed.plan.transfers[1], alone(25, 25, 100, 110, 1));
     assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(115));
     // Preemption would not help: 95 have to pass between the update at 40 and the read at 20, and the stall is the
@@ -531,7 +531,8 @@ fn what_is_read_first_may_overtake() {
     assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(125));
 }
 
-/// One parameter, read at 0: everything is exposed; with a read at 30, 30 less. A barrier takes that away.
+/// With one parameter read at 0, the whole transfer is exposed; with a read at 30, 30 less. With a barrier, the read
+/// time has no effect.
 #[test]
 fn what_a_barrier_costs() {
     let boundaries = iteration(100, &[(50, 100, 30)]);
@@ -561,8 +562,8 @@ fn fusion_of_horovod() {
     assert_eq!(rows, [(vec![4], 35, 10), (vec![3, 2], 50, 50), (vec![1], 15, 50), (vec![0], 35, 100)]);
 }
 
-/// An urgent transfer comes while four others wait, 10 bytes and 10 ps each: with a credit of one it is next but for
-/// the one under way, with credit for two it waits for the two that have been handed over.
+/// An urgent transfer becomes ready while four others of 10 bytes and 10 ps wait. With an in-flight limit of one, it
+/// waits only for the transfer under way; with a limit of two, it waits for both transfers in flight.
 #[test]
 fn credit_cannot_be_overtaken() {
     let boundaries = iteration(100, &[(40, 0, 90), (10, 5, 0)]);

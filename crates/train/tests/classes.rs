@@ -1,4 +1,4 @@
-//! Rank classes against closed forms and against all their ranks on the graph of the cluster.
+//! Times of collectives on rank classes, against closed forms and a simulation of every rank on the cluster's graph.
 #![allow(missing_docs)]
 
 use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
@@ -43,7 +43,7 @@ fn carriage() -> Carriage {
     Carriage { band: Band::new(0).unwrap(), stream: 0 }
 }
 
-/// When each of these ops, begun at once, is complete.
+/// Returns the end of each of these ops, which all begin at time 0.
 fn ends(classes: &Classes, network: &mut dyn Network, ops: &[GroupOp<'_>]) -> Vec<Time> {
     let mut under_way: Vec<_> = ops.iter().map(|op| classes.begin(op, carriage(), network)).collect();
     let mut ends = vec![network.now(); ops.len()];
@@ -69,7 +69,7 @@ fn ends_on_fluid(classes: &Classes, ops: &[GroupOp<'_>]) -> Vec<Time> {
 }
 
 fn assert_near(found: Time, expected: f64, what: &str) {
-    // Whole picoseconds, and whole bytes at each of two levels: 10 ps each at most.
+    // Times are rounded to picoseconds, and sizes to bytes at each of two levels, where a byte takes at most 10 ps.
     assert!((found.ps() as f64 - expected).abs() <= 32.0, "{what}: {found:?}, and {expected} ps are expected");
 }
 
@@ -84,7 +84,7 @@ fn collectives_alone_take_their_closed_forms() {
         (op(AllReduce, 8, 8, 64_000_000, &[0]), 14.0 * (s / 8.0 + inside)),
         (op(AllToAll, 8, 8, 64_000_000, &[0]), 7.0 * s / 8.0 + inside),
         (op(Broadcast, 8, 8, 64_000_000, &[0]), s + 7.0 * inside),
-        // One rank on each of 64 nodes: the same through cards, a tenth as fast.
+        // One rank on each of 64 nodes: every message crosses cards, which have a tenth of the rate.
         (op(AllGather, 64, 1, 64_000_000, &[0]), 63.0 * (s / 6.4 + outside)),
         (op(AllToAll, 64, 1, 64_000_000, &[0]), 63.0 * s / 6.4 + outside),
         // 8 on each of 8 nodes: cards carry an eighth of the ring, which the 56 rounds within nodes precede.
@@ -130,7 +130,7 @@ fn groups_of_one_class_share_its_ports() {
     let sending = alone - 2e6;
     let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]); 2];
     assert_near(ends_on_fluid(&classes, &ops)[1], 2.0 * sending + 2e6, "both");
-    // Another class, and another level, are not in the way.
+    // A concurrent op of another class or on another level does not delay the first.
     let apart = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(AllToAll, 8, 8, 64_000_000, &[1])];
     ends_on_fluid(&classes, &apart).iter().for_each(|&end| assert_near(end, alone, "another class"));
     let levels = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 1, 64_000_000, &[0, 1])];
@@ -140,7 +140,7 @@ fn groups_of_one_class_share_its_ports() {
 #[test]
 fn an_all_to_all_has_the_share_of_each_of_its_messages() {
     let classes = Classes::new(&star(8), 2).unwrap();
-    // Seven messages of 8 MB, and one of 64 MB beside them in an eighth of the port.
+    // Eight flows share the port: seven messages of 8 MB and one of 64 MB, each at an eighth of the rate.
     let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 2, 64_000_000, &[0, 1])];
     let [exchange, send] = ends_on_fluid(&classes, &ops)[..] else { panic!("two ends") };
     assert_near(exchange, 8.0 * 8e6 + 2e6, "the all-to-all");
@@ -280,7 +280,7 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
 fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
     let bytes = 64_000_000;
     let sharded = Hierarchical { group: 8, inside: Inside::Sharded }.into();
-    // The tree between nodes, which has fewer rounds, is not what is spelled out.
+    // The per-rank simulation has the ring between nodes and not the tree, which has fewer rounds.
     let rings = [
         op(ReduceScatter, 8, 8, bytes, &[0]),
         op(ReduceScatter, 8, 1, bytes / 8, &[0]),
@@ -298,7 +298,7 @@ fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
     }
 }
 
-/// The GPUs of 64 in eight rings, each of which leaves nodes by another card.
+/// Returns eight rings over 64 GPUs; each ring leaves a node by a different card.
 fn turned_rings() -> Vec<Vec<u32>> {
     (0..8).map(|ring| (0..64).map(|rank| rank / 8 * 8 + (ring + rank) % 8).collect()).collect()
 }
@@ -314,7 +314,7 @@ fn a_ring_over_nodes_is_a_ring_for_each_card() {
     let found = rings(&cluster);
     assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
     assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
-    // Without: cards are never idle, and nothing else counts.
+    // Without delays, cards are never idle, so that they alone determine the time.
     cluster.link.delay = Time::ZERO;
     cluster.node.as_mut().unwrap().scale_up.delay = Time::ZERO;
     assert_near(rings(&cluster), sending, "all ranks without delays");

@@ -1,4 +1,4 @@
-//! One exchange by itself on the fluid engine: SimGrid's times, closed forms, and the ring's shortcut against its
+//! One exchange on an idle fluid network: SimGrid's times, closed forms, and the ring's shortcut against its
 //! messages.
 #![allow(missing_docs)]
 
@@ -44,7 +44,7 @@ fn seconds(exchange: &Exchange) -> f64 {
     exchange.duration.ps() as f64 * 1e-12
 }
 
-/// A row of SimGrid's: its own name for the case, and gradtide's answer.
+/// Returns gradtide's result for a row of SimGrid's table, which has SimGrid's names of the algorithms.
 fn answer(row: &serde_json::Value) -> Exchange {
     let ranks = row["hosts"].as_u64().unwrap() as u32;
     let ratio = || {
@@ -59,7 +59,7 @@ fn answer(row: &serde_json::Value) -> Exchange {
         _ => (star(ranks), ranks),
     };
     assert_eq!(graph.host_count, ranks);
-    // The ring and the all-to-all there send floor(S/N) bytes a part.
+    // SimGrid's ring and all-to-all send parts of floor(S/N) bytes.
     let whole = 100 * MB / u64::from(ranks) * u64::from(ranks);
     let (algorithm, bytes) = match row["alg"].as_str().unwrap() {
         "ps_packed" => (servers(ranks / 8, Placement::Packed), 100 * MB),
@@ -80,7 +80,7 @@ fn durations_and_messages_are_simgrids() {
     let mut compared = 0;
     for row in rows.lines() {
         let row: serde_json::Value = serde_json::from_str(row).unwrap();
-        // Minutes in a build for debugging.
+        // These cases take minutes in a debug build.
         if cfg!(debug_assertions) && row["comms"].as_u64().unwrap() > 50_000 && row["alg"] != "ring" {
             continue;
         }
@@ -91,7 +91,7 @@ fn durations_and_messages_are_simgrids() {
             "{} {} {} {}: {} {theirs} {error:.1e}",
             row["case"], row["alg"], row["ratio"], row["hosts"], ours.duration
         );
-        // Asked for are 1e-6. All are whole picoseconds; ours may be one less, of 0.08 s at least.
+        // The claim is 1e-6. Times are whole picoseconds and at least 0.08 s; rounding may lose one picosecond.
         assert!(error.abs() < 1e-9, "{row}: {} s here", seconds(&ours));
         assert_eq!(ours.message_count, row["comms"].as_u64().unwrap(), "{row}");
         compared += 1;
@@ -117,14 +117,14 @@ proptest! {
         let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), Time::MAX);
         let until = Time::from_ps(messages.duration.ps() * cut_percent / 100);
         prop_assert_eq!(exchange::run(&plan, &hosts, fluid(&graph)), messages);
-        // Cut off, too, links have counted the same.
+        // Links count the same bytes if the exchange is cut off at `until`.
         if let Some(paths) = exchange::exclusive_paths(&plan, &hosts, 0, &fluid(&graph)) {
             let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), until);
             prop_assert_eq!(exchange::loads_on_paths(&plan, &paths, graph.links.len() as u32, until), messages.loads);
         }
     }
 
-    /// Parts of a buffer are whole bytes, and links count these, though they take the time of even shares.
+    /// Links count the whole bytes of a buffer's parts, although the time of a transfer is that of even shares.
     #[test]
     fn links_count_the_whole_bytes_of_the_messages_that_cross_them(
         ranks in 2..17_u32, bytes in 0..1_000_u64, fabric in 0..3_u32, pick: Index

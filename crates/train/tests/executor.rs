@@ -25,8 +25,8 @@ fn link() -> Link {
     Link { rate: Rate::from_bps(800_000_000_000).unwrap(), delay: Time::ZERO }
 }
 
-/// Costs of the ops of each class; transfers as (communicator, kind, bytes); classes of each communicator. Transfers are
-/// numbered behind the ops.
+/// A graph: costs of the ops of each class, transfers as (communicator, kind, bytes), classes of each communicator.
+/// Ids of transfers follow those of the ops.
 struct Graph<'a> {
     programs: &'a [&'a [u64]],
     transfers: &'a [(u32, CollectiveKind, u64)],
@@ -111,13 +111,13 @@ fn run(graph: &Graph<'_>) -> JobRecord {
     record
 }
 
-/// Ready, start, end and need of the transfers of an iteration, in ps.
+/// Returns the times at which each transfer of an iteration is ready, starts, ends and is needed, in ps.
 fn transfers(record: &JobRecord, iteration: u32) -> Vec<[u64; 4]> {
     let times = |it: &run::TransferRecord| [it.ready, it.start, it.end, it.needed].map(Time::ps);
     record.transfers.blocks(iteration, 1).flatten().map(times).collect()
 }
 
-/// Start, time, compute, exposed and straggler of an iteration of a class, in ps.
+/// Returns an iteration's start, its duration, and its compute, exposed and straggler times for a class, in ps.
 fn iteration(record: &JobRecord, class: usize, index: usize) -> [u64; 5] {
     let it = &record.workers[class][index];
     [it.start, it.time, it.compute, it.exposed, it.straggler].map(Time::ps)
@@ -139,7 +139,7 @@ fn a_class_waits_for_what_another_sends() {
     let record = run(&graph);
     assert_eq!(transfers(&record, 0), [[100, 100, 200, 30]]);
     assert_eq!(transfers(&record, 1), [[320, 320, 420, 250]]);
-    // Class 0 waits 70 for the computing of class 1; class 1 waits 170, 70 of them for that of class 0.
+    // Class 0 waits 70 for the compute of class 1. Class 1 waits 170, of which 70 are for the compute of class 0.
     assert_eq!(iteration(&record, 0, 0), [0, 220, 150, 70, 70]);
     assert_eq!(iteration(&record, 0, 1), [220, 220, 150, 70, 70]);
     assert_eq!(iteration(&record, 1, 0), [0, 220, 50, 170, 70]);
@@ -174,7 +174,7 @@ fn three_layers_wait_for_their_parameters() {
         .map(|op| (op.start.ps(), op.end.ps()))
         .collect();
     assert_eq!(runs, [(100, 160), (200, 260), (300, 360)]);
-    // From the start of an iteration's first op, at 100, to that of the next, at 460.
+    // An iteration lasts from the start of its first op, at 100, to the start of the next iteration's first op, at 460.
     assert_eq!(iteration(&record, 0, 0), [100, 360, 180, 180, 0]);
 }
 
@@ -214,6 +214,6 @@ fn a_transfer_slows_the_classes_of_its_communicator_alone() {
     let slowdown = |class: usize| record.workers[class][0].slowdown.ps();
     assert_eq!((slowdown(0), slowdown(1)), (250, 0));
     assert_eq!(iteration(&record, 0, 0), [0, 1350, 1100, 0, 0]);
-    // Its next iteration waits for the computing of class 0, not for the network.
+    // The next iteration of class 1 waits for the compute of class 0, not for the network.
     assert_eq!(iteration(&record, 1, 0), [0, 1350, 1100, 250, 250]);
 }

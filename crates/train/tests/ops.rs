@@ -66,7 +66,7 @@ fn models(early: bool) -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// The chain that layers mean: forward time, backward time and bytes of each.
+/// Returns the chain of ops of layers with forward time, backward time and bytes.
 fn chain(layers: &[(u64, u64, u64)]) -> Vec<Row> {
     let recv = |&(_, _, bytes): &(u64, u64, u64)| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };
     let mut rows: Vec<Row> = layers.iter().map(recv).collect();
@@ -153,7 +153,7 @@ fn plan(spec: &Spec) -> (CollectiveJob, Idle) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A chain has one order, whoever chooses: all workers do what one does that stands for all, to the picosecond.
+    /// A chain has only one order, so that all workers take as long as one representative, to the picosecond.
     #[test]
     fn a_chain_is_its_layers(
         layers in prop::collection::vec((1..600_u64, 1..600_u64, 1..1_000_000_u64), 1..7), workers in 2..4_u32,
@@ -180,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Workers with one order do what the simulation of one channel says, updates before reads included.
+    /// Workers with one order behave like the simulation of one channel, also if updates precede reads.
     #[test]
     fn one_order_is_one_channel(
         rows in any::<bool>().prop_flat_map(models), workers in 2..4_u32, barrier in any::<bool>(),
@@ -198,11 +198,11 @@ proptest! {
             let timeline = timeline::run(&job.gradients().unwrap().boundaries, &plan);
             let result = run(&spec);
             let found = result.summary.jobs[0].iteration_time_ps.clone();
-            // The engine runs 7 iterations; the simulation as many as it takes to repeat.
+            // The engine runs 7 iterations; the simulation runs until its iterations repeat.
             let starts: Vec<u64> = timeline.starts.iter().map(|start| start.ps()).collect();
             let reads_first = job.gradients().unwrap().without_barrier[0].windows.iter().any(|window| window.read == Time::ZERO) || barrier;
             if reads_first {
-                // An iteration is measured from its first op, which may wait.
+                // An iteration is measured from the start of its first op, which may have to wait.
                 let total = |times: &[u64]| times.iter().sum::<u64>();
                 if timeline.starts.len() == timeline.repeats_from + 2 && timeline.repeats_from <= 6 {
                     prop_assert_eq!(found[5], timeline.iteration_time().ps(), "{} with {}: {:?}", order, schedule, starts);
@@ -212,12 +212,12 @@ proptest! {
                 let expected: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).skip(1).take(6).collect();
                 prop_assert_eq!(&found[..expected.len()], &expected[..], "{} with {}", order, schedule);
             }
-            // While the channel falls behind, an iteration may take less.
+            // Iterations may be shorter while the channel's backlog still grows.
             prop_assert!(result.summary.jobs[0].lower_bound_ps <= timeline.iteration_time().ps() as f64 + 1.0);
         }
     }
 
-    /// Whatever the orders: a run ends, every parameter is sent once, and with nothing to send nothing is waited for.
+    /// With any orders, a run ends, every parameter is sent once, and nothing waits if there is nothing to send.
     #[test]
     fn any_orders_train_the_model(
         rows in any::<bool>().prop_flat_map(models), workers in 1..5_u32, barrier in any::<bool>(), seed in 0..99_u64,
@@ -295,7 +295,7 @@ fn different_orders_narrow_the_boundaries() {
     );
 }
 
-/// What is trained and never read would be sent and never waited for; the core does not take it.
+/// A parameter that is updated but never read would be sent without anything waiting for it; the core refuses it.
 #[test]
 fn what_nobody_reads_is_refused() {
     let mut rows = chain(&[(1, 1, 100), (1, 1, 100)]);

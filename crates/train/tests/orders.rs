@@ -1,4 +1,4 @@
-//! Orders of op DAGs against what they mean: naive rules, all permutations, and a simulation op by op.
+//! Orders of op DAGs against literal rules of the papers, all permutations, and a simulation op by op.
 #![allow(missing_docs)]
 
 use gradtide_net::Seed;
@@ -13,7 +13,7 @@ use gradtide_train::order::{OrderMethod, OrderRequest, Ordered, order};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// A DAG: which ops are received, how long each takes, and what each draws as inputs from those before it.
+/// Draws a DAG with random received ops, op times, and inputs from earlier ops.
 fn dags(op_count: usize, most_ticks: u64) -> impl Strategy<Value = OpDag> {
     let op = (0..3_u8, 0..=most_ticks, prop::collection::vec(any::<prop::sample::Index>(), 0..4), 1..20_usize);
     prop::collection::vec(op, 1..op_count).prop_map(|rows| {
@@ -31,7 +31,7 @@ fn dags(op_count: usize, most_ticks: u64) -> impl Strategy<Value = OpDag> {
     })
 }
 
-/// Transfers, by ascending id as in [`Needs`], that each op needs.
+/// Returns the transfers that each op needs, by ascending id as in [`Needs`].
 fn needs_of(dag: &OpDag, needs: &Needs) -> Vec<BTreeSet<Recv>> {
     let mut sets: Vec<BTreeSet<Recv>> = Vec::new();
     for (index, op) in dag.ops.iter().enumerate() {
@@ -42,7 +42,7 @@ fn needs_of(dag: &OpDag, needs: &Needs) -> Vec<BTreeSet<Recv>> {
     sets
 }
 
-/// TicTac's Algorithms 1 and 3 word by word, with Equation 2 and a scan by ascending id.
+/// A literal implementation of TicTac's Algorithms 1 and 3, with Equation 2 and a scan by ascending id.
 fn naive_tac(dag: &OpDag, needs: &Needs) -> Vec<Recv> {
     let sets = needs_of(dag, needs);
     let reached: BTreeSet<u32> = dag.needed().unwrap().into_iter().collect();
@@ -74,7 +74,8 @@ fn naive_tac(dag: &OpDag, needs: &Needs) -> Vec<Recv> {
     order
 }
 
-/// One channel and one compute resource, op by op; of the ready ops the first of the file runs, or the last.
+/// Simulates one channel and one compute resource op by op. Of the ready ops, the first in the file runs, or the last
+/// if `takes_last`.
 fn simulated(dag: &OpDag, needs: &Needs, order: &[Recv], takes_last: bool) -> u64 {
     let mut end = vec![None; dag.ops.len()];
     let mut sent = 0;
@@ -158,7 +159,7 @@ proptest! {
         prop_assert_eq!((makespan, scorer.makespan(&order)), (least, least));
     }
 
-    /// The search's two rules and its tries against the subsets: it finds the optimum, and nothing below.
+    /// The search's rules and trials against `exact::optimum`, which enumerates subsets: the search finds the optimum.
     #[test]
     fn the_search_knows_the_optimum(dag in dags(40, 30)) {
         let needs = Needs::new(&dag).unwrap();
@@ -199,7 +200,7 @@ proptest! {
         }
     }
 
-    /// No rule keeps TAC from the worst order; that it stays clear of it is what the paper promises.
+    /// No rule excludes the worst order from TAC's choices, but the paper claims that TAC avoids it.
     #[test]
     fn tac_is_never_worse_than_the_worst_of_a_thousand_random_orders(dag in dags(40, 50)) {
         let needs = Needs::new(&dag).unwrap();
@@ -220,7 +221,7 @@ proptest! {
     }
 }
 
-/// More joins than a bucket or a path holds, in chains and side by side.
+/// DAGs with more joins than a bucket or a path holds, in sequence and in parallel.
 #[test]
 fn tac_is_the_papers_algorithm_on_larger_dags() {
     // In the last two, transfers take no time: P = M = 0 until something is left to them alone.

@@ -1,4 +1,4 @@
-//! Background flows on the packet engine: what is not theirs changes nothing, and their jitter is not their time.
+//! Background flows on the packet engine: idle hosts change no flow, and completion times exclude the start jitter.
 #![allow(missing_docs)]
 
 mod star;
@@ -36,7 +36,7 @@ fn times(result: &RunResult) -> [Vec<i64>; 2] {
     ["start_us", "fct_us"].map(|name| column(&result.flows, name))
 }
 
-/// Timers are made for hosts that send or receive, and RED's coins for links by name.
+/// Only hosts that send or receive have timers, and RED draws by the name of a link, so idle hosts have no effect.
 #[test]
 fn idle_hosts_change_no_flow() {
     let list: Vec<[u64; 4]> = (0..12).map(|index| [1_000 * index, index % 3, 3, 300_000 + index]).collect();
@@ -49,7 +49,7 @@ fn idle_hosts_change_no_flow() {
     }
 }
 
-/// Alone, a flow takes the same time whenever its jitter lets it start: less than a packet later.
+/// The completion time of a single flow does not depend on its start jitter, which is less than a packet's time.
 #[test]
 fn jitter_is_no_part_of_a_flows_time() {
     let list: Vec<[u64; 4]> = (0..20).map(|index| [10_000_000_000 * index, 0, 1, 100_000]).collect();

@@ -1,4 +1,4 @@
-//! Builders of parallel steps against closed forms, on random meshes, and what they refuse.
+//! Builders of parallel steps against closed forms, on random meshes, and the specifications that they refuse.
 #![allow(missing_docs)]
 
 mod parallel;
@@ -136,7 +136,7 @@ proptest! {
             ShardingSpec::Zero3 => gathered * (2 * blocks - 1) * bytes,
         };
         let mut data = |[sharded, replicated]: [Axis; 2], shards: u32, replicas: u32, parameters: u64, gradients: u64| {
-            // With a pipeline, what ZeRO-3 gathers again depends on the order of the turns.
+            // With a pipeline, the number of ZeRO-3's repeated all-gathers depends on the order of micro-batches.
             if pp == 1 || sharding != ShardingSpec::Zero3 {
                 expect(sharded, AllGather, shards, gathers(parameters));
             }
@@ -220,7 +220,7 @@ fn specs() -> impl Strategy<Value = ParallelSpec> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Every step comes to its end; each rank computes all that it has to, and none is more than a step ahead.
+    /// Every step ends, each rank executes all of its compute ops, and no rank is more than one step ahead.
     #[test]
     fn every_step_can_be_executed(spec in specs()) {
         let step = Step::new(&spec).unwrap();
@@ -276,7 +276,7 @@ proptest! {
         }
     }
 
-    /// How the ranks of a group lie on nodes, against all ranks spelled out.
+    /// The placement of a group's ranks on nodes, against an enumeration of all ranks.
     #[test]
     fn groups_lie_on_nodes_as_their_ranks_do(
         axes in prop::array::uniform5(1..5_u32),
@@ -296,7 +296,7 @@ proptest! {
         }
         let shards = if sharding == ShardingSpec::None { 1 } else { sharded };
         let expert_shards = if sharding == ShardingSpec::None || ep > sharded { 1 } else { sharded / ep };
-        // Which group each rank is in: the same key, the same group.
+        // Ranks with the same key are in the same group.
         let all = |key: &dyn Fn(u32, u32, u32) -> (u32, u32, u32)| {
             let mut groups: BTreeMap<_, Vec<u32>> = BTreeMap::new();
             for rank in 0..tp * data * pp {
@@ -317,7 +317,7 @@ proptest! {
             expected.push((Axis::ExpertSharded, all(&|tensor, data, _| (tensor, data % ep, data / block))));
             expected.push((Axis::ExpertReplicated, all(&|tensor, data, _| (tensor, data % block, 0))));
         }
-        // Links between stages are told apart by their classes.
+        // Links between stages are distinguished by their classes.
         let per_node = |group: &[u32]| {
             let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
             group.iter().for_each(|rank| *counts.entry(rank / gpus_per_node).or_default() += 1);
@@ -366,7 +366,7 @@ struct Free {
     ends: BTreeSet<(Time, u64, u32)>,
 }
 
-/// 10 ps for a byte, 8 ps for a message.
+/// A link on which a byte takes 10 ps and a message 8 ps.
 fn link() -> Link {
     Link { rate: Rate::from_bps(800_000_000_000).unwrap(), delay: Time::from_ps(8) }
 }
@@ -403,10 +403,10 @@ impl Network for Free {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Where no flow delays another, the executor does what the reference does, op by op, to the picosecond.
+    /// If no flow delays another, the executor gives the times of the reference for each op, to the picosecond.
     #[test]
     fn the_executor_does_what_the_reference_does(spec in specs()) {
-        // Over gloo two transfers go at once, and the reference sends one after the other.
+        // Gloo sends two transfers at once, but the reference sends one after the other, so gloo is switched off.
         let spec = scenario(ParallelSpec { gpus_per_node: 1, gloo: false, ..spec }, "fluid");
         let (job, classes) = parallel_job::on_classes(&spec).unwrap().unwrap();
         let step = Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap();

@@ -26,7 +26,7 @@ fn three_layers() -> Value {
     })
 }
 
-/// A specification in which some values are others, each by its path.
+/// Returns the specification with each value of `changes` set at its path.
 fn with(mut spec: Value, changes: &[(&str, Value)]) -> Value {
     for (path, value) in changes {
         let (parent, key) = path.rsplit_once('/').expect("a path");
@@ -48,7 +48,7 @@ fn by_bytes(transfer: &GroupTransfer) -> u64 {
     transfer.bytes.0
 }
 
-/// What happens in a step, by when it begins: `start-end name`.
+/// Returns the ops and transfers of a step by start time, as `start-end name`.
 fn timeline(step: &Step, times: &Times, offset: u64) -> Vec<String> {
     let count = step.labels.len();
     let name = |op: usize| match op.checked_sub(count) {
@@ -238,7 +238,7 @@ fn zero2_gathers_once_and_has_one_buffer_to_scatter_from() {
             "180-240 c.op backward",
             "240-280 b.op backward",
             "240-290 fsdp ReduceScatter c backward",
-            // Its own reduce-scatter needs the buffer of c.
+            // The reduce-scatter of b needs the buffer of c.
             "290-310 a.op backward",
             "290-340 fsdp ReduceScatter b backward",
             "340-390 fsdp ReduceScatter a backward",
@@ -266,7 +266,7 @@ fn zero1_gathers_once_at_the_beginning_of_a_step() {
     ];
     check(&build(sharded("zero1")), &expected);
     let step = build(with(sharded("zero1"), &[("/overlap_gradients", json!(false))]));
-    // All parameters, forward and backward, all gradients.
+    // The all-gathers, the forward and backward passes, the reduce-scatters and the optimizer.
     assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 150 + 180 + 150 + 5);
 }
 
@@ -337,7 +337,7 @@ fn transformer() -> Value {
     with(three_layers(), &[("/kinds", json!([kind])), ("/blocks", json!([block("a"), block("b"), block("c")]))])
 }
 
-/// Every transfer begins when it is ready, and something begins when it ends.
+/// Whether every transfer begins when it is ready, and an op or transfer begins when it ends.
 fn is_on_the_critical_path(step: &Step, times: &Times) -> bool {
     let transfers = step.labels.len()..times.start.len();
     transfers.into_iter().all(|op| times.ready[op] == times.start[op] && times.start.contains(&times.end[op]))
@@ -452,7 +452,7 @@ fn gradients_of_experts_are_summed_by_those_who_have_the_same() {
     let times = &run(&step, 1, &by_bytes)[0];
     let lines = timeline(&step, times, 0);
     assert!(lines.contains(&"160-190 expert dp AllReduce b backward, micro-batch 0".into()), "{lines:#?}");
-    // Where every rank has all experts, they are reduced with the rest of their block.
+    // If every rank has all experts, the gradients of experts are reduced with the rest of their block.
     let all = build(with(spec, &[("/mesh/ep", json!(1))]));
     let bytes: Vec<u64> = all.transfers.iter().map(|transfer| transfer.bytes.0).collect();
     assert_eq!(bytes, [100, 130, 100]);
@@ -473,7 +473,7 @@ fn keys_and_values_go_around_while_ranks_attend() {
         ]
     );
     assert_eq!(end(times), 3 * 30 + 3 * 60 + 5, "all of it is hidden");
-    // What takes longer than a part is waited for: 8 forward, where a part takes 5, and 16 backward, where it takes 10.
+    // A send that takes longer than a part's compute is exposed: 8 against 5 forward, and 16 against 10 backward.
     spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(8);
     assert_eq!(end(&run(&build(spec.clone()), 1, &by_bytes)[0]), 3 * (30 + 3) + 3 * (60 + 6) + 5);
     // Four ranks: parts of 3, 2, 2 and 2; keys and values arrive at 8, 16 and 24, and the last part follows.
@@ -532,12 +532,12 @@ fn asynchronous_tensor_parallel_sends_parts_beside_products() {
     check(
         &build(asynchronous(4)),
         &[
-            // The own half of the sequence, then the other's, which has come meanwhile.
+            // The rank computes its own half of the sequence first; the other rank's half arrives meanwhile.
             "0-2 a.attention forward",
             "0-2 tp Send a.attention forward",
             "2-4 a.attention forward",
             "4-6 a.attention forward",
-            // The other's half of the sum first.
+            // The other rank's half of the sum is computed first.
             "6-8 a.attention forward",
             "8-10 a.attention forward",
             "8-10 tp Send a.attention forward",
@@ -584,7 +584,7 @@ fn stages_send_parts_that_the_next_one_gathers() {
     let (whole, split) = (build(spec(false)), build(spec(true)));
     assert_eq!((sent(&whole, "send"), sent(&whole, "all_gather")), (vec![10, 10], vec![]));
     assert_eq!((sent(&split, "send"), sent(&split, "all_gather")), (vec![5, 5], vec![10, 10]));
-    // 5 less on the way and 10 more to gather, both ways.
+    // Both forward and backward, the sends take 5 less and the all-gathers 10 more.
     let ends = [whole, split].map(|step| end(&run(&step, 1, &by_bytes)[0]));
     assert_eq!(ends[1], ends[0] + 2 * (10 - 5));
 }

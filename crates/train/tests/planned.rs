@@ -1,4 +1,4 @@
-//! Schedules in a run: the engines against the simulation of one channel, and what no schedule may do.
+//! Schedules in a run: the engines against the simulation of one channel, and invariants of all schedules.
 #![allow(missing_docs)]
 
 mod star;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use star::star;
 use tables::column;
 
-/// Forward, backward and update in microseconds, and bytes.
+/// Forward, backward and update times of a layer in microseconds, and its bytes.
 type Row = (u64, u64, u64, u64);
 
 const US: u64 = 1_000_000;
@@ -73,7 +73,7 @@ fn fusions() -> Vec<Value> {
     ]
 }
 
-/// Every layer takes time both ways, so that no two buckets are complete at one instant.
+/// Draws layers with positive forward and backward times, so that no two buckets are complete at the same instant.
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let bytes = prop_oneof![Just(0_u64), 1..20_000_u64, 1..1_000_000_u64];
     prop::collection::vec((1..600_u64, 1..600_u64, 0..3_u64, bytes), 1..9)
@@ -87,10 +87,11 @@ fn run(spec: &Spec) -> RunResult {
     gradtide_train::run(spec, &mut |_| true).unwrap()
 }
 
-/// What a run does, and what one channel does with the same job, in which every message takes what it takes by itself.
+/// Returns the result of a run, its job, and the simulation of the same job on one channel, where the time of each
+/// message is its time on an idle network.
 fn both(spec: &Spec) -> (RunResult, CollectiveJob, timeline::Timeline) {
     let fabric = Fabric::new(&spec.cluster).unwrap();
-    // Asked for messages whether the schedule asks or not.
+    // Adaptive fusion makes the job measure message times, whatever the schedule's own fusion.
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
@@ -124,7 +125,8 @@ fn check_against_the_channel(spec: &Spec, rounding: u64) {
         assert!(one.is_some_and(|one| one.abs_diff(other) <= most), "{of}: {one:?} and {other} with {what:?}");
     };
     for row in 0..iteration.len() {
-        // The one before the first measured; what the last one leaves is sent in another way.
+        // The channel has one iteration before the first measured one. The last iteration's transfers are not
+        // compared, because no iteration follows them.
         let number = iteration[row] as u32 + 1;
         if number as usize + 2 >= timeline.starts.len() {
             continue;
@@ -145,7 +147,7 @@ fn check_against_the_channel(spec: &Spec, rounding: u64) {
     close(Some(timeline.iteration_time().ps()), time, 1, "iteration");
     assert!(compared > 0 || bucket.is_empty() || timeline.starts.len() < 4);
     let bound = result.summary.jobs[0].lower_bound_ps;
-    // What is sent in whole picoseconds, as a mean of floats.
+    // The bound is a mean in floats; transfers take whole picoseconds.
     assert!(bound <= time as f64 + 1.0, "bound {bound} above {time} with {what:?}");
 }
 
@@ -193,7 +195,7 @@ proptest! {
         }
     }
 
-    /// The best order is no worse than any that it knows, on the engine and with the schedule's own buckets.
+    /// The best order is no worse than any of its candidate orders, on the engine and with the schedule's own buckets.
     #[test]
     fn the_best_order_is_no_worse_than_the_others(rows in rows(), fusion in prop::sample::select(fusions())) {
         let time = |kind: &str, chunk| {

@@ -1,4 +1,4 @@
-//! Plans of collectives, executed on arrays and counted against the textbook.
+//! Plans of collectives: executed on arrays, and their messages and bytes against textbook formulas.
 
 mod executed;
 
@@ -19,7 +19,7 @@ use gradtide_train::collective::progress::Progress;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Bytes that each rank sends, and that each receives.
+/// Returns the bytes that each rank sends, and the bytes that each rank receives.
 fn traffic(plan: &CollectivePlan) -> (Vec<u64>, Vec<u64>) {
     let mut traffic = (vec![0; plan.ranks() as usize], vec![0; plan.ranks() as usize]);
     for message in messages(plan) {
@@ -29,7 +29,7 @@ fn traffic(plan: &CollectivePlan) -> (Vec<u64>, Vec<u64>) {
     traffic
 }
 
-/// Rounds in which a plan ends if every message takes exactly one: messages on its critical path.
+/// Returns the number of messages on a plan's critical path: its rounds if every message takes one round.
 fn critical_path(plan: &CollectivePlan) -> u32 {
     let mut under_way = Vec::new();
     let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.push(message));
@@ -44,7 +44,7 @@ fn critical_path(plan: &CollectivePlan) -> u32 {
     rounds
 }
 
-/// A small generator of numbers below `count`; the property test draws its seed.
+/// Returns a small random generator of numbers below its argument; the property test draws its seed.
 fn drawer(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |count| {
@@ -58,7 +58,7 @@ fn every_collective_does_what_it_promises_on_1_to_17_ranks() {
     for ranks in 1..=17 {
         for bytes in [0, 1, 5, 16, 37] {
             for case in cases(ranks, bytes) {
-                // First come, first served; last come, first served; any order.
+                // Messages are delivered first in, first out; last in, first out; and in random order.
                 check(&case, &mut |_| 0);
                 check(&case, &mut |count| count - 1);
                 check(&case, &mut drawer(bytes));
@@ -209,7 +209,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         let (sent, received) = sent_and_received(&AllToAll);
         assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| (n - 1) * own(i))));
 
-        // A tree carries S over each of its N-1 edges, once up and once down.
+        // In a tree, each of the N-1 edges carries S once up and once down.
         let (sent, received) = sent_and_received(&BinaryTree);
         let children = |i: u32| u64::from(2 * i + 1 < ranks) + u64::from(2 * i + 2 < ranks);
         assert_eq!(sent, each(&|i| bytes * (children(i) + u64::from(i > 0))));
@@ -256,7 +256,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         }
 
         if ranks > 1 {
-            // Each worker sends S and receives S; server j of s has a part for each worker, both ways.
+            // Each worker sends S and receives S; each server receives and sends its part of S once per worker.
             let servers = ParameterServer { servers: (ranks / 4).max(1), placement: Placement::Distributed };
             let list = servers.servers(ranks);
             let (sent, received) = sent_and_received(&servers);
@@ -373,7 +373,7 @@ fn parts_differ_by_at_most_one_element_and_no_byte_is_lost() {
     }
 }
 
-/// A network that delivers in the order of starts, and writes down what was started. Time does not pass by itself.
+/// A network that delivers messages in the order of their starts and records the started ones. Its clock stands still.
 #[derive(Default)]
 struct InOrder {
     flows: Vec<Flow>,
@@ -408,8 +408,8 @@ fn arrival(flow: usize) -> Completion {
 
 #[test]
 fn a_ring_sends_the_parts_of_the_thesis() {
-    // Section 5.2: in steps 0 … N-2 worker i sends part i-k, in the N-1 that follow part i+1-k', always to i+1; the
-    // remainder of S/N goes to the first parts.
+    // Gao (2020), section 5.2: worker i sends part i-k in step k = 0 … N-2, and part i+1-k' in step N-1+k', always to
+    // worker i+1. The remainder of S/N goes to the first parts.
     let band = Band::new(0).unwrap();
     for (ranks, bytes) in [(2, 7), (3, 10), (8, 5_333_328), (8, 2_222_221), (17, 5)] {
         let hosts: Vec<u32> = (0..ranks).collect();
@@ -419,7 +419,8 @@ fn a_ring_sends_the_parts_of_the_thesis() {
         let mut expected: Vec<(u32, u32, Bytes)> = Vec::new();
         for step in 0..2 * (n - 1) {
             expected.extend((0..n).map(|i| {
-                // What worker i sends was set free by the arrival of what i-1 sent before; the first step is in order.
+                // The arrival of the previous message of worker i-1 releases the next message of worker i;
+                // the first step is in the order of ranks.
                 let i = (i + step) % n;
                 let index = if step < n - 1 { i - step } else { i + 1 - (step - (n - 1)) }.rem_euclid(n) as u32;
                 (i as u32, ((i + 1) % n) as u32, Bytes(part(bytes, ranks, index)))
@@ -476,7 +477,7 @@ fn chunks_are_under_way_side_by_side() {
 
 #[test]
 fn closed_forms_count_what_is_sent() {
-    // Bytes that divide evenly by all parts and parts of parts.
+    // A number of bytes that all parts, and parts of parts, divide evenly.
     let bytes = 12_252_240 * 17 * 16;
     for ranks in 2..=17_u32 {
         let group = GroupHosts { nodes: (0..ranks).map(|rank| vec![rank]).collect(), is_link: true };
@@ -491,14 +492,14 @@ fn closed_forms_count_what_is_sent() {
             let exact = counts.most.0 as f64 / counts.most.1 as f64 * bytes as f64;
             assert!((closed - exact).abs() <= 1e-12 * exact, "{algorithm:?} of {ranks}: {closed} for {exact}");
             if algorithm == Algorithm::Tree(Tree) {
-                // Counts every rank like the busiest of both trees.
+                // The formula counts every rank like the busiest rank of both trees.
                 continue;
             }
             let sent = traffic(&plan(algorithm, ranks, bytes)).0;
             assert_eq!(sent.iter().sum::<u64>(), counts.sent * bytes, "{algorithm:?} of {ranks}");
             let most = sent.into_iter().max().unwrap() as f64;
             assert!(closed >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {closed} for {most}");
-            // Exactly that for powers of two; else the busiest of the table's ranks may be one that is not there.
+            // The count is exact for powers of two; otherwise the busiest place in the formula may have no rank.
             let group = match algorithm {
                 Algorithm::ButterflyLayered(ButterflyLayered { group })
                 | Algorithm::Hierarchical(Hierarchical { group, .. }) => group,

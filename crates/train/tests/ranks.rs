@@ -1,4 +1,4 @@
-//! Parallel jobs with all of their ranks: against their classes, and where ranks differ.
+//! Parallel jobs with all of their ranks: against their rank classes, and in cases where ranks of a class differ.
 #![allow(missing_docs)]
 
 mod parallel;
@@ -26,7 +26,7 @@ fn sized(spec: ParallelSpec) -> ParallelSpec {
     spec
 }
 
-/// Times of each iteration of the first job.
+/// Returns the time of each iteration of the first job in ps.
 fn run(spec: &Spec) -> Vec<u64> {
     let result = gradtide_train::run(spec, &mut |_| true).unwrap();
     let summary: Value = serde_json::to_value(&result.summary).unwrap();
@@ -85,14 +85,14 @@ proptest! {
     }
 }
 
-/// Of a block: 600 and 1200 ns forward, twice that backward.
+/// Compute time of two blocks in ps: 600 and 1200 ns forward per block, and twice that backward.
 const COMPUTE: u64 = 2 * 3 * 1_800_000;
-/// What data-parallel ranks sum of two blocks whose experts all ranks have.
+/// Bytes of gradients that data-parallel ranks sum for two blocks, if every rank has all experts.
 const GRADIENTS: u64 = 2 * 30 * PART;
-/// On links of 100 bytes a nanosecond.
+/// Time of a byte on links of 100 bytes per nanosecond.
 const PS_PER_BYTE: u64 = 10;
 
-/// Two blocks on ranks that compute, then sum their gradients.
+/// Returns a scenario of two blocks whose ranks first compute and then sum their gradients, without overlap.
 fn summed(mesh: MeshSpec, engine: &str) -> Spec {
     scenario(sized(ParallelSpec { overlap_gradients: false, ..transformer(mesh, 1, 2, 1) }), engine)
 }

@@ -1,4 +1,4 @@
-//! Recorded steps: against the meshes that they could come from, by hand, and what is no step.
+//! Recorded steps: against equivalent meshes, against hand-solved cases, and documents that are no step.
 #![allow(missing_docs)]
 
 mod parallel;
@@ -10,7 +10,7 @@ use parallel::{scenario, transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Times of each iteration of the first job, and the figures of its groups by name.
+/// Returns the time of each iteration of the first job in ps, and the figures of its groups by name.
 fn run(spec: &Spec) -> (Vec<u64>, Value) {
     let result = gradtide_train::run(spec, &mut |_| true).unwrap();
     let summary: Value = serde_json::to_value(&result.summary).unwrap();
@@ -18,7 +18,7 @@ fn run(spec: &Spec) -> (Vec<u64>, Value) {
     (times.iter().map(|ps| ps.as_u64().unwrap()).collect(), summary["jobs"][0]["step"]["groups"].clone())
 }
 
-/// The same scenario with the step as a document.
+/// Returns the scenario with a recorded step in place of its mesh.
 fn recorded(spec: &Spec, step: StepSpec) -> Spec {
     let mut spec = spec.clone();
     let gpus_per_node = spec.jobs[0].parallel.take().map_or(1, |parallel| parallel.gpus_per_node);
@@ -30,7 +30,7 @@ fn step(spec: &Spec) -> Step {
     Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap()
 }
 
-/// The document of all ranks, as a trace gives it.
+/// Returns the step of a scenario's mesh with all ranks, as a trace contains it.
 fn of_all_ranks(spec: &Spec) -> StepSpec {
     let mut document = step(spec).per_rank().unwrap().graph();
     document.groups.iter_mut().filter(|group| group.name != "pp").for_each(|group| group.stride = Some(1));
@@ -49,7 +49,7 @@ fn meshes() -> impl Strategy<Value = MeshSpec> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// What a mesh does in one iteration, its recorded step does: on the network of classes, and rank by rank.
+    /// A recorded step takes as long as the mesh that it was recorded from, on rank classes and with all ranks.
     #[test]
     fn a_recorded_step_takes_as_long_as_its_mesh(
         mesh in meshes(),
@@ -67,7 +67,7 @@ proptest! {
         let (again, _) = run(&recorded(&spec, of_all_ranks(&spec)));
         prop_assert!(times[0].abs_diff(again[0]) <= late, "{} ps and {} ps", times[0], again[0]);
         if mesh.pp == 1 {
-            // One rank that stands for all.
+            // The step with one rank per class.
             let (again, _) = run(&recorded(&spec, step(&spec).graph()));
             prop_assert_eq!(&times, &again);
         }

@@ -98,7 +98,7 @@ fn times(result: &RunResult) -> &[u64] {
     &result.summary.jobs[0].iteration_time_ps
 }
 
-/// Ranks of a file: that of a parameter is its place in `order`.
+/// Sets the ranks of the parameters: the rank of a parameter is its position in `order`.
 fn ranked(spec: &mut Value, order: &[usize]) {
     let mut ranks = vec![0; order.len()];
     order.iter().enumerate().for_each(|(rank, &parameter)| ranks[parameter] = rank);
@@ -139,7 +139,7 @@ fn permutation(rows: &[Row], draws: &[usize]) -> Vec<usize> {
     (0..count).map(|place| left.remove(draws[place % draws.len()] % left.len())).collect()
 }
 
-/// Puts the job on machines with so many GPUs and cards, with other links between the GPUs of one.
+/// Puts the job on `nodes` machines with `gpus` GPUs and `nics` cards each; GPUs of a machine have `scale_up_bps`.
 fn on_nodes(spec: &mut Value, nodes: u64, gpus: u64, nics: u64, scale_up_bps: u64) {
     spec["cluster"]["topology"]["hosts"] = json!(nodes * nics);
     spec["cluster"]["node"] = json!({"gpus": gpus, "nics": nics,
@@ -238,7 +238,7 @@ proptest! {
         prop_assert!(result.summary.jobs[0].lower_bound_ps <= times(&result)[0] as f64 + 2.0);
     }
 
-    /// A server never waits for another one's counter: everything is handed over, in the order of its channel.
+    /// No server waits for another server's counter: every run ends, and each channel sends in its own order.
     #[test]
     fn every_order_comes_to_its_end_on_several_servers(
         rows in graphs(40), workers in 1..4_u64, servers in 1..5_u64, shards in prop::sample::select(vec!["bytes", "round_robin"]),
@@ -253,7 +253,7 @@ proptest! {
         prop_assert!(!table.is_ragged());
         let sizes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
         prop_assert_eq!(inversions(table), 0);
-        // What is pulled and pushed crosses the servers' links, and no byte more.
+        // The servers' links carry exactly the pulled and pushed bytes.
         let of_links = column(&result.links, "bytes");
         let (from_workers, from_servers) = of_links[..(workers + servers) as usize].split_at(workers as usize);
         prop_assert_eq!(from_servers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
@@ -289,7 +289,7 @@ proptest! {
     }
 }
 
-/// Pulls that began on their channel after one of a larger rank.
+/// Returns the number of pulls that began on their channel after a pull of a larger rank.
 fn inversions(table: &Table) -> usize {
     let names = ["iteration", "worker", "server", "start_us", "rank", "direction"];
     let columns: Vec<Vec<i64>> = names.iter().map(|name| column(table, name)).collect();
@@ -344,7 +344,7 @@ fn a_chain_takes_its_closed_form() {
     assert_eq!(times(&held), [us(56); 2]);
     let job = &ran(&chain(&layers, |_| ())).summary.jobs[0];
     assert_eq!((job.compute_ps, job.exposed_ps, job.barrier_ps), (27e6, 11e6, 6e6));
-    // Pulls 0 to 16; pushes 28 to 44.
+    // Pulls take from 0 to 16 us, pushes from 28 to 44 us.
     assert_eq!(job.comm_ps, 32e6);
     // Needed, by layer: at the start, at 8 and at 10. Pulled at 5, 6, 16.
     assert_eq!(job.slack_ps.unwrap(), [0.0, 8e6, 10e6]);
@@ -377,7 +377,7 @@ fn disorder_is_none_at_none_and_grows() {
         inversions(&result.transfers)
     };
     let seen: Vec<usize> = [0, 5_000, 50_000, 500_000].into_iter().map(disordered).collect();
-    // 99 pulls, 2 workers, 20 iterations: a swap leaves one or two pairs of neighbours the wrong way round.
+    // 99 pulls of 2 workers in 20 iterations; each swap inverts one or two pairs of neighbours.
     assert_eq!(seen[0], 0);
     assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{seen:?}");
     let swaps = 0.005 * 99.0 * 40.0;

@@ -80,7 +80,7 @@ impl Row {
         found.duration.ps() as f64 * 1e-12
     }
 
-    /// Whether flows with different delays meet on full links, which SimGrid shares in inverse proportion to them.
+    /// Whether flows with different delays share full links; SimGrid's shares are in inverse proportion to the delays.
     fn is_weighed_by_delays(&self) -> bool {
         self.delay_ns > 0 && self.collective == "ps-distributed"
     }
@@ -102,7 +102,7 @@ fn rows() -> Vec<Row> {
 #[test]
 fn exchanges_take_as_long_as_on_simgrid() {
     for row in rows().iter().filter(|row| !row.is_weighed_by_delays()) {
-        // SimGrid prints 12 digits and takes events within 1e-9 s as one; 1e-6, relative, is asked for.
+        // SimGrid prints 12 digits and merges events within 1e-9 s; the claim is a relative error below 1e-6.
         let (ours, theirs) = (row.ours(), row.simulated_s);
         assert!((ours - theirs).abs() < 1e-9, "{row}: {ours} s, SimGrid {theirs} s");
     }
@@ -144,7 +144,7 @@ fn ten_thousand_flows_end_when_they_do_on_simgrid() {
         for completion in done.drain(..) {
             let theirs = theirs.remove(&completion.flow).unwrap();
             let ours = completion.received.ps() as f64 * 1e-12;
-            // SimGrid's own nanosecond, and what is asked for, which is less for flows that end within a millisecond.
+            // SimGrid merges events within 1e-9 s; for flows that end within 1 ms, the relative limit is stricter.
             assert!((ours - theirs).abs() < 1e-9, "{:?}: {ours} s, SimGrid {theirs} s", completion.flow);
             assert!((ours / theirs - 1.0).abs() < 1e-6, "{:?}: {ours} s, SimGrid {theirs} s", completion.flow);
         }

@@ -1,4 +1,4 @@
-//! Plans of collectives, executed on arrays: what every rank ends with is what the collective promises.
+//! Executes plans of collectives on arrays and checks the final buffer of every rank.
 //!
 //! Shared by `tests/plans.rs` and the targets of `fuzz`.
 #![allow(dead_code)]
@@ -10,7 +10,7 @@ use gradtide_train::collective::pattern::Action;
 use gradtide_train::collective::plan::{CollectivePlan, Message};
 use gradtide_train::collective::progress::Progress;
 
-/// A plan, and what it promises.
+/// A plan and the collective that it has to implement.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
@@ -44,7 +44,7 @@ pub fn plan(algorithm: impl Into<Algorithm>, ranks: u32, bytes: u64) -> Collecti
     algorithm.into().plan(ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
 }
 
-/// All messages, each rank's of each step.
+/// Returns the messages of all ranks in all steps.
 pub fn messages(plan: &CollectivePlan) -> Vec<Message> {
     let mut all = Vec::new();
     for step in 0..plan.step_count() {
@@ -65,10 +65,10 @@ fn start(bytes: u64, count: u32, index: u32) -> usize {
     (0..index).map(|before| part(bytes, count, before)).sum::<u64>() as usize
 }
 
-/// What the buffers hold once a plan has been executed, messages arriving in an order drawn by `draw`.
+/// Returns the buffers after the execution of a plan, messages arriving in an order drawn by `draw`.
 ///
-/// A message carries what its rank holds when it is sent. What arrives lies aside until the rank begins the step after
-/// the message's, as `Progress` tells; so a message that is sent before what it needs has arrived carries a wrong sum.
+/// A message carries the sender's values at its start. An arrived message is applied when the receiver begins a later
+/// step according to `Progress`. Hence a message that is sent before its inputs have arrived carries a wrong sum.
 pub fn execute(
     plan: &CollectivePlan,
     mut buffers: Vec<Vec<u64>>,
@@ -103,7 +103,7 @@ pub fn execute(
     buffers
 }
 
-/// Takes in what arrived for steps before `step`, an earlier step's first.
+/// Applies the arrived messages of steps before `step`, in the order of steps.
 fn take_in(buffer: &mut [u64], aside: &mut Vec<(Message, Vec<u64>)>, step: u32) {
     aside.sort();
     let later = aside.split_off(aside.partition_point(|(message, _)| message.step < step));
@@ -115,14 +115,14 @@ fn take_in(buffer: &mut [u64], aside: &mut Vec<(Message, Vec<u64>)>, step: u32) 
     }
 }
 
-/// What rank `rank` begins with in place `place`: digits tell who is in a sum, and no two places look alike.
+/// Returns the initial value of rank `rank` in place `place`; the digits of a sum identify its ranks and its place.
 pub fn value(rank: u32, place: usize) -> u64 {
     (1 << (2 * rank)) * (1 + place as u64 % 3)
 }
 
 const NOTHING: u64 = 1 << 60;
 
-/// Executes a plan, and compares what every rank ends with to what the collective promises.
+/// Executes a plan and compares the final buffer of every rank with the result of the collective.
 pub fn check(case: &Case, draw: &mut dyn FnMut(usize) -> usize) {
     let Case { name, plan, servers, .. } = case;
     let (ranks, bytes) = (plan.ranks(), plan.bytes().0);

@@ -4,7 +4,7 @@
 use gradtide_train::spec::{BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, RoleSpec, Spec};
 use serde_json::json;
 
-/// Bytes of one micro-batch between blocks.
+/// Bytes of one micro-batch's activations between blocks.
 pub const ACTIVATIONS: u64 = 64;
 /// Bytes of keys and values of one rank.
 pub const KEYS_AND_VALUES: u64 = 24;
@@ -22,7 +22,7 @@ pub fn op(name: &str, role: RoleSpec, forward_ps: u64, exchanged_bytes: u64) -> 
     }
 }
 
-/// A transformer of blocks that are all alike, with as many blocks on each virtual stage.
+/// Returns a transformer of identical blocks, `blocks_of_stage` on each virtual stage.
 pub fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batches: u32) -> ParallelSpec {
     let kind = BlockKindSpec {
         parameter_bytes: 48,

@@ -5,7 +5,7 @@ use gradtide_train::parallel::{GroupTransfer, Step};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// When each op of a step became ready, began and ended, in picoseconds.
+/// Times at which each op of a step became ready, began and ended, in picoseconds.
 #[derive(Clone, Debug)]
 pub struct Times {
     pub ready: Vec<u64>,
@@ -18,7 +18,7 @@ struct Run<'a> {
     time: &'a dyn Fn(&GroupTransfer) -> u64,
     missing: Vec<Vec<u32>>,
     times: Vec<Times>,
-    /// Transfers that wait, and whether one is under way, by communicator.
+    /// Waiting transfers of each communicator, and whether a transfer is under way.
     queues: Vec<(VecDeque<(usize, OpId)>, bool)>,
     ends: BinaryHeap<Reverse<(u64, u64, usize, OpId)>>,
     sequence: u64,

@@ -1,4 +1,4 @@
-//! A star, as a scenario hands it down.
+//! The topology of a star, as in a scenario.
 
 use serde_json::{Value, json};
 

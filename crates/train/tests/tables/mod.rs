@@ -2,8 +2,8 @@
 
 use gradtide_table::{Column, Table};
 
-/// Counts as they are, times in picoseconds, -1 where there is no value, of a text whether it is
-/// "push".
+/// Returns a column as integers: counts unchanged, times in picoseconds, -1 for a missing value, and for
+/// a text 1 if it is "push", else 0.
 pub fn column(table: &Table, name: &str) -> Vec<i64> {
     let (_, column) = table.columns.iter().find(|(own, _)| own == name).expect("a column");
     match column {
