@@ -32,4 +32,4 @@ ECN: dict[str, Literal["ignored", "classic", "scalable"]] = {
     "dctcp": "scalable",
     "ideal": "ignored",
 }
-"""How each reacts to marks: not at all; as RFC 3168 says, if `ecn` is true; as RFC 8257 says, always."""
+"""Reaction of each congestion control to ECN marks: none; that of RFC 3168, if `ecn` is true; that of RFC 8257, always."""
