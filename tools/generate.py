@@ -70,7 +70,7 @@ PARAMETERS: dict[str, dict[str, bool | int]] = {{
 ECN: dict[str, Literal["ignored", "classic", "scalable"]] = {{
 {_lines(f'"{kind}": "{control["ecn"]}",' for kind, control in controls.items())}
 }}
-"""Reaction of each congestion control to ECN marks: none; that of RFC 3168, if `ecn` is true; that of RFC 8257, always."""
+"""Reaction to ECN marks: none; that of RFC 3168, if `ecn` is true; that of RFC 8257, always."""
 '''
 
 

@@ -32,4 +32,4 @@ ECN: dict[str, Literal["ignored", "classic", "scalable"]] = {
     "dctcp": "scalable",
     "ideal": "ignored",
 }
-"""Reaction of each congestion control to ECN marks: none; that of RFC 3168, if `ecn` is true; that of RFC 8257, always."""
+"""Reaction to ECN marks: none; that of RFC 3168, if `ecn` is true; that of RFC 8257, always."""
