@@ -353,8 +353,8 @@ fn a_connection_has_no_more_under_way_than_its_window() {
 
 #[test]
 fn a_window_of_less_than_a_segment_is_sent_as_such() {
-    // Each window takes at least four crossings of a link; a sender that waited for room for a full segment would never
-    // start.
+    // The window is smaller than a segment, so the sender has to send less than a full segment: if it waited for room
+    // for one, it would never start. Each window takes at least one round trip, which crosses four links.
     let (bytes, window) = (10_000, 1_000);
     let mut engine = engine(2);
     engine.start(Flow { connection: Connection::StreamBand { window: Bytes(window) }, ..stream(0, 1, bytes, 0) });

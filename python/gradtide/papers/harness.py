@@ -6,8 +6,9 @@ them. The same rule decides for all papers whether our value agrees:
 
 - a statement of a paper is counted once, even if we read it in several ways;
 - a value agrees within `TOLERANCES`; signs, orders, counts and arithmetic agree exactly;
-- the judged number is the number that the row prints, and it is the same statistic as in the table beside it
-(`judged`); - a variant of our own, or a value to which a parameter was fitted, is shown and not counted;
+- the number that is judged is the number that the row of the claim prints, and it is the same statistic as in the
+  table of the figure (`judged`);
+- a variant of our own, or a value to which a parameter was fitted, is shown and not counted;
 - a difference has a known cause, stated in a sentence.
 """
 

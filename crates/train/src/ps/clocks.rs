@@ -14,7 +14,8 @@ pub struct Clocks {
     floor: u32,
     /// Number of workers that have completed each iteration, from iteration `floor` on.
     counts: VecDeque<u32>,
-    /// For each iteration, the latest end of a worker's own part so far. See [`super::WorkerRecord::own`].
+    /// For each iteration, the latest time so far at which any worker ended its own part of the iteration: its last op,
+    /// or the arrival of its last push. See [`super::WorkerRecord::own`].
     own_ends: Vec<Time>,
 }
 

@@ -43,7 +43,7 @@ use thiserror::Error;
 /// An invalid parameter-server job. `gradtide.scenario` reports all of these errors earlier, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PsError {
-    /// The target, an input or an updated parameter does not exist.
+    /// An op that is named as the target, as the input of an op or as a parameter to update does not exist.
     #[error("op {0} does not exist")]
     NoSuchOp(u32),
     /// A parameter has no bytes.
