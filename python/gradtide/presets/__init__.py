@@ -118,8 +118,8 @@ RDMA_PACKETS = {
     "transport": {"kind": "ideal", "segment": "4096B", "window": "4MiB"},
     "queue": {"capacity": "100000pkt"},
 }
-"""RDMA on the packet engine, which models neither credits nor PFC: a constant window and queues that never overflow.
-4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on Ethernet
+"""Keys for RDMA on the packet engine: a constant window and queues that never overflow, since credits and PFC are not
+modelled. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on Ethernet
 with jumbo frames; NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
 modelled."""
 
@@ -339,7 +339,7 @@ def _described_paper(name: str) -> dict[str, Any]:
 
 
 class _Command(ModuleType):
-    """Makes the module callable, like the command of its name: `gradtide.presets("model")`."""
+    """Class of the module that makes it callable, like the command `presets`: `gradtide.presets("model")`."""
 
     def __call__(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return one dict per preset, of one kind or of all."""
