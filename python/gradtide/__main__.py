@@ -4,7 +4,7 @@ import signal
 
 
 def main() -> None:
-    """Run the command line; signals are noted before anything is loaded that takes time."""
+    """Run the command line; signals are recorded before slow modules are loaded."""
     noted: list[int] = []
     # Until `catch`, which needs modules that take 20 ms, Python would answer Ctrl-C by a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -1,11 +1,11 @@
-"""Language models as Hugging Face's configurations describe them: every parameter, and the work of a sequence.
+"""Architectures of language models, from Hugging Face configurations: all parameters, and the FLOPs of a sequence.
 
     Architecture.of({"model_type": "llama", "hidden_size": 4096, …}).parameters
 
 The module is longer than 600 lines because each family has its own fields, and all of them end in one `Architecture`.
 
-A configuration names a family (`model_type`); what a family builds is one function of this page. Names and shapes are
-those of the transformers library, so that a parameter here is a parameter there.
+A configuration names a family (`model_type`), and one function here builds the models of a family. Names and shapes
+are those of the transformers library, so that parameters correspond one to one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ Split = Literal["columns", "rows", "vocabulary", ""]
 
 
 FAMILY = "model_type"
-"""The field that names the family; a document with it is a configuration."""
+"""The field that names the family; a document with this field is a configuration."""
 
 
 class FieldError(ValueError):
-    """A field of a configuration that is missing or wrong.
+    """A field of a configuration is missing or wrong.
 
     Attributes:
-        field: its name.
-        hint: what to write.
+        field: name of the field.
+        hint: the fix.
     """
 
     def __init__(self, field: str, msg: str, hint: str) -> None:
@@ -40,15 +40,15 @@ class Module(NamedTuple):
     """A module that owns parameters.
 
     Attributes:
-        name: as transformers names it.
-        shapes: of its parameters; of one expert, where there are several.
-        inputs: elements of a token that it reads: the width of what comes in.
-        outputs: elements of a token that it writes.
-        split: how tensor parallelism divides it (Shoeybi et al. 2019, section 3): by its outputs (`columns`), by its
-            inputs (`rows`), by `vocabulary`, or not at all.
-        experts: copies of the module, one for each expert.
-        active: copies that a token passes through.
-        is_table: whether its matrix is a table of vectors: nothing is multiplied.
+        name: name in transformers.
+        shapes: shapes of its parameters; with several experts, those of one expert.
+        inputs: number of elements that it reads per token: the width of its input.
+        outputs: number of elements that it writes per token.
+        split: division by tensor parallelism (Shoeybi et al. 2019, section 3): by outputs (`columns`), by inputs
+            (`rows`), by `vocabulary`, or none.
+        experts: number of copies of the module, one per expert.
+        active: number of copies that a token passes through.
+        is_table: whether its matrix is a table of vectors, which are looked up and not multiplied.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Module(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Parameters of all copies."""
+        """Number of parameters of all copies."""
         return self.experts * sum(map(prod, self.shapes))
 
     @property
@@ -72,21 +72,21 @@ class Module(NamedTuple):
 
     @property
     def flops_per_token(self) -> int:
-        """FLOPs of the forward pass: a product and a sum for each weight of a matrix."""
+        """FLOPs of the forward pass per token: a multiplication and an addition for each weight of a matrix."""
         if self.is_table:
             return 0
         return 2 * self.active * sum(prod(shape) for shape in self.shapes if len(shape) > 1)
 
 
 class Attention(NamedTuple):
-    """What attention computes besides the products with its weights.
+    """The part of attention without parameters: scores, and sums of values.
 
     Attributes:
-        heads: of queries.
-        kv_heads: of keys and values.
-        key_size: elements of a query's or key's head.
-        value_size: elements of a value's head.
-        window: tokens that a token sees at most; `None` for all.
+        heads: number of query heads.
+        kv_heads: number of key and value heads.
+        key_size: number of elements of a query or key head.
+        value_size: number of elements of a value head.
+        window: maximum number of tokens that a token attends to; `None` for all.
     """
 
     heads: int
@@ -98,8 +98,7 @@ class Attention(NamedTuple):
     def flops(self, tokens: int) -> int:
         """FLOPs of the forward pass of a sequence: scores and sums over all pairs, including masked ones.
 
-        FlopCounterMode and Megatron's formulas count the same way. A kernel that skips the causal mask does half of the
-        work.
+        FlopCounterMode and Megatron's formulas also count masked pairs. A kernel that skips them does half of the work.
         """
         seen = tokens if self.window is None else min(tokens, self.window)
         return 2 * tokens * seen * self.heads * (self.key_size + self.value_size)
@@ -109,9 +108,9 @@ class Block(NamedTuple):
     """A transformer block.
 
     Attributes:
-        modules: in the order in which they run.
-        attention: of it.
-        output: name of the module that takes what attention gives.
+        modules: modules in order of execution.
+        attention: attention of the block.
+        output: name of the module that consumes the output of attention.
     """
 
     modules: tuple[Module, ...]
@@ -123,10 +122,10 @@ class Work(NamedTuple):
     """The work of a module in the forward pass of a sequence.
 
     Attributes:
-        name: of the module.
-        parameters: that it owns.
-        flops: of the forward pass.
-        elements: that it reads and writes besides parameters.
+        name: name of the module.
+        parameters: number of parameters that it owns.
+        flops: FLOPs of the forward pass.
+        elements: number of elements that it reads and writes besides parameters.
     """
 
     name: str
@@ -141,13 +140,13 @@ class Architecture:
 
     Attributes:
         family: `model_type` of its configuration.
-        hidden: elements of a token between blocks.
-        vocabulary: number of tokens.
-        longest: tokens of the longest sequence, where positions are learned; `None` where they are computed.
+        hidden: number of elements per token between blocks.
+        vocabulary: number of tokens in the vocabulary.
+        longest: maximum length of a sequence in tokens if positions are learned; `None` if they are computed.
         before: modules before the first block.
-        blocks: in order.
+        blocks: blocks in order.
         after: modules after the last block.
-        tied: whether the head's matrix is that of the embedding, and so no parameter of its own.
+        tied: whether the head shares the embedding's matrix, and thus has no parameters of its own.
     """
 
     family: str
@@ -164,7 +163,7 @@ class Architecture:
         """Return the architecture of a configuration.
 
         Raises:
-            FieldError: if the family is none that is known, or a field is missing or wrong.
+            FieldError: if the family is unknown, or a field is missing or wrong.
         """
         family = config.get(FAMILY)
         if family is None:
@@ -190,14 +189,14 @@ class Architecture:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that a token passes through: fewer with experts."""
+        """Number of parameters that a token passes through, which excludes inactive experts."""
         return sum(module.active_parameters for module in self.modules())
 
     def works(self, tokens: int) -> Iterator[Work]:
         """Yield the work of each module in the forward pass of one sequence of `tokens` tokens, input side first.
 
-        Attention has no parameters: its FLOPs count for the module that consumes its output, those of a tied head for
-        the last module.
+        FLOPs of attention count for the module that consumes its output, because attention itself owns no parameters.
+        FLOPs of a tied head count for the last module.
         """
         attends = {block.output: block.attention.flops(tokens) for block in self.blocks}
         last = self.after[-1].name
@@ -250,7 +249,7 @@ STRUCTURE: dict[str, str] = {
 """Fields that change the parameters of a model or the path of a token, and the feature that each adds."""
 
 ALIKE = ("full_attention", "attention")
-"""Kinds of layers in `layer_types` that every family has."""
+"""Kinds of layers in `layer_types` that every family supports."""
 
 MOST = 10**9
 """Of any field: far beyond every model, and short enough for exact times."""
@@ -269,11 +268,11 @@ class Fields:
         return self._config.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field, and it is not `null`."""
+        """Whether the field is present and not `null`."""
         return self._value(name) is not None
 
     def refuse_what_was_not_read(self, family: str) -> None:
-        """Refuse a field for a feature that the family's model lacks, since it would be ignored silently."""
+        """Refuse fields of features that the family's model lacks, because they would be ignored silently."""
         has_experts = any(STRUCTURE.get(name) == EXPERTS for name in self._read)
         for name, what in STRUCTURE.items():
             value = self._config.get(name)
@@ -303,7 +302,7 @@ class Fields:
         return value if isinstance(value, str) else ""
 
     def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; `null` is as if it were not there."""
+        """Return a whole number; `null` counts as a missing field."""
         value = self._value(name)
         if value is None:
             if default is None:
@@ -332,7 +331,7 @@ class Fields:
         return value
 
     def heads(self, name: str, of: str, size: int) -> int:
-        """Return how many heads share `size` elements equally."""
+        """Return the number of heads in field `name`, which must divide `size` equally."""
         heads = self.count(name)
         if size % heads:
             raise FieldError(name, f"{heads} heads do not divide `{of}` = {size}", f"let `{name}` divide `{of}`")
@@ -340,7 +339,7 @@ class Fields:
 
 
 def _unknown_family(family: object) -> FieldError:
-    """Return the error of an unsupported family; spelling is only corrected for names that are no known family."""
+    """Return the error of an unsupported family; it suggests a similar name unless the family is a known one."""
     known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
         return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
@@ -373,7 +372,7 @@ def _gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> list[Mo
 
 
 def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> list[Module]:
-    """The router, and as many gated parts as there are experts."""
+    """The router, and a gated feed-forward part per expert."""
     return [
         Module(f"{name}.gate", ((experts, hidden),), hidden, experts),
         Module(f"{name}.experts.gate_up_proj", ((2 * inner, hidden),), hidden, 2 * inner, "columns", experts, active),
@@ -438,13 +437,13 @@ def _head(hidden: int, vocabulary: int, tied: bool) -> tuple[Module, ...]:
 
 
 Part = Callable[[int, str], tuple[list[Module], Attention]]
-"""The attention of block i, and its modules, under a name."""
+"""Function from the index of a block and a name to the modules of attention and the attention itself."""
 
 
 def _decoder(
     fields: Fields, attention: Part, feed_forward: Callable[[int, str], list[Module]], *, tied: bool = False
 ) -> Architecture:
-    """A decoder as Llama's: a norm before each part, a norm before the head."""
+    """A decoder like Llama's, with a norm before each part of a block and before the head."""
     hidden, vocabulary = fields.count("hidden_size"), fields.count("vocab_size")
     blocks = []
     for index in range(fields.count("num_hidden_layers", most=MOST_BLOCKS)):
@@ -478,12 +477,12 @@ def _decoder(
 def _attending(
     hidden: int, core: Attention, *, bias: bool = False, out_bias: bool = False, norms: bool = False
 ) -> Part:
-    """The same attention of grouped queries in every block."""
+    """Return a function that gives every block the same grouped-query attention."""
     return lambda _index, name: (_grouped(name, hidden, core, bias=bias, out_bias=out_bias, norms=norms), core)
 
 
 def _feeding(hidden: int, inner: int, *, bias: bool = False) -> Callable[[int, str], list[Module]]:
-    """The same gated feed-forward network in every block."""
+    """Return a function that gives every block the same gated feed-forward network."""
     return lambda _index, name: _gated(name, hidden, inner, bias=bias)
 
 
@@ -549,7 +548,7 @@ def _qwen3_moe(fields: Fields) -> Architecture:
 
 
 def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
-    """Return what makes the experts of a block of Qwen's; `None` for a block without."""
+    """Return a function that builds the experts of a Qwen block; it returns `None` for a block without experts."""
     hidden, inner = fields.count("hidden_size"), fields.count("moe_intermediate_size")
     experts, active = _routing(fields, "num_experts")
     every, dense = fields.count("decoder_sparse_step", 1), fields.counts("mlp_only_layers")
@@ -563,9 +562,9 @@ def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
 
 
 def _routing(fields: Fields, name: str) -> tuple[int, int]:
-    """Return how many experts there are, and how many a token passes through.
+    """Return the number of experts, and the number of experts that a token passes through.
 
-    From version 5 on transformers writes `num_local_experts` for every family.
+    Version 5 of transformers writes `num_local_experts` for every family; earlier versions write the field `name`.
     """
     name = "num_local_experts" if fields.has("num_local_experts") else name
     experts, active = fields.count(name), fields.count("num_experts_per_tok")
@@ -662,4 +661,4 @@ FAMILIES: dict[str, Callable[[Fields], Architecture]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
 }
-"""What builds each family that is known, by `model_type`."""
+"""Function that builds the models of each known family, by `model_type`."""

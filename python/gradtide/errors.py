@@ -1,4 +1,4 @@
-"""The exceptions of the package, and how a fault of an input is shown."""
+"""The exceptions of the package, and the display of faults of an input."""
 
 import errno
 import os
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 50
-"""Faults that the text of a `ScenarioError` shows; `errors` has them all."""
+"""Maximum number of faults in the text of a `ScenarioError`; its `errors` contains all faults."""
 MAX_FAULTS = 200
 """Largest number of faults reported for one input."""
 WINDOW = 100
-"""Characters of a line that a fault shows."""
+"""Maximum number of characters of a line that a fault shows."""
 MAX_WORDS = 1000
-"""Characters of any text of a fault; names in it come from files."""
+"""Maximum length of a text in a fault, because names in the text come from files."""
 MAX_ITEMS = 100
-"""Values of a wrong table or list that `errors` shows."""
+"""Maximum number of values that `errors` shows of a wrong table or list."""
 MAX_GUESSED = 100
-"""Characters of a word for which a similar one is searched."""
+"""Maximum length of a word for which similar words are searched."""
 WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-"""Errors of the system that say that the name of an output is wrong; all others say that it cannot be written now."""
+"""System errors for a wrong name of an output. With any other error, the output cannot be written at present."""
 MAX_EDITS = 2
-"""Edits that make a misspelling; a word that is further away is another word."""
+"""Maximum number of edits between a misspelling and the word that was meant."""
 LEAST_BEGINNING, MAX_LISTED = 3, 12
-"""Letters of the beginning of a word from which all that begin so are listed, and how many are."""
+"""A hint lists all words with a prefix if the prefix has at least 3 letters and at most 12 words have it."""
 
 
 class GradtideError(Exception):
-    """Anything that gradtide raises on purpose.
+    """Base class of the exceptions that gradtide raises deliberately.
 
     Attributes:
-        kind: what kind of end it is to a command, of those in `cli.ends.KINDS`.
+        kind: a key of `cli.ends.KINDS`, which decides how a command ends.
     """
 
     kind: str = "failed"
@@ -70,7 +70,7 @@ class ProfileError(GradtideError, ValueError):
 
 
 class SchedulerError(GradtideError, ValueError):
-    """A scheduler of the user's own failed or gave ranks that order nothing; its exception, if any, is the cause."""
+    """A user-defined scheduler failed or returned invalid ranks; its exception, if any, is the cause."""
 
 
 class TrainingError(GradtideError, RuntimeError):
@@ -78,14 +78,14 @@ class TrainingError(GradtideError, RuntimeError):
 
 
 class RankLostError(TrainingError):
-    """Another rank has ended, has stopped training, or does not go on, while this one needs it.
+    """Another rank has ended, has stopped training or hangs, and this rank cannot continue without it.
 
-    Every rank that is left raises it: within ten seconds after a process has died, and within the process group's
+    Every remaining rank raises this error: within ten seconds after a process has died, and within the process group's
     timeout if a rank hangs.
 
     Attributes:
-        rank: which, in the process group of the job.
-        since: when, by this host's clock.
+        rank: the lost rank, in the process group of the job.
+        since: time of the loss, by this host's clock.
     """
 
     def __init__(self, rank: int, how: str, since: "datetime", advice: str) -> None:
@@ -98,7 +98,7 @@ class RankLostError(TrainingError):
 
 
 class SimulationError(GradtideError):
-    """A run could not go on; the message says what waits for what."""
+    """A run cannot continue; the message names the waiting parts and what each of them waits for."""
 
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
@@ -111,8 +111,8 @@ class Unfinished(BaseException):
     """A study that ended before all of its runs were finished.
 
     Attributes:
-        results: the runs of the study in their order, or what it keeps of them; `None` for those that are not finished.
-        study: the result of the study as far as it is known; `None` if nothing can be said yet.
+        results: results of the study's runs in order, or the parts that it keeps; `None` for unfinished runs.
+        study: the partial result of the study; `None` if there is none yet.
     """
 
     how = ""
@@ -140,13 +140,13 @@ class Interrupted(Unfinished, KeyboardInterrupt):
 
 
 class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work that is as it should be
-    """Work has taken all the time or memory that it may take.
+    """Work has reached its limit of time or memory.
 
     Attributes:
-        what: time or memory.
-        allowed: how much, in seconds or bytes.
-        taken: how much it has taken.
-        share: share of the runs that was done by then, 0 to 1; None where that is not known.
+        what: "time" or "memory".
+        allowed: the limit, in seconds or bytes.
+        taken: time or memory taken, in the unit of `allowed`.
+        share: share of the runs that were complete at the limit, 0 to 1; None if unknown.
     """
 
     kind = "limit"
@@ -160,7 +160,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
     def fault(self) -> "Fault":
         """The fault as shown, with the option that raises the limit."""
         far = "" if self.share is None else f", with {self.share:.0%} of the work done"
-        # The rest is assumed to take as long per part as before, with a margin, so that the limit is raised only once.
+        # The suggested limit extrapolates from the completed share, with a margin, so that one increase is enough.
         share = self.share if self.what == "time" else None
         wanted = 1.5 * self.taken / max(share or 0.4, 0.01)
         words, asked = (time_words, time_asked) if self.what == "time" else (memory_words, memory_asked)
@@ -186,10 +186,10 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
 
 
 class ExecutorError(GradtideError):
-    """Runs cannot take place on the machines that they were sent to.
+    """Runs cannot be executed on the machines to which they were sent.
 
     Attributes:
-        fault: what is wrong, and how to fix it.
+        fault: the fault, with its fix.
     """
 
     def __init__(self, fault: "Fault") -> None:
@@ -218,10 +218,10 @@ class Fault:
         hint: the fix, in one clause.
         file: file as the user named it, `<dict>` or `--set`.
         line: line in the file, from 1; `None` if the input has no lines.
-        text: that source line.
+        text: the source line, or at most 100 characters of a longer line.
         column: first offending character in `text`, from 0.
         width: number of offending characters.
-        cut: characters of the line before `text`, which is at most 100 of them.
+        cut: number of characters of the line before `text`.
     """
 
     code: str
@@ -319,7 +319,7 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _jsonable(value: Any, left: list[int]) -> Any:
-    """Return a value as JSON has it; of tables and lists as many items as are left."""
+    """Return a value as JSON data; tables and lists are cut after the `left` number of items."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -337,10 +337,10 @@ def _jsonable(value: Any, left: list[int]) -> Any:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `wanted` misspells; `None` without one.
+    """Return the known word of which `wanted` is a misspelling; `None` if there is none.
 
-    A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
-    digits: H100 is no misspelling of A100, nor llama4 of llama.
+    A misspelling differs by at most `edits_allowed` edits, ignoring case, and has the same digits. Thus H100 is not a
+    misspelling of A100, nor llama4 of llama.
     """
     word = wanted.casefold()
     if len(word) > MAX_GUESSED:
@@ -358,7 +358,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str | None:
 
 
 def edits_allowed(a: str, b: str) -> int:
-    """Return how many edits a misspelling has: by the letters of the shorter word, since two edits of PFC make PCN."""
+    """Return the maximum number of edits of a misspelling. Short words have fewer: PCN is two edits from PFC."""
     letters = min(sum(character.isalpha() for character in word) for word in (a, b))
     return 0 if letters < 3 else 1 if letters < 6 else MAX_EDITS
 
@@ -391,15 +391,15 @@ def did_you_mean(
 ) -> str:
     """Return the hint of an unknown word.
 
-    It says that gradtide lacks the feature, or suggests the nearest word, or the words with this beginning, or is
-    `otherwise`.
+    The hint is the first of these that applies: gradtide lacks the feature; the nearest word; the words that begin with
+    `wanted`; `otherwise`.
 
     Args:
-        wanted: what the user wrote.
-        known: the words that could stand there.
-        otherwise: the hint if nothing is known of the word.
-        form: how a known word is shown.
-        kind: vocabulary of `known.LACKING` that the word is of; `None` for names that users give.
+        wanted: the word that the user wrote.
+        known: the valid words.
+        otherwise: the hint if no other applies.
+        form: format of a known word in the hint.
+        kind: vocabulary of `known.LACKING` for the word; `None` for names that users choose.
     """
     said = None if kind is None else lacking(kind, wanted)
     if said is not None:
@@ -415,7 +415,7 @@ def did_you_mean(
 
 
 def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
-    """Return the word that is misspelt, unless it names something else: PIE is no misspelling of pipe."""
+    """Return the nearest known word, unless `wanted` names another feature: PIE is no misspelling of pipe."""
     return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
 
 
@@ -428,7 +428,7 @@ def hinted(wanted: str, known: Iterable[str], listed: str, form: str = "{}", *, 
 
 
 def repr_short(value: object) -> str:
-    """Return a short `repr` that itself cannot fail."""
+    """Return a short `repr` of a value; never raises."""
     try:
         text = repr(value[:80] if isinstance(value, (str, bytes, list, tuple)) else value)
     except Exception:  # a user's own `__repr__`, or an integer too long to print

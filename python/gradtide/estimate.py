@@ -1,7 +1,7 @@
 """Estimates flows, packets, memory and time of a run before it starts, and checks them against limits.
 
-Everything is counted from the resolved scenario before anything is drawn: expected numbers for random flows, exact ones
-for lists. Times and memory are accurate to a factor of about three; docs/reference/limits.md has the formulas.
+All numbers are computed from the resolved scenario without random draws: they are expected values for random flows, and
+exact for lists. Times and memory are accurate to a factor of about three; docs/reference/limits.md has the formulas.
 """
 
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
     from gradtide.scenario.fabric import Fabric
 
-# Calibration, measured on the machine of bench/history.jsonl; a faster machine needs less.
+# Calibration: costs per unit of work, measured on the machine of bench/history.jsonl; a faster machine needs less time.
 PACKET_OVERHEAD_BYTES = 54
 CONTROL_PACKETS_PER_FLOW = 11
 NS_PER_HOP = 45.0
@@ -48,10 +48,11 @@ BYTES_PER_WORKER_ITERATION = 400
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
-"""Most bytes that a sender has in flight. A queue without a bound holds at most this for each connection."""
+"""Maximum number of bytes in flight per connection, and thus of its bytes in a queue without a limit."""
 
 WHAT_IF_ITERATIONS = 20
-"""Iterations of a run at another rate: enough for a mean of random orders; others repeat from the second on."""
+"""Iterations of a what-if run: enough for a mean of random orders; with other orders, iterations from the second on
+are equal."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -59,11 +60,11 @@ DEFAULT_MAX_S = 3600.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run or study may take.
+    """Limits of a run or study.
 
     Attributes:
-        memory_bytes: memory of all runs under way together; `None` for 80 % of what is free when it is asked.
-        time_s: time to the end.
+        memory_bytes: memory of all concurrent runs together; `None` for 80 % of the memory that is free when checked.
+        time_s: wall-clock time.
     """
 
     memory_bytes: int | None = None
@@ -71,11 +72,11 @@ class Limits:
 
     @property
     def allowed_bytes(self) -> int:
-        """Memory that is allowed, in bytes."""
+        """Limit of memory, in bytes."""
         return int(SHARE_OF_MEMORY * system.free_bytes()) if self.memory_bytes is None else self.memory_bytes
 
     def watch(self) -> Watch:
-        """Begin work that may take this."""
+        """Return a watch that starts now, with these limits."""
         return Watch(self.allowed_bytes, self.time_s)
 
 
@@ -84,7 +85,7 @@ R = TypeVar("R")
 
 
 def within_limits(study: Callable[P, R]) -> Callable[P, R]:
-    """Let all that `study` runs share one deadline and one bound of memory: those of its argument `limits`."""
+    """Decorate `study` so that all of its runs share one deadline and one memory limit, from its argument `limits`."""
 
     @wraps(study)
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -98,18 +99,18 @@ def within_limits(study: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take, about.
+    """Estimated size and cost of a run.
 
     Attributes:
-        flows: background flows.
-        iterations: of all jobs together.
-        packets: data and acknowledgements; 0 on the fluid engine, which has none.
-        packet_hops: packets put on links.
-        events: events of the engine.
-        memory_bytes: peak of the process.
+        flows: number of background flows.
+        iterations: number of iterations of all jobs together.
+        packets: number of data packets and acknowledgements; 0 on the fluid engine, which has no packets.
+        packet_hops: number of transmissions of packets on links.
+        events: number of events of the engine.
+        memory_bytes: peak memory of the process.
         cpu_s: processor time.
-        mostly: what most of the time goes into, in words.
-        memory_mostly: what most of the memory goes into, in words.
+        mostly: largest part of the time, as text.
+        memory_mostly: largest part of the memory, as text.
     """
 
     flows: int
@@ -129,12 +130,12 @@ class Estimate:
 
 @dataclass
 class _Work:
-    """What a run has to do, counted job by job; the other attributes are sums.
+    """Work of a run, summed job by job; attributes that are not listed here are sums.
 
     Attributes:
-        scenario: what is run.
-        what_ifs: runs at other rates that follow it.
-        duration_s: of the run, in seconds; infinite without one.
+        scenario: scenario of the run.
+        what_ifs: number of what-if runs, at other rates, after it.
+        duration_s: duration of the run in seconds; infinite without `run.duration`.
     """
 
     scenario: "Scenario"
@@ -159,7 +160,7 @@ class _Work:
 
     @property
     def link_segments(self) -> float:
-        """Segments that a host's link carries at most within the duration."""
+        """Maximum number of segments that a host's link carries within the duration."""
         rate_bytes_per_s = self.scenario.link_rate_bps / 8
         return self.duration_s * rate_bytes_per_s / (self.scenario.segment_bytes + PACKET_OVERHEAD_BYTES)
 
@@ -177,7 +178,7 @@ class _Work:
 
     def add_parallel(self, job: "Job") -> None:
         """Add a job whose model is divided over ranks."""
-        # Either every rank is simulated (`ranks_load`), or one rank per class with a flow or two per transfer.
+        # If not every rank is simulated (`ranks_load`), one rank per class is, with one or two flows per transfer.
         of_classes = (job.op_count, int(not self.is_packet) * job.op_count, 0)
         ops, each, crossing_bytes = self.scenario.ranks_load.get(job.name, of_classes)
         count = job.iterations or 1
@@ -192,8 +193,8 @@ class _Work:
         """Add a data-parallel job with this number of iterations."""
         fabric, counts, depth = self.scenario.fabric, job.counts, job.schedule.most_parts
         buckets, chunks = _parts(job) if len(job.hosts) > 1 else (0, 0)
-        # Across nodes and in trees, the fluid engine has one flow for all messages of a rank. On a single switch these
-        # flows do not interfere.
+        # Across nodes and in trees, the fluid engine represents all messages of a rank by one flow. On a single switch
+        # these flows do not interfere.
         of_flows = 0 if self.is_packet else _flows_of_an_exchange(job, fabric)
         is_computed = of_flows > 0 and self.is_alone and _is_apart(fabric) and math.isinf(self.scenario.host_rate_bps)
         rounds = 1 if is_computed or depth > 1 else max(1, counts.steps)
@@ -221,7 +222,7 @@ class _Work:
             self.messages += sent
             # Ring neighbours mostly use disjoint routes; messages are then not simulated individually.
             is_ring = self.is_alone and ALGORITHMS[job.collective.kind].is_ring and depth == 1 and not of_flows
-            # On a single switch all ranks are in lock step, and the end has a closed form.
+            # On a single switch all ranks are in lock step, so a closed form gives the end of an exchange.
             in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
             is_known = is_computed or is_ring
             ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_known else NS_PER_FLUID_MESSAGE
@@ -232,14 +233,13 @@ class _Work:
 
 
 def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
-    """Estimate what a run of `scenario` will take.
+    """Estimate size and cost of a run of `scenario`, without drawing or running anything.
 
     Args:
-        scenario: what is run.
-        what_ifs: runs at other rates that follow it, of `WHAT_IF_ITERATIONS` each.
+        scenario: scenario of the run.
+        what_ifs: number of what-if runs after it, at other rates, each of `WHAT_IF_ITERATIONS` iterations.
 
-    Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
-    the duration of the run.
+    On the packet engine the number of segments is limited by the capacity of the hosts' links within the duration.
     """
     work = _Work(scenario, what_ifs, math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12)
     for count, size_bytes in scenario.expected_traffic:
@@ -303,7 +303,7 @@ def _estimated(work: _Work) -> Estimate:
 
 
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
-    """Return the iterations of each job: all jobs run until each has its own number, counted from the last start."""
+    """Return the iterations of each job; jobs continue until every job has completed its measured iterations."""
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
     each_s = {
@@ -328,7 +328,7 @@ def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
 
 
 def _is_apart(fabric: "Fabric") -> bool:
-    """Whether workers share no links: a single switch, and a network card per GPU."""
+    """Whether workers share no links, because there is a single switch and one network card per GPU."""
     return fabric.kind == "star" and getattr(fabric, "gpus", 1) == getattr(fabric, "nics", 1)
 
 
@@ -351,19 +351,19 @@ def _parts(job: "Job") -> tuple[int, int]:
 
 
 def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_ifs: int = 0) -> list[Estimate]:
-    """Refuse work whose estimate exceeds its limits.
+    """Raise an error if the estimate of some runs exceeds their limits.
 
     Args:
-        scenarios: the runs.
-        limits: what they may take.
-        jobs: runs under way at once.
-        what_ifs: runs at other rates that follow each of them.
+        scenarios: scenarios of the runs.
+        limits: limits of all runs together.
+        jobs: number of concurrent runs.
+        what_ifs: number of what-if runs, at other rates, after each run.
 
     Returns:
         The estimate of every run.
 
     Raises:
-        ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
+        ScenarioError: GT053, with the estimate, its largest part, and the option that raises the limit.
     """
     total = Total(jobs)
     estimates = [total.add(scenario, what_ifs) for scenario in scenarios]
@@ -372,9 +372,9 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
 
 
 class Total:
-    """What some runs will take together, `jobs` of them at once; memory does not grow with their number.
+    """Cost of several runs of which `jobs` are concurrent.
 
-    Of those at once, `neighbours` share a memory; without it all do.
+    Memory is that of concurrent runs on one machine: `neighbours` of them, by default all.
     """
 
     def __init__(self, jobs: int = 1, neighbours: int | None = None) -> None:
@@ -384,7 +384,7 @@ class Total:
         self._longest = (0.0, "", "")
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> Estimate:
-        """Count a scenario that is run so many times, with the runs at other rates that follow; return its estimate."""
+        """Add `times` runs of a scenario, each followed by `what_ifs` what-if runs; return the estimate of one."""
         one = estimate(scenario, what_ifs)
         self.count += times
         self.cpu_s += times * one.cpu_s
@@ -401,16 +401,16 @@ class Total:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of those that are under way at once."""
+        """Memory of the concurrent runs, if the largest runs coincide."""
         return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return memory and time as `--estimate --json` prints them, and what most of each goes into."""
+        """Return memory and time as `--estimate --json` prints them, with the largest part of each."""
         mostly = {"mostly": self._longest[1], "memory_mostly": self._largest[0][1] if self._largest else ""}
         return {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s, "time_s": self.time_s, **mostly}
 
     def check(self, limits: Limits) -> None:
-        """Refuse the runs if they exceed their limits.
+        """Raise an error if the runs exceed their limits.
 
         Raises:
             ScenarioError: as `check`.
@@ -450,13 +450,13 @@ class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the e
 
 
 class Work:
-    """What a study would run, counted in the place of its runs; `jobs` of them at once.
+    """Estimated runs of a study, collected instead of running them; `jobs` of them are concurrent.
 
     Attributes:
         total: memory and time of all runs.
-        counts: flows, packets and so on, of all runs together.
-        why: why it may be less; empty where these are the runs.
-        note: what is not counted.
+        counts: flows, packets and other numbers of all runs together.
+        why: reason why the study may need fewer runs; empty if the runs are certain.
+        note: work that is not counted.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -464,7 +464,7 @@ class Work:
         self.why = self.note = ""
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> None:
-        """Count a scenario that is run so many times."""
+        """Add `times` runs of a scenario, each followed by `what_ifs` what-if runs."""
         one = self.total.add(scenario, what_ifs, times)
         for name in COUNTED:
             self.counts[name] += times * int(getattr(one, name))
@@ -480,14 +480,14 @@ _counted: ContextVar[Work | None] = ContextVar("counted", default=None)
 
 
 def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
-    """Return what a study would run; nothing is run.
+    """Return the estimated runs of a study without running them.
 
     Args:
-        study: begins the study. It ends where its runs would begin, which is in `foresee`.
-        jobs: runs under way at once.
+        study: function that starts the study. It is ended in `foresee`, before its first run.
+        jobs: number of concurrent runs.
 
     Raises:
-        ScenarioError: whatever the study refuses before it runs anything, but its limits.
+        ScenarioError: errors that the study raises before its first run, except for exceeded limits.
     """
     work = Work(jobs)
     token = _counted.set(work)
@@ -503,18 +503,19 @@ def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
 def foresee(
     runs: "Callable[[], Iterable[tuple[Scenario, int]]]", why: str = "", what_ifs: int = 0, note: str = ""
 ) -> None:
-    """Count what a study would run and end it, where its estimate alone is wanted; otherwise do nothing.
+    """Within `work_of`, count the runs of a study and end the study; otherwise do nothing.
 
-    Every study comes here from `run_all`. One whose later runs depend on earlier ones calls this before its first run.
+    `run_all` calls this for every study. A study with later runs that depend on earlier ones calls it before its first
+    run.
 
     Args:
-        runs: returns the scenarios of the study, or the most that it can come to, each with how often it is run.
-        why: why it may come to less; empty if these are the runs.
-        what_ifs: runs at other rates that follow each of them.
-        note: what the study does besides, and is not counted.
+        runs: returns the scenarios of the study, or the maximum set, each with its number of runs.
+        why: reason why the study may need fewer runs; empty if the runs are certain.
+        what_ifs: number of what-if runs, at other rates, after each run.
+        note: work of the study that is not counted.
 
     Raises:
-        NothingRun: where the estimate alone is wanted.
+        NothingRun: within `work_of`.
     """
     work = _counted.get()
     if work is None:
@@ -529,11 +530,11 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
     """Read limits with their units.
 
     Args:
-        max_memory: as in `64GB`; `None` for 80 % of what is free.
-        max_time: as in `10h`; `None` for an hour.
+        max_memory: size as in `64GB`; `None` for 80 % of free memory.
+        max_time: time as in `10h`; `None` for one hour.
 
     Raises:
-        ValueError: if a text has no unit or means nothing.
+        ValueError: if a text has no unit or is invalid.
     """
     try:
         memory_bytes = None if max_memory is None else units.parse_bytes(max_memory)

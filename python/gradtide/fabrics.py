@@ -16,7 +16,7 @@ from gradtide.scenario.fabric import Tree, clos, leaf_spine
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
 
 MOST_HOSTS = 2
-"""Largest ratio of a network's host ports to the requested nodes; bisection ratios that need more are not offered."""
+"""Maximum ratio of a network's host ports to the requested nodes; other bisection ratios are not offered."""
 
 MAX_PORTS = 1024
 """Largest number of ports of a switch in a Clos or leaf-spine network, as in scenarios."""
@@ -32,7 +32,7 @@ SOLD = (
     (400, (32, 64, 128)),
     (800, (64, 144)),
 )
-"""Port counts of switches that are sold, by rate in Gbit/s; a port of four lanes broken out counts as four.
+"""Port counts of commercial switches, by rate in Gbit/s; a port that splits into four counts as four ports.
 
 Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 10G; NVIDIA SN2100 with 16 x 100G,
 32 x 50G or 64 x 25G, SN2410 with 48 x 25G, SN2700 with 32 x 100G; Broadcom Tomahawk 1 to 5 with 32, 64, 128, 256 and
@@ -41,9 +41,9 @@ Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 1
 
 
 def sold_ports(ports: int, rate_bps: int) -> int | None:
-    """Return the ports of the smallest switch that is sold with so many at this rate; None if there is none.
+    """Return the ports of the smallest commercial switch with at least `ports` ports of this rate; None for none.
 
-    A rate between two of the list takes the switches of the faster one.
+    A rate between two listed rates uses the switches of the faster one.
 
     Example:
         >>> sold_ports(18, 100 * 10**9), sold_ports(18, 25 * 10**9), sold_ports(600, 100 * 10**9)
@@ -63,9 +63,9 @@ class NoFabricError(ValueError):
 
 @dataclass(frozen=True)
 class Fabric:
-    """A network of switches that are all alike, and that has room for `hosts`, of which `nodes` are connected.
+    """A network of identical switches with ports for `hosts` hosts, of which `nodes` are connected.
 
-    Trunks are the cables between switches, `topology` the keys of `cluster.topology`.
+    `trunks` is the number of cables between switches, and `topology` has the keys of `cluster.topology`.
     """
 
     kind: str
@@ -79,12 +79,12 @@ class Fabric:
 
     @property
     def cables(self) -> int:
-        """All cables, those of the nodes included: table 1's number of links where every place has a node."""
+        """Number of cables, including those of nodes; if every port has a node, the number of links in table 1."""
         return self.trunks + self.nodes
 
     @property
     def crossbars(self) -> int:
-        """Number of 2x2 crossbars that the switches amount to, (k/2)² each (section 2.3)."""
+        """Number of 2x2 crossbars in all switches: (k/2)² per switch with k ports (section 2.3)."""
         return self.switches * (self.ports // 2) ** 2
 
     @property
@@ -96,18 +96,18 @@ class Fabric:
 def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric:
     """Return the network with the smallest switches that has room for `nodes`.
 
-    Switches have an even number of ports. Where the ratio takes a part of a switch, they have more, as long as there
-    is not room for more than twice the nodes.
+    Switches have an even number of ports. They have more ports than needed if the ratio would otherwise require a
+    fraction of a switch, up to host ports for twice the nodes.
 
     Args:
-        kind: one of `KINDS`. A leaf-spine network here plugs something into every port of a leaf: at a ratio of 1/3 a
-            quarter of its ports lead up. A leaf of a Clos network has half of its ports for hosts at any ratio.
-        nodes: at least 2.
-        multiple: what the number of its hosts is a multiple of, as of the network cards of a machine.
-        bisection: above 0 and at most 1; 1 for a star.
+        kind: one of `KINDS`. A leaf-spine network uses every port of a leaf, so at a ratio of 1/3 a quarter of the
+            ports are uplinks. In a Clos network, half of a leaf's ports are for hosts at any ratio.
+        nodes: number of nodes, at least 2.
+        multiple: divisor of the number of hosts, such as the number of network cards per machine.
+        bisection: bisection ratio, above 0 and at most 1; 1 for a star.
 
     Raises:
-        NoFabricError: if there is none; the message names the ratio.
+        NoFabricError: if there is no such network; the message names the ratio.
 
     Example:
         >>> net = fit("clos3", 1024, Fraction(1, 4))
@@ -149,12 +149,12 @@ def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric
 
 
 def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:
-    """Return the 2x2 crossbars of a Clos network of exactly so many hosts, k being no whole number (fig. 6).
+    """Return the number of 2x2 crossbars of a Clos network with exactly `nodes` hosts, with a real k (fig. 6).
 
     Args:
         kind: clos2 or clos3.
-        nodes: N = k²/2 or k³/4.
-        bisection: r; table 1 has k/2·(2+r) or k²/4·(2+3r) switches of (k/2)² crossbars.
+        nodes: N = k²/2 (clos2) or k³/4 (clos3), where k is the number of ports per switch.
+        bisection: r. By table 1, k/2·(2+r) (clos2) or k²/4·(2+3r) (clos3) switches have (k/2)² crossbars each.
     """
     r = float(bisection)
     if kind == "clos2":
@@ -172,7 +172,7 @@ def _clos(kind: str, ports: int, nodes: int, bisection: Fraction) -> Fabric | No
 
 
 def _leaf_spine(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
-    # Down and up in whole steps of the ratio's terms; a spine has a port for every leaf.
+    # Downlinks and uplinks are multiples of the ratio's terms, and a spine has a port for every leaf.
     step = ports // (bisection.numerator + bisection.denominator)
     down, up = step * bisection.denominator, step * bisection.numerator
     if not step or -(-nodes // down) > ports:

@@ -1,6 +1,6 @@
-"""Flow completion times to figures: how long small, medium and large background flows take.
+"""Statistics of the completion times of small, medium and large background flows.
 
-Columns in, a dictionary out; no run and no scenario is known here.
+The functions convert columns to a dictionary and do not depend on runs or scenarios.
 """
 
 import re
@@ -15,10 +15,10 @@ from gradtide import units
 from gradtide.units import PS_PER_MS
 
 SMALL_BYTES = 100_000
-"""Largest small flow by default; Gao (2020), section 5.3."""
+"""Default size of the largest small flow (Gao 2020, section 5.3)."""
 
 LARGE_BYTES = 10_000_000
-"""Smallest large flow by default; Gao (2020), section 5.3."""
+"""Default size of the smallest large flow (Gao 2020, section 5.3)."""
 
 CLASSES = ("small", "medium", "large", "all")
 TIMES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
@@ -29,7 +29,7 @@ Column = Sequence[int] | npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Classes:
-    """Where small flows end and large ones begin: the payloads of the largest small and of the smallest large flow."""
+    """Bounds of the size classes: payload in bytes of the largest small flow and of the smallest large flow."""
 
     small_bytes: int = SMALL_BYTES
     large_bytes: int = LARGE_BYTES
@@ -53,7 +53,7 @@ class Classes:
         return cls(**sizes)
 
     def members(self, sizes: Column) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return for each of `CLASSES` which of some flows are of it, by their sizes in bytes."""
+        """Return a mask of shape (flows,) for each of `CLASSES`, given the sizes of flows in bytes."""
         column = np.asarray(sizes, dtype=np.uint64)
         is_small, is_large = column <= self.small_bytes, column >= self.large_bytes
         of = (is_small, ~is_small & ~is_large, is_large, np.ones_like(is_small))
@@ -65,12 +65,13 @@ DEFAULT = Classes()
 
 @dataclass(frozen=True)
 class Window:
-    """Which flows count, by their start.
+    """Selection of the flows in the statistics, by their start.
 
     Attributes:
-        warmup_ps: flows that start before this do not count.
-        cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
-        until_ps: flows that start at this or later do not count; None for no limit.
+        warmup_ps: flows that start before this time are excluded.
+        cooldown_ps: flows that start less than or exactly this long before the last start are excluded; 0 excludes
+            none.
+        until_ps: flows that start at this time or later are excluded; None for no limit.
     """
 
     warmup_ps: int = 0
@@ -78,11 +79,11 @@ class Window:
     until_ps: int | None = None
 
     def counted(self, start_ps: Column) -> npt.NDArray[np.bool_]:
-        """Return which flows count, shape (flows,)."""
+        """Return a mask of the selected flows, shape (flows,)."""
         starts = np.asarray(start_ps, dtype=np.uint64)
         is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(self.warmup_ps)
         if self.cooldown_ps and starts.size:
-            # Compared as Python integers: a cool-down may be longer than the whole run, and there is no sign in uint64.
+            # Compared as Python integers, because a cool-down longer than the run would make the difference negative.
             end_ps = int(starts.max()) - self.cooldown_ps
             is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
         if self.until_ps is not None:
@@ -106,21 +107,20 @@ def class_summary(
     """Return count, mean and percentiles of the completion times of each class of flows.
 
     Args:
-        start_ps: when each flow starts.
+        start_ps: start of each flow.
         size_bytes: payload of each flow.
-        fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
-        window: which flows count. Default: all.
-        classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
-        alone_ps: the least completion time that an idle network allows each flow.
-        delivered: payload of each flow that its receiver has, and its mean rate in bit/s, NaN where no time passed.
+        fct_ps: completion time of each flow; `None` or NaN for a flow that is unfinished at the end of the run.
+        window: selection of flows. Default: all.
+        classes: bounds of small and large flows. Default: up to 100 kB, and from 10 MB on.
+        alone_ps: minimum completion time of each flow on an idle network.
+        delivered: delivered payload of each flow, and its mean rate in bit/s, NaN if no time has passed.
 
     Returns:
         For "small", "medium", "large" and "all": `started`, `completed`, `mean_fct_ms`, `p50_fct_ms`, `p90_fct_ms` and
-        `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
-        none: how long the unfinished ones take is not known. With `delivered` also `unfinished`, their number,
-        `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With
-        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by the
-        least that the network allows it alone.
+        `p99_fct_ms` (interpolated linearly). The times are those of completed flows, and `None` if no flow has
+        completed. With `delivered`, also `unfinished`, the number of unfinished flows, `unfinished_bytes`, their
+        delivered payload, and `unfinished_rate_bps`, the mean of their rates. With `alone_ps`, also `mean_slowdown` and
+        `p99_slowdown`: the slowdown of a flow is its completion time divided by its entry in `alone_ps`.
 
     Raises:
         ValueError: if the columns differ in length.

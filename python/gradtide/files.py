@@ -1,12 +1,12 @@
-"""Puts files and folders in place: whole or not at all, whatever fails or kills the process meanwhile.
+"""Writes files and folders atomically: each appears complete or not at all, even if the process is killed.
 
-    .NAME.TOKEN.partial     written beside NAME; becomes NAME by one rename, or changes places with an older NAME
-    NAME/.TOKEN.partial     written inside the folder NAME where that cannot change places: on a mount point
-    NAME/.TOKEN.ready       the same, complete: its entries move into NAME, and whoever finds it goes on with that
-    ….TOKEN.lock            beside each of them, and locked by whoever writes it
+    .NAME.TOKEN.partial     written beside NAME; renamed to NAME, or exchanged with an older NAME
+    NAME/.TOKEN.partial     written inside the folder NAME if NAME cannot be exchanged, as on a mount point
+    NAME/.TOKEN.ready       a complete folder of this kind, whose entries are moved into NAME by its writer or by `heal`
+    ….TOKEN.lock            beside each of these, locked by the writing process
 
-What nobody locks was left by a killed process, and `heal` ends it.
-A folder of results lists its files in `versions.json`, so that nothing else in it is ever replaced.
+An entry without a locked file was left by a killed process, and `heal` deletes or completes the entry.
+A folder of results lists its files in `versions.json`, so that no other file in the folder is ever replaced.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ from gradtide.system import CANNOT_EXCHANGE, can_exchange, close, exchange, lock
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
 FOLDER_SCHEMA = "gradtide.folder/1"
-"""Schema of `versions.json` and of the folder: its tables, their columns and units."""
+"""Schema of `versions.json` and of the folder's tables, their columns and units."""
 LISTED = "files"
-"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
-time at which they were made."""
+"""Key of `versions.json`: the SHA-256 of every other file of the folder. Instead of a SHA-256, other `versions.json`
+have None, because they contain the time at which they were made."""
 
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
 LONGER = len(".") + len(".01234567") + len(PARTIAL)
-"""Characters that are added to the name of a file while it is written."""
+"""Number of characters by which the name of a file is longer while the file is written."""
 
 INCOMPLETE = "incomplete"
 NOT_OURS = "not gradtide's"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 IN_FIXED = ("lost+found", INCOMPLETE)
-"""Entries that stay in a folder that cannot be renamed: those of a file system's root, and an unfinished study."""
+"""Entries that may stay in a folder that cannot be renamed: those of a file system's root, and an unfinished study."""
 
 
 # Files
@@ -50,7 +50,7 @@ def write_whole(path: Path, data: bytes) -> Path:
     """Write or replace a file atomically.
 
     Raises:
-        OSError: if it cannot be written; an older file stays.
+        OSError: if the file cannot be written; an older file is kept.
     """
     with whole(path) as file:
         file.write(data)
@@ -59,7 +59,7 @@ def write_whole(path: Path, data: bytes) -> Path:
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write or replace; it appears at the end of the block, and is unchanged if the block fails.
+    """Open a file to write or replace at the end of the block; an older file is unchanged if the block fails.
 
     A link is kept and points to the new file. A file that is not regular, such as a pipe, is written to directly.
 
@@ -89,10 +89,10 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Give a hidden folder to write into; it is moved to `path` at the end of the block, unless the block fails.
+    """Yield a hidden folder to write into; at the end of the block it is moved to `path`, unless the block fails.
 
-    An existing `path` is replaced: check it with `foreign` before. A link is kept and points to the new folder. Files
-    that are `not_ours` are not in its list.
+    An existing `path` is replaced, so check it with `foreign` before. A link is kept and points to the new folder.
+    Files in `not_ours` are excluded from the folder's list of files.
 
     Raises:
         OSError: if it cannot be written.
@@ -125,9 +125,9 @@ def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
 
 @contextmanager
 def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Give a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
+    """Yield a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
 
-    After the rename to `.ready` the new files are complete, and the remaining steps can be repeated.
+    After the hidden folder has been renamed to `.ready` it is complete, and the remaining steps can be repeated.
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
@@ -145,11 +145,11 @@ def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path
 
 
 def _move_out(ready: Path) -> None:
-    """Move the entries of a complete folder into its parent, `summary.json` last; can be repeated."""
+    """Move the entries of a complete folder into its parent, `summary.json` last; the move can be repeated."""
     folder, old = ready.parent, ready / ".old"
     old.mkdir(exist_ok=True)
     if (ready / VERSIONS).exists():
-        # The list of what is replaced is still there.
+        # The folder's old list of files still exists at this point.
         for name in _tops(folder) - _tops(ready):
             _move_aside(folder / name, old)
     for name in sorted(set(os.listdir(ready)) - {old.name}, key=lambda name: (name == SUMMARY, name == VERSIONS)):
@@ -168,7 +168,7 @@ def _move_aside(path: Path, folder: Path) -> None:
 def is_fixed(path: Path) -> bool:
     """Return whether a folder cannot be renamed.
 
-    It is a mount point, or its parent is not writable, or the system cannot exchange folders.
+    It cannot if it is a mount point, if its parent is not writable, or if the system cannot exchange folders.
     """
     return path.is_dir() and (
         os.path.ismount(path)
@@ -182,7 +182,7 @@ def is_fixed(path: Path) -> bool:
 
 
 def heal(path: Path) -> None:
-    """Delete the files of killed writers beside `path` and in it; complete a folder that was ready."""
+    """Delete the files of killed writers beside `path` and in it, and complete a folder that was `.ready`."""
     path = Path(os.path.realpath(path))
     own = "|".join(re.escape(name) for name in sorted({VERSIONS, *_tops(path)}))
     _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}")
@@ -224,12 +224,12 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _partial(folder: Path, prefix: str, make: Callable[[Path], object]) -> Iterator[Path]:
-    """Create an entry to write to, locked during the block; its remains are deleted at the end."""
+    """Create an entry to write to, locked during the block; if it still exists at the end, it is deleted."""
     while True:
         part = folder / f"{prefix}{secrets.token_hex(4)}{PARTIAL}"
         _make_file(part.with_suffix(LOCK))
         with _lock(part.with_suffix(LOCK), wait=True) as is_mine:
-            # Between the two lines above, another process may have deleted it as abandoned.
+            # Between the two lines above, another process may have deleted the entry as abandoned.
             if is_mine:
                 try:
                     make(part)
@@ -245,7 +245,7 @@ def _make_file(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file during the block, and delete it at the end; yield whether that is possible.
+    """Lock a file during the block, and delete it at the end; yield whether the lock was acquired.
 
     The lock is a separate file, because Windows cannot lock folders, nor rename open files.
     """
@@ -304,7 +304,7 @@ def write_listed(path: Path, data: bytes) -> Path:
 
 
 def foreign(folder: Path, *known: str) -> dict[str, str]:
-    """Return the entries that would be lost with a folder, and why: files of others, and files that were changed since.
+    """Return the entries that would be lost with a folder, with the reason: foreign files, or files changed since.
 
     Args:
         folder: any folder.

@@ -1,7 +1,7 @@
-"""Opens every file that a user names: regular files only, and no more bytes of them than is allowed.
+"""Opens the files that users name: only regular files, and only up to a maximum size.
 
-A FIFO, a device or a socket is refused at once, because reading one may never end. The size of a gzip file is checked
-while it is unpacked. The content of a file is not interpreted here.
+A FIFO, a device or a socket is refused, because reading it may never end. The size of a gzip file is checked while the
+file is unpacked. The content of files is not interpreted here.
 """
 
 import gzip
@@ -32,11 +32,11 @@ _allowed: ContextVar[int | None] = ContextVar("_allowed", default=None)
 
 
 class InputError(GradtideError):
-    """A file cannot be read as it is.
+    """A file is not a regular file, is too large or is damaged.
 
     Attributes:
-        code: of the table of faults.
-        msg: what is wrong; it does not name the file.
+        code: code of the fault.
+        msg: description of the fault, without the name of the file.
         hint: the fix.
     """
 
@@ -47,7 +47,7 @@ class InputError(GradtideError):
 
 @contextmanager
 def allowing(most_bytes: int | None) -> Iterator[None]:
-    """Read files of up to `most_bytes`, packed or not, in place of the limits above; None keeps the limits."""
+    """Within the block, read files of up to `most_bytes`, packed or not; None keeps the limits above."""
     token = _allowed.set(most_bytes if most_bytes is not None else _allowed.get())
     try:
         yield
@@ -56,10 +56,10 @@ def allowing(most_bytes: int | None) -> Iterator[None]:
 
 
 def allow(size: str | None) -> None:
-    """Read files of up to a size such as "8GB" from here on; None restores the limits above.
+    """From now on, read files of up to a size such as "8GB"; None restores the limits above.
 
     Raises:
-        ValueError: if it is no size.
+        ValueError: if `size` is not a valid size.
     """
     try:
         _allowed.set(None if size is None else parse_bytes(size))
@@ -71,10 +71,11 @@ def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file to read its bytes.
 
     Raises:
-        InputError: if it is something else.
+        InputError: if it is not a regular file.
         OSError: if it cannot be opened.
     """
-    # Opening a device may have effects, so its type is checked before; and again after, when it cannot be exchanged.
+    # Opening a device may have side effects, so the type is checked before opening. It is checked again afterwards,
+    # because the path could have been replaced in between.
     _regular(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
     try:
@@ -96,7 +97,7 @@ def _regular(mode: int) -> None:
 
 
 def chunks(path: Path, most_bytes: int = MAX_DATA_BYTES) -> Iterator[bytes]:
-    """Yield a file's bytes, unpacked if it is gzip, whatever its name.
+    """Yield a file's bytes; a gzip file is unpacked, whatever its name.
 
     Raises:
         InputError: if it is not a regular file, or has more than `most_bytes` and more than the user allows.
@@ -112,10 +113,10 @@ def unpacked(
     """Yield the bytes of an open file or of a member of an archive, unpacked if they are gzip.
 
     Args:
-        raw: where they are read from, at their beginning.
-        size_bytes: how many they are before they are unpacked.
+        raw: reader at the beginning of the bytes.
+        size_bytes: size of the bytes before gzip is unpacked.
         most_bytes: as in `chunks`.
-        packed_bytes: of how many bytes an archive has made `size_bytes`.
+        packed_bytes: size of the member in its archive, where `size_bytes` is its size outside.
 
     Raises:
         InputError: as `chunks`.
@@ -140,10 +141,10 @@ def unpacked(
 
 
 def check_size(file: io.BufferedReader) -> None:
-    """Check that an open file has no more bytes than are allowed, for readers that open it themselves.
+    """Check the size of an open file, for readers that open the file themselves.
 
     Raises:
-        InputError: if it has.
+        InputError: if the file is larger than allowed.
     """
     size_bytes, most_bytes = os.fstat(file.fileno()).st_size, _most(MAX_DATA_BYTES)
     if size_bytes > most_bytes:

@@ -1,6 +1,6 @@
-"""Intervals of a mean from a few paired runs: Student's t, computed and not looked up.
+"""Confidence intervals of a mean over a few paired runs, from Student's t distribution.
 
-Numbers in, numbers out; no run and no scenario is known here.
+The functions take and return numbers, and do not depend on runs or scenarios.
 """
 
 import math
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from functools import cache
 
 CONFIDENCE = 0.95
-"""Share of such intervals that hold the mean of all runs, if what varies between runs is normally distributed."""
+"""Confidence level: probability that an interval contains the mean, if values of runs are normally distributed."""
 
 
 @cache
 def student_t(degrees: int) -> float:
-    """Return the value that |T| of Student's distribution stays below with the probability `CONFIDENCE`.
+    """Return t such that |T| <= t with probability `CONFIDENCE`, for T with Student's distribution.
 
     Source:
         Abramowitz & Stegun (1964), 26.7.3 and 26.7.4; solved by bisection.
@@ -45,7 +45,7 @@ def _within(t: float, degrees: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the ends of the interval of the mean of independent values, one per run; `None` for fewer than two.
+    """Return the ends of the confidence interval of the mean of independent values; `None` for fewer than two values.
 
     Example:
         >>> [round(end, 2) for end in mean_interval([1.0, 2.0, 3.0])]

@@ -1,4 +1,4 @@
-"""The table that every model becomes before it is simulated: one row per layer, input side first."""
+"""The layer table to which every model is converted before it is simulated: one row per layer, input side first."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ class Layer(NamedTuple):
         backward_ps: backward time, picoseconds.
         parameter_bytes: bytes of the layer's gradient; 0 for a layer that sends nothing.
         update_ps: time to apply the aggregated gradient, picoseconds.
-        is_host: whether these times are the host's, in which the device stands idle: no layer of the model.
+        is_host: whether the row is not a layer but host time, during which the device is idle.
     """
 
     name: str

@@ -4,8 +4,8 @@
     lexicographic objective: iteration time, then bytes in the highest band, then in the next
 
 Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md contains ours. C is the compute time of
-an iteration. Times are numbers of any one unit, offsets from the start of the backward pass. Other modules estimate
-them and simulate the result.
+an iteration. Times are offsets from the start of the backward pass, all in one unit of the caller's choice. Other
+modules estimate the times and simulate the result.
 
 The module is long because the programme, its bounds and the search that proves them share one formulation.
 """
@@ -24,7 +24,7 @@ MOST_DECIDED = 16
 optimal."""
 
 MOST_NODES = 2_000
-"""Node limit of a branch and bound: a count and not a time, so that the output does not depend on the machine."""
+"""Limit of a branch-and-bound search in nodes, so that the result does not depend on the speed of the machine."""
 
 MOST_CUTS = 1_000
 """Maximum number of rows of the lower bound over all orders; a chain of layers has one row per bucket."""
@@ -36,7 +36,7 @@ _MOST = 1e100
 """Largest accepted number: sums of larger ones could exceed the range of floats."""
 
 _SCALE = 1_000.0
-"""Length of the iteration for the solver, whose tolerances are absolute."""
+"""Length to which the iteration is scaled for the solver, because the solver's tolerances are absolute."""
 
 
 class SolverMissingError(GradtideError, ImportError):
@@ -45,10 +45,10 @@ class SolverMissingError(GradtideError, ImportError):
 
 @dataclass(frozen=True)
 class TimedBucket:
-    """A bucket, and how long it takes in each band, the highest first, alone on the network.
+    """A bucket, with its transfer time in each band on an idle network, highest band first.
 
-    `ready` is when its last gradient has been computed. `needed` is when the next forward pass needs it, if no earlier
-    bucket was late; not before `ready`.
+    `ready` is the time at which its last gradient has been computed. `needed` is its deadline: the time at which the
+    next forward pass uses the bucket if no earlier bucket is late; at least `ready`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TimedBucket:
 
 @dataclass(frozen=True)
 class StartAndBand:
-    """When each bucket starts and in which band, and how far that is from the optimum. Times are in the input's unit.
+    """Start and band of each bucket, with bounds of the optimum. Times are in the input's unit.
 
     Attributes:
         buckets: the given buckets.
@@ -92,7 +92,7 @@ class StartAndBand:
         return shares(self.buckets, self.bands)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dict per bucket, in the order in which they are sent.
+        """Return one dict per bucket, in send order.
 
         `slack` is needed - ready (thesis, section 3.1), `margin` needed - end; `needed` includes earlier delays.
         """
@@ -138,21 +138,21 @@ def start_and_band(
     order: Sequence[int] | None = None,
     give: float = 0.0,
 ) -> StartAndBand:
-    """Choose when each bucket of an iteration starts and in which band it travels.
+    """Choose the start and the band of each bucket of an iteration.
 
     Args:
         buckets: at least one, each with `ready`, `needed`, `bytes`, and `times` for each band, the highest first;
-            `name` may be left out. With a barrier all are needed at the end of the backward pass.
-        compute: compute time of a whole iteration, both passes; no bucket is needed later.
-        order: indices of the buckets, first sent first; left out, the order is chosen, too.
-        give: share of the least iteration time that may be traded for fewer bytes in high bands.
+            `name` is optional. With a barrier all buckets are needed at the end of the backward pass.
+        compute: compute time of both passes of an iteration; no bucket is needed later.
+        order: indices of the buckets in send order. Default: the order is chosen, too.
+        give: share of the minimum iteration time that may be traded for fewer bytes in high bands.
 
     Returns:
-        Starts and bands with the least iteration time, of these the fewest bytes in the highest band, then in the next.
-        No bucket starts before the one before it in `order` has ended.
+        Starts and bands with the minimum iteration time and, among these, the fewest bytes in the highest band, then in
+        the next. No bucket starts before the previous bucket in `order` has ended.
 
     Raises:
-        ValueError: if a number is no number, negative or missing, or a bucket is needed before it is ready.
+        ValueError: if a value is missing, negative or not a number, or a bucket is needed before it is ready.
         SolverMissingError: if HiGHS is not installed.
 
     Source:
@@ -289,23 +289,23 @@ class _Problem:
         return len(self.buckets[0].times)
 
     def tail(self, index: int) -> int | float:
-        """Compute time that remains when a bucket has arrived."""
+        """Compute time that follows the arrival of a bucket."""
         return self.compute - self.buckets[index].needed
 
     def least_of(self, order: Sequence[int]) -> int | float:
-        """The iteration time of an order in which every bucket travels in its fastest band."""
+        """Iteration time of an order if every bucket is sent in its fastest band."""
         return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
 
     def limit(self, least: int | float) -> float:
-        """Return the limit on the iteration time."""
+        """Return the maximum iteration time, `least` increased by the share `give`."""
         return least * (1 + self.give)
 
     def _cuts(self) -> list[tuple[int | float, list[int]]]:
         """Return sets of buckets that occupy the channel between the first ready time and the last deadline.
 
-        For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q
-        is a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of
-        these bounds is attained (Horn, 1974). Each set comes with its r + q.
+        For a set of buckets that are ready at time r or later and are followed by compute of at least q, the iteration
+        takes at least r + the sum of their transfer times + q, even with preemption. With preemption, the largest of
+        these bounds is attained (Horn, 1974). Each set is returned with its r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -355,9 +355,9 @@ class _Answer:
 class _Model:
     """Variables and rows for HiGHS.
 
-    T is the iteration time; x[i, b] is 1 if bucket i travels in band b. A given order adds start times, one bucket
-    after the other; `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without
-    either, transfers may be interrupted, which gives a lower bound for every schedule.
+    T is the iteration time, and x[i, b] is 1 if bucket i is sent in band b. A given order adds start times of buckets
+    in sequence. `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without either,
+    transfers may be preempted, and the result is a lower bound for every schedule.
     """
 
     def __init__(
@@ -388,17 +388,17 @@ class _Model:
                 self.pair(*pair, limit)
 
     def pair(self, one: int, other: int, limit: float) -> None:
-        """Add the constraint that either of two buckets ends before the other starts."""
+        """Add the constraint that one of two buckets ends before the other starts."""
         chosen = self.variable(0, 1, whole=True)
         self.before[one, other] = chosen
         for first, then, sign in ((one, other, 1), (other, one, -1)):
-            # Largest time by which `first` can end after the start of `then`, within the limit.
+            # Big-M constant: the maximum time by which `first` can end after the start of `then`, within the limit.
             most = max(0.0, (limit - self.problem.tail(first) - self.problem.buckets[then].ready) * self.scale)
             ends = {self.starts[then]: 1.0, self.starts[first]: -1.0, **self.takes([first], -1)}
             self.row(-most if sign > 0 else 0.0, math.inf, {**ends, chosen: -sign * most})
 
     def takes(self, members: Iterable[int], sign: int) -> dict[int, float]:
-        """Return the total transfer time of some buckets as a linear expression, in whichever band they are."""
+        """Return the total transfer time of some buckets, over all bands, as a linear expression times `sign`."""
         return {
             variable: sign * time * self.scale
             for index in members
@@ -429,14 +429,14 @@ class _Model:
         return list(self.highs.getSolution().col_value), info.mip_dual_bound, is_proven
 
     def solve(self) -> _Answer:
-        """Find the least iteration time, then the fewest bytes in the highest band, then in the next."""
+        """Minimise the iteration time, then the bytes in the highest band, then those in the next."""
         found = self.try_solve()
         if found is None:
             raise InternalError("the linear programme has no solution, though an order reaches its limit")
         return found
 
     def try_solve(self) -> _Answer | None:
-        """Do the same as `solve`; return None if the node limit is reached."""
+        """Return the result of `solve`; None if the node limit is reached."""
         problem, is_proven = self.problem, True
         bound = problem.bound if self.order is None else problem.least_of(self.order)
         if self.decides:
@@ -481,8 +481,8 @@ class _Model:
 def _decided(problem: _Problem) -> StartAndBand:
     """Choose order and bands.
 
-    List orders are tried first. If no bound proves them optimal, the order becomes a decision of the programme; if
-    that fails, the result is the best list order with its gap.
+    List orders are tried first. If no bound proves one of them optimal, the order becomes a decision of the programme.
+    If the programme finds no solution within its limits, the result is the best list order with its gap.
     """
     buckets, indices = problem.buckets, range(len(problem.buckets))
     tails = [-problem.tail(index) for index in indices]
@@ -501,8 +501,8 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # The proof is relative to the least iteration time. That of the list orders may be longer, which permits lower
-        # bands.
+        # A proven solution is accepted even if the best list order has lower bands, because the iteration time of the
+        # list order may be longer, which permits lower bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):
@@ -514,8 +514,8 @@ def _decided(problem: _Problem) -> StartAndBand:
 def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | float], goal: float) -> tuple[int, ...]:
     """Return an order improved by single moves, until it reaches the goal or no move helps.
 
-    The bucket that determines the iteration time, by its end plus the compute behind it, has to end earlier: it moves
-    forward, or a bucket sent before it moves behind it.
+    The critical bucket, whose end plus the following compute is the iteration time, must end earlier. Therefore a move
+    sends the critical bucket earlier, or sends a preceding bucket after it.
     """
 
     def value(order: Sequence[int]) -> tuple[int | float, int]:
@@ -541,7 +541,7 @@ def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | flo
 
 
 def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
-    """Return an answer with starts, ends and iteration time recomputed in the input's own numbers."""
+    """Return the schedule of an answer, with times recomputed from the input's numbers and not the solver's floats."""
     buckets = problem.buckets
     times = [bucket.times[band] for bucket, band in zip(buckets, answer.bands, strict=True)]
     starts, ends = _ends(buckets, answer.order, times)

@@ -1,9 +1,10 @@
 """Capabilities of runtimes as one table: levels and collectives that are supported on each device.
 
-`gradtide plan` searches only what this table allows, and `gradtide.torch` refuses anything else. A level is listed if
-gradtide.torch is built and tested for it on that device; a collective, if the device's library lets users select it:
+`gradtide plan` searches only plans that this table allows, and `gradtide.torch` refuses all other plans. A level is
+listed if gradtide.torch implements it and has been tested on the device. A collective is listed if users of the
+device's library can select it:
 
-- gloo: PyTorch's ProcessGroupGloo names no algorithm to gloo, and gloo then takes its ring (gloo/allreduce.cc).
+- gloo: PyTorch's ProcessGroupGloo passes no algorithm to gloo, which then uses its ring (gloo/allreduce.cc).
 - NCCL, and RCCL on AMD: NCCL_ALGO names algorithms; of those, gradtide models Ring and Tree.
 """
 
@@ -11,23 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
-"""What the runtime does, each level more than the one before: leave DDP alone; set DDP's buckets; send in another
-order; let the next iteration begin before all is sent."""
+"""Levels of a plan, each of which includes the one before: unchanged DDP; other buckets of DDP; another send order; no
+barrier, so that the next iteration begins before all transfers have ended."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What PyTorch, gradtide.torch and the communication library can do on one kind of device.
+    """Capabilities of PyTorch, gradtide.torch and the communication library on one kind of device.
 
     Attributes:
-        device: as `--device` has it.
-        library: that exchanges gradients there; empty if it is not known which.
-        levels: those that can be carried out, of `LEVELS`.
-        collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
-        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses it where Caramel's
-            schedule is named.
-        untested: levels that gradtide.torch has here and that nobody has run. `gradtide plan` does not use them, and
-            `wrap` asks for `untested_on_gpu=True`.
+        device: device as in `--device`.
+        library: communication library for gradients; empty if unknown.
+        levels: supported values of `LEVELS`.
+        collectives: collectives that users can select, with the setting; `any_collective` means all, with every depth.
+        cuts: whether several parts of a message can be summed concurrently (depth). `gradtide plan` uses this only if
+            Caramel's schedule is requested.
+        untested: levels that gradtide.torch implements for the device but that have never been run there. `gradtide
+            plan` does not use these levels, and `wrap` requires `untested_on_gpu=True`.
     """
 
     device: str
@@ -46,7 +47,7 @@ class Runtime:
 
     @property
     def backend(self) -> str | None:
-        """Backend of torch.distributed; `None` if it is not known which."""
+        """Backend of torch.distributed; `None` if unknown."""
         return self.library.lower() or None
 
     @property
@@ -60,7 +61,7 @@ class Runtime:
         return tuple(found)
 
     def allows(self, collective: str) -> bool:
-        """Whether a collective can be chosen."""
+        """Whether users can select a collective."""
         return self.any_collective or collective in self.collectives
 
 
@@ -80,19 +81,19 @@ RUNTIMES: Mapping[str, Runtime] = {
         Runtime("ideal", "an ideal runtime", "", LEVELS, any_collective=True),
     )
 }
-"""Kinds of devices. `unknown` has the features of all devices; `ideal` has every feature that gradtide models, and does
-not exist."""
+"""Kinds of devices. `unknown` has the features of all devices. `ideal` is hypothetical and has every feature that
+gradtide models."""
 
 
 def level_of(order: str, barrier: bool) -> str:
-    """Return the level that a schedule needs beside DDP's own, of `LEVELS`."""
+    """Return the level in `LEVELS` that a schedule requires, apart from its buckets."""
     if not barrier:
         return "crossiter"
     return "none" if order == "fifo" else "priority"
 
 
 def where(level: str) -> str:
-    """Name the devices and libraries with which gradtide.torch carries out a level."""
+    """Return the names of the devices and libraries with which gradtide.torch supports a level."""
     return " and ".join(one.name for one in RUNTIMES.values() if one.library and level in one.levels)
 
 

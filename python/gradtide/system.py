@@ -1,7 +1,8 @@
-"""What operating systems do differently; the only module that asks which system this is.
+"""Differences between operating systems; no other module checks which system it runs on.
 
-On Linux everything here is measured and tested. macOS and Windows lack some calls; each function says what is done
-there instead. `gradtide.torch` also calls Linux itself: it reads the sockets of a process and the marks of its packets.
+On Linux everything here is measured and tested. macOS and Windows lack some calls; the functions document the
+alternatives. `gradtide.torch` additionally calls Linux directly to read the sockets of a process and the marks of its
+packets.
 """
 
 import errno
@@ -27,7 +28,7 @@ else:
 
 
 def resident_bytes() -> int:
-    """Return the memory that the process has; on other systems than Linux, the most that it has ever had."""
+    """Return the resident memory of the process; on systems other than Linux, its maximum so far."""
     if sys.platform != "linux":
         import psutil
 
@@ -40,7 +41,7 @@ def resident_bytes() -> int:
 
 
 def most_resident_bytes() -> int:
-    """Return the most memory that the process has ever had."""
+    """Return the maximum resident memory of the process so far."""
     if sys.platform == "win32":
         import psutil
 
@@ -52,7 +53,7 @@ def most_resident_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the memory that the process can still get: that of the system, or of its container if it is less."""
+    """Return the memory available to the process, limited by the system and by its container."""
     if sys.platform != "linux":
         import psutil
 
@@ -74,11 +75,11 @@ def free_bytes() -> int:
     return max(0, min(known))
 
 
-# Locks, which end with the process however that ends
+# Locks, which the system releases whenever the process ends
 
 
 def lock(handle: int, *, wait: bool) -> bool:
-    """Lock an open file until it is closed; return whether that was possible. Windows waits ten seconds at most."""
+    """Lock an open file until it is closed; return whether the lock was acquired. Windows waits at most ten seconds."""
     try:
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
@@ -90,7 +91,7 @@ def lock(handle: int, *, wait: bool) -> bool:
 
 
 def close(handle: int, path: "Path | None") -> None:
-    """Close a file, which ends its locks, and delete it at `path`: before that if the system deletes open files."""
+    """Close a file, which releases its locks, and delete `path`; before closing if the system deletes open files."""
     try:
         if path is not None and sys.platform != "win32":
             _delete(path)
@@ -106,9 +107,9 @@ def _delete(path: "Path") -> None:
 
 
 def lock_byte(handle: int, offset: int) -> bool:
-    """Lock a byte of an open file, which need not have it; return whether no other process has locked it.
+    """Lock the byte at an offset of an open file, also beyond its end; return whether the lock was acquired.
 
-    Windows uses 31 bits of `offset` only, so some offsets share a lock.
+    Windows uses only 31 bits of `offset`, so some offsets share a lock.
     """
     try:
         if sys.platform == "win32":
@@ -122,7 +123,7 @@ def lock_byte(handle: int, offset: int) -> bool:
 
 
 def unlock_byte(handle: int, offset: int) -> None:
-    """End a lock of `lock_byte`."""
+    """Release a lock of `lock_byte`."""
     if sys.platform == "win32":
         os.lseek(handle, offset % (1 << 31), os.SEEK_SET)
         msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
@@ -136,11 +137,11 @@ CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.E
 """Error codes of systems that cannot exchange two folders: mount points, or file systems without support."""
 
 MOST_NAME_BYTES = 255
-"""Longest name of a file where the system does not report it: NTFS, in characters."""
+"""Maximum length of a file name if the system does not report it: that of NTFS, in characters."""
 
 
 def sync(path: "Path") -> None:
-    """Let a file or folder survive a power failure, where the system can; Windows can for files alone."""
+    """Flush a file or folder to disk, so that it survives a power failure; Windows can flush only files."""
     if sys.platform == "win32" and path.is_dir():
         return
     # Windows only flushes files that are open for writing.
@@ -152,12 +153,12 @@ def sync(path: "Path") -> None:
 
 
 def can_exchange() -> bool:
-    """Return whether this system lets two folders change places: Linux does."""
+    """Return whether this system can exchange two folders atomically, as Linux can."""
     return _renameat2() is not None
 
 
 def exchange(one: "Path", other: "Path") -> None:
-    """Let two folders change places at once.
+    """Exchange two folders atomically.
 
     Raises:
         OSError: with an error of `CANNOT_EXCHANGE` if the system cannot.
@@ -183,7 +184,7 @@ def _renameat2() -> "Callable[..., int] | None":
 
 
 def mount_points() -> set[str]:
-    """Return the mount points from Linux; `ismount` misses bind mounts of the same file system."""
+    """Return the mount points that Linux lists, because `ismount` misses bind mounts of the same file system."""
     import re
 
     if sys.platform != "linux":
@@ -198,7 +199,7 @@ def mount_points() -> set[str]:
 
 
 def most_name_bytes(folder: "Path") -> int:
-    """Return how long a name in a folder may be."""
+    """Return the maximum length of a name in a folder, in bytes."""
     if sys.platform == "win32":
         return MOST_NAME_BYTES
     return os.pathconf(folder, "PC_NAME_MAX")
@@ -207,9 +208,9 @@ def most_name_bytes(folder: "Path") -> int:
 # Signals
 
 STOPS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, the signal of batch systems and containers, and that of a closed terminal, which Windows lacks."""
+"""Signals that end a command: Ctrl-C, SIGTERM of batch systems and containers, and, except on Windows, SIGHUP."""
 ALARM: signal.Signals
-"""The signal that a process sends itself. Windows has few, and this one else only ends a process that aborts."""
+"""The signal that the process sends to itself. On Windows it is SIGABRT, whose only other use is `abort`."""
 if sys.platform == "win32":
     ALARM = signal.SIGABRT
 else:
@@ -218,7 +219,7 @@ else:
 
 
 def alarm() -> None:
-    """Send `ALARM` to the main thread. On Windows a thread that waits for a file receives it afterwards."""
+    """Send `ALARM` to the main thread. On Windows, a thread that waits for a file receives it after the wait."""
     if sys.platform == "win32":
         import _thread
 
@@ -240,7 +241,7 @@ def alarm_after(time_s: float) -> None:
 def arrivals() -> Callable[[float], int | None]:
     """Wake up on signals; return a function that waits a number of seconds for one and returns its number."""
     if sys.platform == "win32":
-        # `select` of Windows takes sockets alone. Elsewhere they would take some milliseconds to load, for nothing.
+        # Windows' `select` accepts only sockets. Other systems avoid them, because loading them takes milliseconds.
         import socket
 
         ours, theirs = socket.socketpair()
@@ -268,10 +269,10 @@ def arrivals() -> Callable[[float], int | None]:
 
 
 def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
-    """Let a TCP socket use a congestion control, by its name on Linux.
+    """Set the congestion control of a TCP socket, by its name on Linux.
 
     Raises:
-        OSError: if the system has none of that name, or lets nobody choose.
+        OSError: if the system has no congestion control of this name, or does not allow the choice.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "only Linux lets a program choose")
@@ -285,10 +286,10 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
 
 
 def enable_service_type(udp: "socket.socket") -> None:
-    """Let `receive_marked` return the type of service, or IPv6's traffic class, of what arrives.
+    """Enable `receive_marked` to return the type of service, or IPv6's traffic class, of received datagrams.
 
     Raises:
-        OSError: on Windows, which does not report it.
+        OSError: on Windows, which does not report the type of service.
     """
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
@@ -312,6 +313,6 @@ def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, 
 
 
 def in_forked_children(run: Callable[[], object]) -> None:
-    """Let every child that this process forks run this first; Windows forks none."""
+    """Register a function that every forked child of this process runs first; without effect on Windows."""
     if sys.platform != "win32":
         os.register_at_fork(after_in_child=run)

@@ -1,9 +1,8 @@
 """Quantities with units, read and written exactly: text <-> whole picoseconds, bytes and bits per second.
 
-Arithmetic is in fractions of integers, never in floats. B is byte, b is bit; k (or K), M, G, T are powers
-of ten, Ki, Mi, Gi, Ti of two. A time between two picoseconds is rounded half up; a size that is not a whole
-number of bytes, and a rate that is not a whole number of bits per second, is refused, because a fraction of
-a byte is always a slip.
+Arithmetic uses fractions of integers, never floats. B is byte and b is bit; k (or K), M, G and T are powers of ten, and
+Ki, Mi, Gi and Ti powers of two. A time between two picoseconds is rounded half up. A size that is not a whole number of
+bytes, or a rate that is not a whole number of bits per second, is refused, because a fraction of a byte is a mistake.
 """
 
 import math
@@ -14,16 +13,16 @@ from typing import Any, NamedTuple, TypeVar
 
 PPM = 1_000_000
 MAX_ACCURACY_PPM = PPM // 10
-"""Shares and factors are held in millionths."""
+"""Parts per million: shares and factors are integers in this unit."""
 
 PS_PER_SECOND = 1_000_000_000_000
 PS_PER_US, PS_PER_NS = 10**6, 1000
 PS_PER_MS = 1e9
 U64_MAX = 2**64 - 1
-"""Largest value of the core's integers; as a time it is 213 days."""
+"""Largest integer of the core. As a time in picoseconds it is 213 days."""
 
 ANNOUNCED_STEP, MAX_ANNOUNCED = 5, 75
-"""Steps of an announced burst's threshold, for which a packet has four bits (Kang et al. 2021, fig. 7)."""
+"""Step and maximum, in packets, of the threshold of an announced burst, a 4-bit field (Kang et al. 2021, fig. 7)."""
 
 Quantity = TypeVar("Quantity")
 
@@ -65,7 +64,7 @@ _BUFFER_UNITS = {unit: Fraction(factor) for unit, factor in _PACKET_UNITS.items(
 
 
 class Buffer(NamedTuple):
-    """How much a buffer holds: packets, or bytes."""
+    """Capacity of a buffer, in packets or bytes."""
 
     size: int
     is_bytes: bool
@@ -77,7 +76,7 @@ _SIZE_OUT = ("TB", "GB", "MB", "kB", "B", "TiB", "GiB", "MiB", "KiB")
 
 
 class UnitError(ValueError):
-    """A text that is not a quantity of the wanted kind; every `parse_…` raises it. `code` is one of `codes.CODES`."""
+    """A text is not a quantity of the expected kind; raised by every `parse_…`. `code` is one of `codes.CODES`."""
 
     def __init__(self, code: str, msg: str, hint: str) -> None:
         super().__init__(f"{msg}; {hint}")
@@ -87,7 +86,7 @@ class UnitError(ValueError):
 
 
 def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Quantity:
-    """Return what an option's text says; an error calls the option `name`."""
+    """Parse the text of an option; an error names the option by `name`."""
     try:
         return parse(text)
     except UnitError as error:
@@ -243,12 +242,12 @@ def round_half_up(value: Fraction) -> int:
 
 
 def divided(dividend: int, divisor: int) -> int:
-    """Return the quotient as `round_half_up` does, without a fraction."""
+    """Return the quotient rounded half up, without constructing a `Fraction`."""
     return (2 * dividend + divisor) // (2 * divisor)
 
 
 def rescaled(parts: Sequence[int], total: int) -> list[int]:
-    """Return the parts in proportion with the sum `total`; what rounding leaves goes to the largest remainders."""
+    """Return integers proportional to `parts` with the sum `total`, by the largest-remainder method."""
     now = sum(parts)
     scaled = [part * total // now for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda index: (-(parts[index] * total % now), index))
@@ -298,7 +297,7 @@ def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction
 
 
 def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fraction]") -> str:
-    """Name the unit that was probably meant, and the whole list."""
+    """Return a hint with the unit that was probably meant, and the list of units."""
     listed = [u for u in units if u[:1] not in ("µ", "μ")]
     prefixed = [u for u in listed if len(u) > len(unit) and u.startswith(unit) and unit in _PREFIXES]
     same = [u for u in listed if u.lower() == unit.lower()]
@@ -354,7 +353,7 @@ def memory_words(size_bytes: float) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """Write a time of waiting, as in `3 min`."""
+    """Write a duration, as in `3 min`."""
     for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size or (unit == "h" and seconds >= size):
             return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.2g} {unit}"
