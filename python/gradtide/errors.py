@@ -66,7 +66,7 @@ def cannot_write(path: "str | os.PathLike[str]", error: OSError) -> WriteError:
 
 
 class ProfileError(GradtideError, ValueError):
-    """A model cannot be profiled; the message says why, and quotes the model's own error."""
+    """A model cannot be profiled; the message contains the reason and quotes the model's own error."""
 
 
 class SchedulerError(GradtideError, ValueError):
@@ -74,7 +74,7 @@ class SchedulerError(GradtideError, ValueError):
 
 
 class TrainingError(GradtideError, RuntimeError):
-    """Training cannot go on as the plan says; the message says why, and what to do instead."""
+    """Training cannot continue according to the plan; the message contains the reason and an alternative."""
 
 
 class RankLostError(TrainingError):

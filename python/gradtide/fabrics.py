@@ -58,7 +58,7 @@ _LINK = (1, 0)
 
 
 class NoFabricError(ValueError):
-    """There is no such network; the message says why."""
+    """There is no such network; the message contains the reason."""
 
 
 @dataclass(frozen=True)

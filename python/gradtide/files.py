@@ -178,7 +178,7 @@ def is_fixed(path: Path) -> bool:
     )
 
 
-# What a killed process left
+# Entries that a killed process left
 
 
 def heal(path: Path) -> None:

@@ -14,7 +14,7 @@ SYSTEMS = {
 """Schedules that are named after a system, and the name of the system."""
 
 MEASURED_ON = {"NVIDIA ": "gpu", "Tesla ": "gpu", "AMD Instinct": "gpu", "cpu, ": "cpu"}
-"""Kinds of devices by the prefix of their names from `gradtide profile --device measure`: torch's, or `cpu, 8 threads`."""
+"""Kinds of devices by the prefix of their name from `gradtide profile --device measure`, as in `cpu, 8 threads`."""
 
 DDP, OURS = "PyTorch DDP", "gradtide.torch"
 

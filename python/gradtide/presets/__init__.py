@@ -119,16 +119,16 @@ RDMA_PACKETS = {
     "queue": {"capacity": "100000pkt"},
 }
 """Keys for RDMA on the packet engine: a constant window and queues that never overflow, since credits and PFC are not
-modelled. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on Ethernet
-with jumbo frames; NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
+modelled. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on
+Ethernet with jumbo frames. NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
 modelled."""
 
 
 def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
     """Return the scenario keys of a built-in cluster; None for an unknown name.
 
-    `NAME/N` has N hosts, or N nodes with several GPUs each; `NAME` has as many as the jobs need. The packet engine
-    simulates headers and windows instead of a link efficiency; RDMA has `RDMA_PACKETS`.
+    `NAME/N` has N hosts, or N nodes with several GPUs each; with `NAME` alone, the jobs determine the number. The
+    packet engine simulates headers and windows instead of a link efficiency; clusters with RDMA get `RDMA_PACKETS`.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
