@@ -4,8 +4,8 @@
 
 The module is longer than 600 lines because each family has its own fields, and all of them end in one `Architecture`.
 
-A configuration names a family (`model_type`), and one function here builds the models of a family. Names and shapes
-are those of the transformers library, so that parameters correspond one to one.
+A configuration names a family (`model_type`); what a family builds is one function of this page. Names and shapes are
+those of the transformers library, so that a parameter here is a parameter there.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,15 +40,15 @@ class Module(NamedTuple):
     """A module that owns parameters.
 
     Attributes:
-        name: name in transformers.
-        shapes: shapes of its parameters; with several experts, those of one expert.
-        inputs: number of elements that it reads per token: the width of its input.
-        outputs: number of elements that it writes per token.
-        split: division by tensor parallelism (Shoeybi et al. 2019, section 3): by outputs (`columns`), by inputs
-            (`rows`), by `vocabulary`, or none.
-        experts: number of copies of the module, one per expert.
-        active: number of copies that a token passes through.
-        is_table: whether its matrix is a table of vectors, which are looked up and not multiplied.
+        name: as transformers names it.
+        shapes: of its parameters; of one expert, where there are several.
+        inputs: elements of a token that it reads: the width of what comes in.
+        outputs: elements of a token that it writes.
+        split: how tensor parallelism divides it (Shoeybi et al. 2019, section 3): by its outputs (`columns`), by its
+            inputs (`rows`), by `vocabulary`, or not at all.
+        experts: copies of the module, one for each expert.
+        active: copies that a token passes through.
+        is_table: whether its matrix is a table of vectors: nothing is multiplied.
     """
 
     name: str
@@ -82,11 +82,11 @@ class Attention(NamedTuple):
     """The part of attention without parameters: scores, and sums of values.
 
     Attributes:
-        heads: number of query heads.
-        kv_heads: number of key and value heads.
-        key_size: number of elements of a query or key head.
-        value_size: number of elements of a value head.
-        window: maximum number of tokens that a token attends to; `None` for all.
+        heads: of queries.
+        kv_heads: of keys and values.
+        key_size: elements of a query's or key's head.
+        value_size: elements of a value's head.
+        window: tokens that a token sees at most; `None` for all.
     """
 
     heads: int
@@ -108,9 +108,9 @@ class Block(NamedTuple):
     """A transformer block.
 
     Attributes:
-        modules: modules in order of execution.
-        attention: attention of the block.
-        output: name of the module that consumes the output of attention.
+        modules: in the order in which they run.
+        attention: of it.
+        output: name of the module that takes what attention gives.
     """
 
     modules: tuple[Module, ...]
@@ -122,10 +122,10 @@ class Work(NamedTuple):
     """The work of a module in the forward pass of a sequence.
 
     Attributes:
-        name: name of the module.
-        parameters: number of parameters that it owns.
-        flops: FLOPs of the forward pass.
-        elements: number of elements that it reads and writes besides parameters.
+        name: of the module.
+        parameters: that it owns.
+        flops: of the forward pass.
+        elements: that it reads and writes besides parameters.
     """
 
     name: str
@@ -140,13 +140,13 @@ class Architecture:
 
     Attributes:
         family: `model_type` of its configuration.
-        hidden: number of elements per token between blocks.
-        vocabulary: number of tokens in the vocabulary.
-        longest: maximum length of a sequence in tokens if positions are learned; `None` if they are computed.
+        hidden: elements of a token between blocks.
+        vocabulary: number of tokens.
+        longest: tokens of the longest sequence, where positions are learned; `None` where they are computed.
         before: modules before the first block.
-        blocks: blocks in order.
+        blocks: in order.
         after: modules after the last block.
-        tied: whether the head shares the embedding's matrix, and thus has no parameters of its own.
+        tied: whether the head's matrix is that of the embedding, and so no parameter of its own.
     """
 
     family: str
@@ -163,7 +163,7 @@ class Architecture:
         """Return the architecture of a configuration.
 
         Raises:
-            FieldError: if the family is unknown, or a field is missing or wrong.
+            FieldError: if the family is none that is known, or a field is missing or wrong.
         """
         family = config.get(FAMILY)
         if family is None:
@@ -189,7 +189,7 @@ class Architecture:
 
     @property
     def active_parameters(self) -> int:
-        """Number of parameters that a token passes through, which excludes inactive experts."""
+        """Parameters that a token passes through: fewer with experts."""
         return sum(module.active_parameters for module in self.modules())
 
     def works(self, tokens: int) -> Iterator[Work]:
@@ -268,7 +268,7 @@ class Fields:
         return self._config.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether the field is present and not `null`."""
+        """Whether there is such a field, and it is not `null`."""
         return self._value(name) is not None
 
     def refuse_what_was_not_read(self, family: str) -> None:
@@ -302,7 +302,7 @@ class Fields:
         return value if isinstance(value, str) else ""
 
     def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; `null` counts as a missing field."""
+        """Return a whole number; `null` is as if it were not there."""
         value = self._value(name)
         if value is None:
             if default is None:
@@ -372,7 +372,7 @@ def _gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> list[Mo
 
 
 def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> list[Module]:
-    """The router, and a gated feed-forward part per expert."""
+    """The router, and as many gated parts as there are experts."""
     return [
         Module(f"{name}.gate", ((experts, hidden),), hidden, experts),
         Module(f"{name}.experts.gate_up_proj", ((2 * inner, hidden),), hidden, 2 * inner, "columns", experts, active),
@@ -437,13 +437,13 @@ def _head(hidden: int, vocabulary: int, tied: bool) -> tuple[Module, ...]:
 
 
 Part = Callable[[int, str], tuple[list[Module], Attention]]
-"""Function from the index of a block and a name to the modules of attention and the attention itself."""
+"""The attention of block i, and its modules, under a name."""
 
 
 def _decoder(
     fields: Fields, attention: Part, feed_forward: Callable[[int, str], list[Module]], *, tied: bool = False
 ) -> Architecture:
-    """A decoder like Llama's, with a norm before each part of a block and before the head."""
+    """A decoder as Llama's: a norm before each part, a norm before the head."""
     hidden, vocabulary = fields.count("hidden_size"), fields.count("vocab_size")
     blocks = []
     for index in range(fields.count("num_hidden_layers", most=MOST_BLOCKS)):
@@ -548,7 +548,7 @@ def _qwen3_moe(fields: Fields) -> Architecture:
 
 
 def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
-    """Return a function that builds the experts of a Qwen block; it returns `None` for a block without experts."""
+    """Return what makes the experts of a block of Qwen's; `None` for a block without."""
     hidden, inner = fields.count("hidden_size"), fields.count("moe_intermediate_size")
     experts, active = _routing(fields, "num_experts")
     every, dense = fields.count("decoder_sparse_step", 1), fields.counts("mlp_only_layers")
@@ -562,9 +562,9 @@ def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
 
 
 def _routing(fields: Fields, name: str) -> tuple[int, int]:
-    """Return the number of experts, and the number of experts that a token passes through.
+    """Return how many experts there are, and how many a token passes through.
 
-    Version 5 of transformers writes `num_local_experts` for every family; earlier versions write the field `name`.
+    From version 5 on transformers writes `num_local_experts` for every family.
     """
     name = "num_local_experts" if fields.has("num_local_experts") else name
     experts, active = fields.count(name), fields.count("num_experts_per_tok")
@@ -661,4 +661,4 @@ FAMILIES: dict[str, Callable[[Fields], Architecture]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
 }
-"""Function that builds the models of each known family, by `model_type`."""
+"""What builds each family that is known, by `model_type`."""

@@ -1,4 +1,4 @@
-"""Properties of a collective algorithm that are used outside the core."""
+"""What is known of a collective algorithm outside the core."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ class Algorithm:
     """Properties of an algorithm.
 
     Attributes:
-        title: name in a sentence.
-        operation: collective operation that it performs, as in `all_reduce`.
-        keys: keys of `job.NAME.collective` that apply to it.
+        title: its name in a sentence.
+        operation: what ranks end up with, as in `all_reduce`.
+        keys: keys of `job.NAME.collective` that belong to it.
         is_ring: whether it is one ring all-reduce.
         uses_all_cards: whether it uses all network cards of nodes with several ranks.
         needs_even_nodes: whether every node must have the same number of ranks.
@@ -30,5 +30,5 @@ class Algorithm:
 
     @property
     def reduces(self) -> bool:
-        """Whether ranks add received data to their own."""
+        """Whether ranks add what they receive to their own."""
         return self.operation in ("all_reduce", "reduce_scatter")

@@ -17,7 +17,7 @@ _NO_SUM = {
     "broadcast": "it adds nothing up: every rank gets the bytes of the first one",
     "send": "it adds nothing up: the second rank gets the bytes of the first one",
 }
-"""Operations after which a rank does not have the sum of all gradients, each with the reason."""
+"""Operations that are no all-reduce, each with the reason: a rank does not end up with the sum of all gradients."""
 
 NOT_SUMMED: dict[str, str] = {kind: _NO_SUM[one.operation] for kind, one in ALGORITHMS.items() if not one.sums}
 """Collectives that are no all-reduce, each with the reason."""
@@ -30,8 +30,8 @@ ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_S
 class Counts:
     """Counts of one collective on S bytes.
 
-    `steps` is the number of messages in sequence, and `messages` the total number of messages. `sent` is the total
-    number of bytes sent, and `most` the number of bytes of the rank that sends most, both in units of S.
+    `steps` are messages in sequence, `messages` their total number; `sent` is the total number of bytes and `most` that
+    of the rank that sends most, both in units of S.
     """
 
     steps: int

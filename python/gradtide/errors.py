@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 50
-"""Maximum number of faults in the text of a `ScenarioError`; its `errors` contains all faults."""
+"""Faults that the text of a `ScenarioError` shows; `errors` has them all."""
 MAX_FAULTS = 200
 """Largest number of faults reported for one input."""
 WINDOW = 100
-"""Maximum number of characters of a line that a fault shows."""
+"""Characters of a line that a fault shows."""
 MAX_WORDS = 1000
-"""Maximum length of a text in a fault, because names in the text come from files."""
+"""Characters of any text of a fault; names in it come from files."""
 MAX_ITEMS = 100
-"""Maximum number of values that `errors` shows of a wrong table or list."""
+"""Values of a wrong table or list that `errors` shows."""
 MAX_GUESSED = 100
-"""Maximum length of a word for which similar words are searched."""
+"""Characters of a word for which a similar one is searched."""
 WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-"""System errors for a wrong name of an output. With any other error, the output cannot be written at present."""
+"""Errors of the system that say that the name of an output is wrong; all others say that it cannot be written now."""
 MAX_EDITS = 2
-"""Maximum number of edits between a misspelling and the word that was meant."""
+"""Edits that make a misspelling; a word that is further away is another word."""
 LEAST_BEGINNING, MAX_LISTED = 3, 12
-"""A hint lists all words with a prefix if the prefix has at least 3 letters and at most 12 words have it."""
+"""Letters of the beginning of a word from which all that begin so are listed, and how many are."""
 
 
 class GradtideError(Exception):
     """Base class of the exceptions that gradtide raises deliberately.
 
     Attributes:
-        kind: a key of `cli.ends.KINDS`, which decides how a command ends.
+        kind: what kind of end it is to a command, of those in `cli.ends.KINDS`.
     """
 
     kind: str = "failed"
@@ -70,7 +70,7 @@ class ProfileError(GradtideError, ValueError):
 
 
 class SchedulerError(GradtideError, ValueError):
-    """A user-defined scheduler failed or returned invalid ranks; its exception, if any, is the cause."""
+    """A scheduler of the user's own failed or gave ranks that order nothing; its exception, if any, is the cause."""
 
 
 class TrainingError(GradtideError, RuntimeError):
@@ -78,14 +78,14 @@ class TrainingError(GradtideError, RuntimeError):
 
 
 class RankLostError(TrainingError):
-    """Another rank has ended, has stopped training or hangs, and this rank cannot continue without it.
+    """Another rank has ended, has stopped training, or does not go on, while this one needs it.
 
-    Every remaining rank raises this error: within ten seconds after a process has died, and within the process group's
+    Every rank that is left raises it: within ten seconds after a process has died, and within the process group's
     timeout if a rank hangs.
 
     Attributes:
-        rank: the lost rank, in the process group of the job.
-        since: time of the loss, by this host's clock.
+        rank: which, in the process group of the job.
+        since: when, by this host's clock.
     """
 
     def __init__(self, rank: int, how: str, since: "datetime", advice: str) -> None:
@@ -98,7 +98,7 @@ class RankLostError(TrainingError):
 
 
 class SimulationError(GradtideError):
-    """A run cannot continue; the message names the waiting parts and what each of them waits for."""
+    """A run could not go on; the message says what waits for what."""
 
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
@@ -111,8 +111,8 @@ class Unfinished(BaseException):
     """A study that ended before all of its runs were finished.
 
     Attributes:
-        results: results of the study's runs in order, or the parts that it keeps; `None` for unfinished runs.
-        study: the partial result of the study; `None` if there is none yet.
+        results: the runs of the study in their order, or what it keeps of them; `None` for those that are not finished.
+        study: the result of the study as far as it is known; `None` if nothing can be said yet.
     """
 
     how = ""
@@ -140,13 +140,13 @@ class Interrupted(Unfinished, KeyboardInterrupt):
 
 
 class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work that is as it should be
-    """Work has reached its limit of time or memory.
+    """Work has taken all the time or memory that it may take.
 
     Attributes:
-        what: "time" or "memory".
-        allowed: the limit, in seconds or bytes.
-        taken: time or memory taken, in the unit of `allowed`.
-        share: share of the runs that were complete at the limit, 0 to 1; None if unknown.
+        what: time or memory.
+        allowed: how much, in seconds or bytes.
+        taken: how much it has taken.
+        share: share of the runs that was done by then, 0 to 1; None where that is not known.
     """
 
     kind = "limit"
@@ -186,7 +186,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
 
 
 class ExecutorError(GradtideError):
-    """Runs cannot be executed on the machines to which they were sent.
+    """Runs cannot take place on the machines that they were sent to.
 
     Attributes:
         fault: the fault, with its fix.
@@ -319,7 +319,7 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _jsonable(value: Any, left: list[int]) -> Any:
-    """Return a value as JSON data; tables and lists are cut after the `left` number of items."""
+    """Return a value as JSON has it; of tables and lists as many items as are left."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -337,10 +337,10 @@ def _jsonable(value: Any, left: list[int]) -> Any:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
-    """Return the known word of which `wanted` is a misspelling; `None` if there is none.
+    """Return the known word that `wanted` misspells; `None` without one.
 
-    A misspelling differs by at most `edits_allowed` edits, ignoring case, and has the same digits. Thus H100 is not a
-    misspelling of A100, nor llama4 of llama.
+    A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
+    digits: H100 is no misspelling of A100, nor llama4 of llama.
     """
     word = wanted.casefold()
     if len(word) > MAX_GUESSED:
@@ -358,7 +358,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str | None:
 
 
 def edits_allowed(a: str, b: str) -> int:
-    """Return the maximum number of edits of a misspelling. Short words have fewer: PCN is two edits from PFC."""
+    """Return how many edits a misspelling has: by the letters of the shorter word, since two edits of PFC make PCN."""
     letters = min(sum(character.isalpha() for character in word) for word in (a, b))
     return 0 if letters < 3 else 1 if letters < 6 else MAX_EDITS
 
@@ -391,15 +391,15 @@ def did_you_mean(
 ) -> str:
     """Return the hint of an unknown word.
 
-    The hint is the first of these that applies: gradtide lacks the feature; the nearest word; the words that begin with
-    `wanted`; `otherwise`.
+    It says that gradtide lacks the feature, or suggests the nearest word, or the words with this beginning, or is
+    `otherwise`.
 
     Args:
-        wanted: the word that the user wrote.
-        known: the valid words.
-        otherwise: the hint if no other applies.
-        form: format of a known word in the hint.
-        kind: vocabulary of `known.LACKING` for the word; `None` for names that users choose.
+        wanted: what the user wrote.
+        known: the words that could stand there.
+        otherwise: the hint if nothing is known of the word.
+        form: how a known word is shown.
+        kind: vocabulary of `known.LACKING` that the word is of; `None` for names that users give.
     """
     said = None if kind is None else lacking(kind, wanted)
     if said is not None:
@@ -415,7 +415,7 @@ def did_you_mean(
 
 
 def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
-    """Return the nearest known word, unless `wanted` names another feature: PIE is no misspelling of pipe."""
+    """Return the word that is misspelt, unless it names something else: PIE is no misspelling of pipe."""
     return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
 
 

@@ -48,11 +48,10 @@ BYTES_PER_WORKER_ITERATION = 400
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
-"""Maximum number of bytes in flight per connection, and thus of its bytes in a queue without a limit."""
+"""Most bytes that a sender has in flight. A queue without a bound holds at most this for each connection."""
 
 WHAT_IF_ITERATIONS = 20
-"""Iterations of a what-if run: enough for a mean of random orders; with other orders, iterations from the second on
-are equal."""
+"""Iterations of a run at another rate: enough for a mean of random orders; others repeat from the second on."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -63,8 +62,8 @@ class Limits:
     """Limits of a run or study.
 
     Attributes:
-        memory_bytes: memory of all concurrent runs together; `None` for 80 % of the memory that is free when checked.
-        time_s: wall-clock time.
+        memory_bytes: memory of all runs under way together; `None` for 80 % of what is free when it is asked.
+        time_s: time to the end.
     """
 
     memory_bytes: int | None = None
@@ -76,7 +75,7 @@ class Limits:
         return int(SHARE_OF_MEMORY * system.free_bytes()) if self.memory_bytes is None else self.memory_bytes
 
     def watch(self) -> Watch:
-        """Return a watch that starts now, with these limits."""
+        """Begin work that may take this."""
         return Watch(self.allowed_bytes, self.time_s)
 
 
@@ -85,7 +84,7 @@ R = TypeVar("R")
 
 
 def within_limits(study: Callable[P, R]) -> Callable[P, R]:
-    """Decorate `study` so that all of its runs share one deadline and one memory limit, from its argument `limits`."""
+    """Let all that `study` runs share one deadline and one bound of memory: those of its argument `limits`."""
 
     @wraps(study)
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -99,18 +98,18 @@ def within_limits(study: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated size and cost of a run.
+    """What a run will take, about.
 
     Attributes:
-        flows: number of background flows.
-        iterations: number of iterations of all jobs together.
-        packets: number of data packets and acknowledgements; 0 on the fluid engine, which has no packets.
-        packet_hops: number of transmissions of packets on links.
-        events: number of events of the engine.
-        memory_bytes: peak memory of the process.
+        flows: background flows.
+        iterations: of all jobs together.
+        packets: data and acknowledgements; 0 on the fluid engine, which has none.
+        packet_hops: packets put on links.
+        events: events of the engine.
+        memory_bytes: peak of the process.
         cpu_s: processor time.
-        mostly: largest part of the time, as text.
-        memory_mostly: largest part of the memory, as text.
+        mostly: what most of the time goes into, in words.
+        memory_mostly: what most of the memory goes into, in words.
     """
 
     flows: int
@@ -133,9 +132,9 @@ class _Work:
     """Work of a run, summed job by job; attributes that are not listed here are sums.
 
     Attributes:
-        scenario: scenario of the run.
-        what_ifs: number of what-if runs, at other rates, after it.
-        duration_s: duration of the run in seconds; infinite without `run.duration`.
+        scenario: what is run.
+        what_ifs: runs at other rates that follow it.
+        duration_s: of the run, in seconds; infinite without one.
     """
 
     scenario: "Scenario"
@@ -303,7 +302,7 @@ def _estimated(work: _Work) -> Estimate:
 
 
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
-    """Return the iterations of each job; jobs continue until every job has completed its measured iterations."""
+    """Return the iterations of each job: all jobs run until each has its own number, counted from the last start."""
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
     each_s = {
@@ -354,16 +353,16 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
     """Raise an error if the estimate of some runs exceeds their limits.
 
     Args:
-        scenarios: scenarios of the runs.
-        limits: limits of all runs together.
-        jobs: number of concurrent runs.
-        what_ifs: number of what-if runs, at other rates, after each run.
+        scenarios: the runs.
+        limits: what they may take.
+        jobs: runs under way at once.
+        what_ifs: runs at other rates that follow each of them.
 
     Returns:
         The estimate of every run.
 
     Raises:
-        ScenarioError: GT053, with the estimate, its largest part, and the option that raises the limit.
+        ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
     """
     total = Total(jobs)
     estimates = [total.add(scenario, what_ifs) for scenario in scenarios]
@@ -372,9 +371,9 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
 
 
 class Total:
-    """Cost of several runs of which `jobs` are concurrent.
+    """What some runs will take together, `jobs` of them at once; memory does not grow with their number.
 
-    Memory is that of concurrent runs on one machine: `neighbours` of them, by default all.
+    Of those at once, `neighbours` share a memory; without it all do.
     """
 
     def __init__(self, jobs: int = 1, neighbours: int | None = None) -> None:
@@ -384,7 +383,7 @@ class Total:
         self._longest = (0.0, "", "")
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> Estimate:
-        """Add `times` runs of a scenario, each followed by `what_ifs` what-if runs; return the estimate of one."""
+        """Count a scenario that is run so many times, with the runs at other rates that follow; return its estimate."""
         one = estimate(scenario, what_ifs)
         self.count += times
         self.cpu_s += times * one.cpu_s
@@ -401,11 +400,11 @@ class Total:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the concurrent runs, if the largest runs coincide."""
+        """Memory of those that are under way at once."""
         return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return memory and time as `--estimate --json` prints them, with the largest part of each."""
+        """Return memory and time as `--estimate --json` prints them, and what most of each goes into."""
         mostly = {"mostly": self._longest[1], "memory_mostly": self._largest[0][1] if self._largest else ""}
         return {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s, "time_s": self.time_s, **mostly}
 
@@ -450,13 +449,13 @@ class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the e
 
 
 class Work:
-    """Estimated runs of a study, collected instead of running them; `jobs` of them are concurrent.
+    """What a study would run, counted in the place of its runs; `jobs` of them at once.
 
     Attributes:
         total: memory and time of all runs.
-        counts: flows, packets and other numbers of all runs together.
-        why: reason why the study may need fewer runs; empty if the runs are certain.
-        note: work that is not counted.
+        counts: flows, packets and so on, of all runs together.
+        why: why it may be less; empty where these are the runs.
+        note: what is not counted.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -464,7 +463,7 @@ class Work:
         self.why = self.note = ""
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> None:
-        """Add `times` runs of a scenario, each followed by `what_ifs` what-if runs."""
+        """Count a scenario that is run so many times."""
         one = self.total.add(scenario, what_ifs, times)
         for name in COUNTED:
             self.counts[name] += times * int(getattr(one, name))
@@ -480,14 +479,14 @@ _counted: ContextVar[Work | None] = ContextVar("counted", default=None)
 
 
 def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
-    """Return the estimated runs of a study without running them.
+    """Return what a study would run; nothing is run.
 
     Args:
-        study: function that starts the study. It is ended in `foresee`, before its first run.
-        jobs: number of concurrent runs.
+        study: begins the study. It ends where its runs would begin, which is in `foresee`.
+        jobs: runs under way at once.
 
     Raises:
-        ScenarioError: errors that the study raises before its first run, except for exceeded limits.
+        ScenarioError: whatever the study refuses before it runs anything, but its limits.
     """
     work = Work(jobs)
     token = _counted.set(work)
@@ -503,19 +502,18 @@ def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
 def foresee(
     runs: "Callable[[], Iterable[tuple[Scenario, int]]]", why: str = "", what_ifs: int = 0, note: str = ""
 ) -> None:
-    """Within `work_of`, count the runs of a study and end the study; otherwise do nothing.
+    """Count what a study would run and end it, where its estimate alone is wanted; otherwise do nothing.
 
-    `run_all` calls this for every study. A study with later runs that depend on earlier ones calls it before its first
-    run.
+    Every study comes here from `run_all`. One whose later runs depend on earlier ones calls this before its first run.
 
     Args:
-        runs: returns the scenarios of the study, or the maximum set, each with its number of runs.
-        why: reason why the study may need fewer runs; empty if the runs are certain.
-        what_ifs: number of what-if runs, at other rates, after each run.
-        note: work of the study that is not counted.
+        runs: returns the scenarios of the study, or the most that it can come to, each with how often it is run.
+        why: why it may come to less; empty if these are the runs.
+        what_ifs: runs at other rates that follow each of them.
+        note: what the study does besides, and is not counted.
 
     Raises:
-        NothingRun: within `work_of`.
+        NothingRun: where the estimate alone is wanted.
     """
     work = _counted.get()
     if work is None:
@@ -530,11 +528,11 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
     """Read limits with their units.
 
     Args:
-        max_memory: size as in `64GB`; `None` for 80 % of free memory.
-        max_time: time as in `10h`; `None` for one hour.
+        max_memory: as in `64GB`; `None` for 80 % of what is free.
+        max_time: as in `10h`; `None` for an hour.
 
     Raises:
-        ValueError: if a text has no unit or is invalid.
+        ValueError: if a text has no unit or means nothing.
     """
     try:
         memory_bytes = None if max_memory is None else units.parse_bytes(max_memory)

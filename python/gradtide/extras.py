@@ -11,15 +11,15 @@ from pathlib import Path
 def how_to_install(package: str) -> str:
     """Return the command that installs an optional package, such as `pip install 'ray>=2.30'`.
 
-    The command names the package and not an extra of gradtide, because it must work however gradtide was installed:
-    from the repository, a wheel or an index.
+    It names the package instead of an extra of gradtide, which is correct however gradtide was installed: from the
+    repository, a wheel or an index.
     """
     wanted = next((one for one in _requirements() if re.split(r"[^\w-]", one)[0] == package), package)
     return f"{_pip()} install {shlex.quote(wanted)}"
 
 
 def _requirements() -> list[str]:
-    """Return the requirements of the installed gradtide without their conditions; empty if it is not installed."""
+    """Return the requirements of this copy without their conditions; none if it was not installed."""
     try:
         found = importlib.metadata.requires("gradtide") or []
     except importlib.metadata.PackageNotFoundError:
@@ -28,7 +28,7 @@ def _requirements() -> list[str]:
 
 
 def _pip() -> str:
-    """Return the command for pip of this interpreter, because plain `pip` may belong to another environment."""
+    """Return the pip of this interpreter: outside of its virtual environment, `pip` belongs to another one."""
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"

@@ -41,9 +41,9 @@ Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 1
 
 
 def sold_ports(ports: int, rate_bps: int) -> int | None:
-    """Return the ports of the smallest commercial switch with at least `ports` ports of this rate; None for none.
+    """Return the ports of the smallest switch that is sold with so many at this rate; None if there is none.
 
-    A rate between two listed rates uses the switches of the faster one.
+    A rate between two of the list takes the switches of the faster one.
 
     Example:
         >>> sold_ports(18, 100 * 10**9), sold_ports(18, 25 * 10**9), sold_ports(600, 100 * 10**9)
@@ -58,14 +58,14 @@ _LINK = (1, 0)
 
 
 class NoFabricError(ValueError):
-    """There is no such network; the message contains the reason."""
+    """There is no such network; the message says why."""
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """A network of identical switches with ports for `hosts` hosts, of which `nodes` are connected.
+    """A network of switches that are all alike, and that has room for `hosts`, of which `nodes` are connected.
 
-    `trunks` is the number of cables between switches, and `topology` has the keys of `cluster.topology`.
+    Trunks are the cables between switches, `topology` the keys of `cluster.topology`.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Fabric:
 
     @property
     def cables(self) -> int:
-        """Number of cables, including those of nodes; if every port has a node, the number of links in table 1."""
+        """All cables, those of the nodes included: table 1's number of links where every place has a node."""
         return self.trunks + self.nodes
 
     @property
@@ -96,18 +96,18 @@ class Fabric:
 def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric:
     """Return the network with the smallest switches that has room for `nodes`.
 
-    Switches have an even number of ports. They have more ports than needed if the ratio would otherwise require a
-    fraction of a switch, up to host ports for twice the nodes.
+    Switches have an even number of ports. Where the ratio takes a part of a switch, they have more, as long as there
+    is not room for more than twice the nodes.
 
     Args:
-        kind: one of `KINDS`. A leaf-spine network uses every port of a leaf, so at a ratio of 1/3 a quarter of the
-            ports are uplinks. In a Clos network, half of a leaf's ports are for hosts at any ratio.
-        nodes: number of nodes, at least 2.
-        multiple: divisor of the number of hosts, such as the number of network cards per machine.
-        bisection: bisection ratio, above 0 and at most 1; 1 for a star.
+        kind: one of `KINDS`. A leaf-spine network here plugs something into every port of a leaf: at a ratio of 1/3 a
+            quarter of its ports lead up. A leaf of a Clos network has half of its ports for hosts at any ratio.
+        nodes: at least 2.
+        multiple: what the number of its hosts is a multiple of, as of the network cards of a machine.
+        bisection: above 0 and at most 1; 1 for a star.
 
     Raises:
-        NoFabricError: if there is no such network; the message names the ratio.
+        NoFabricError: if there is none; the message names the ratio.
 
     Example:
         >>> net = fit("clos3", 1024, Fraction(1, 4))
@@ -149,7 +149,7 @@ def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric
 
 
 def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:
-    """Return the number of 2x2 crossbars of a Clos network with exactly `nodes` hosts, with a real k (fig. 6).
+    """Return the 2x2 crossbars of a Clos network of exactly so many hosts, k being no whole number (fig. 6).
 
     Args:
         kind: clos2 or clos3.
@@ -172,7 +172,7 @@ def _clos(kind: str, ports: int, nodes: int, bisection: Fraction) -> Fabric | No
 
 
 def _leaf_spine(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
-    # Downlinks and uplinks are multiples of the ratio's terms, and a spine has a port for every leaf.
+    # Down and up in whole steps of the ratio's terms; a spine has a port for every leaf.
     step = ports // (bisection.numerator + bisection.denominator)
     down, up = step * bisection.denominator, step * bisection.numerator
     if not step or -(-nodes // down) > ports:

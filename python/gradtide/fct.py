@@ -1,6 +1,6 @@
-"""Statistics of the completion times of small, medium and large background flows.
+"""Flow completion times to figures: how long small, medium and large background flows take.
 
-The functions convert columns to a dictionary and do not depend on runs or scenarios.
+Columns in, a dictionary out; no run and no scenario is known here.
 """
 
 import re
@@ -29,7 +29,7 @@ Column = Sequence[int] | npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Classes:
-    """Bounds of the size classes: payload in bytes of the largest small flow and of the smallest large flow."""
+    """Where small flows end and large ones begin: the payloads of the largest small and of the smallest large flow."""
 
     small_bytes: int = SMALL_BYTES
     large_bytes: int = LARGE_BYTES
@@ -53,7 +53,7 @@ class Classes:
         return cls(**sizes)
 
     def members(self, sizes: Column) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return a mask of shape (flows,) for each of `CLASSES`, given the sizes of flows in bytes."""
+        """Return for each of `CLASSES` which of some flows are of it, by their sizes in bytes."""
         column = np.asarray(sizes, dtype=np.uint64)
         is_small, is_large = column <= self.small_bytes, column >= self.large_bytes
         of = (is_small, ~is_small & ~is_large, is_large, np.ones_like(is_small))
@@ -65,7 +65,7 @@ DEFAULT = Classes()
 
 @dataclass(frozen=True)
 class Window:
-    """Selection of the flows in the statistics, by their start.
+    """Which flows count, by their start.
 
     Attributes:
         warmup_ps: flows that start before this time are excluded.
@@ -79,7 +79,7 @@ class Window:
     until_ps: int | None = None
 
     def counted(self, start_ps: Column) -> npt.NDArray[np.bool_]:
-        """Return a mask of the selected flows, shape (flows,)."""
+        """Return which flows count, shape (flows,)."""
         starts = np.asarray(start_ps, dtype=np.uint64)
         is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(self.warmup_ps)
         if self.cooldown_ps and starts.size:
@@ -109,18 +109,19 @@ def class_summary(
     Args:
         start_ps: start of each flow.
         size_bytes: payload of each flow.
-        fct_ps: completion time of each flow; `None` or NaN for a flow that is unfinished at the end of the run.
-        window: selection of flows. Default: all.
-        classes: bounds of small and large flows. Default: up to 100 kB, and from 10 MB on.
-        alone_ps: minimum completion time of each flow on an idle network.
-        delivered: delivered payload of each flow, and its mean rate in bit/s, NaN if no time has passed.
+        fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
+        window: which flows count. Default: all.
+        classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
+        alone_ps: the least completion time that an idle network allows each flow.
+        delivered: payload of each flow that its receiver has, and its mean rate in bit/s, NaN where no time passed.
 
     Returns:
         For "small", "medium", "large" and "all": `started`, `completed`, `mean_fct_ms`, `p50_fct_ms`, `p90_fct_ms` and
-        `p99_fct_ms` (interpolated linearly). The times are those of completed flows, and `None` if no flow has
-        completed. With `delivered`, also `unfinished`, the number of unfinished flows, `unfinished_bytes`, their
-        delivered payload, and `unfinished_rate_bps`, the mean of their rates. With `alone_ps`, also `mean_slowdown` and
-        `p99_slowdown`: the slowdown of a flow is its completion time divided by its entry in `alone_ps`.
+        `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
+        none: how long the unfinished ones take is not known. With `delivered` also `unfinished`, their number,
+        `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With
+        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by the
+        least that the network allows it alone.
 
     Raises:
         ValueError: if the columns differ in length.

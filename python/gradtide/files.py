@@ -1,12 +1,12 @@
-"""Writes files and folders atomically: each appears complete or not at all, even if the process is killed.
+"""Puts files and folders in place: whole or not at all, whatever fails or kills the process meanwhile.
 
-    .NAME.TOKEN.partial     written beside NAME; renamed to NAME, or exchanged with an older NAME
-    NAME/.TOKEN.partial     written inside the folder NAME if NAME cannot be exchanged, as on a mount point
-    NAME/.TOKEN.ready       a complete folder of this kind, whose entries are moved into NAME by its writer or by `heal`
-    ….TOKEN.lock            beside each of these, locked by the writing process
+    .NAME.TOKEN.partial     written beside NAME; becomes NAME by one rename, or changes places with an older NAME
+    NAME/.TOKEN.partial     written inside the folder NAME where that cannot change places: on a mount point
+    NAME/.TOKEN.ready       the same, complete: its entries move into NAME, and whoever finds it goes on with that
+    ….TOKEN.lock            beside each of them, and locked by whoever writes it
 
-An entry without a locked file was left by a killed process, and `heal` deletes or completes the entry.
-A folder of results lists its files in `versions.json`, so that no other file in the folder is ever replaced.
+What nobody locks was left by a killed process, and `heal` ends it.
+A folder of results lists its files in `versions.json`, so that nothing else in it is ever replaced.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from gradtide.system import CANNOT_EXCHANGE, can_exchange, close, exchange, lock
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
 FOLDER_SCHEMA = "gradtide.folder/1"
-"""Schema of `versions.json` and of the folder's tables, their columns and units."""
+"""Schema of `versions.json` and of the folder: its tables, their columns and units."""
 LISTED = "files"
-"""Key of `versions.json`: the SHA-256 of every other file of the folder. Instead of a SHA-256, other `versions.json`
-have None, because they contain the time at which they were made."""
+"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
+time at which they were made."""
 
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
 LONGER = len(".") + len(".01234567") + len(PARTIAL)
-"""Number of characters by which the name of a file is longer while the file is written."""
+"""Characters that are added to the name of a file while it is written."""
 
 INCOMPLETE = "incomplete"
 NOT_OURS = "not gradtide's"
@@ -89,10 +89,10 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a hidden folder to write into; at the end of the block it is moved to `path`, unless the block fails.
+    """Give a hidden folder to write into; it is moved to `path` at the end of the block, unless the block fails.
 
-    An existing `path` is replaced, so check it with `foreign` before. A link is kept and points to the new folder.
-    Files in `not_ours` are excluded from the folder's list of files.
+    An existing `path` is replaced: check it with `foreign` before. A link is kept and points to the new folder. Files
+    that are `not_ours` are not in its list.
 
     Raises:
         OSError: if it cannot be written.
@@ -149,7 +149,7 @@ def _move_out(ready: Path) -> None:
     folder, old = ready.parent, ready / ".old"
     old.mkdir(exist_ok=True)
     if (ready / VERSIONS).exists():
-        # The folder's old list of files still exists at this point.
+        # The list of what is replaced is still there.
         for name in _tops(folder) - _tops(ready):
             _move_aside(folder / name, old)
     for name in sorted(set(os.listdir(ready)) - {old.name}, key=lambda name: (name == SUMMARY, name == VERSIONS)):
@@ -304,7 +304,7 @@ def write_listed(path: Path, data: bytes) -> Path:
 
 
 def foreign(folder: Path, *known: str) -> dict[str, str]:
-    """Return the entries that would be lost with a folder, with the reason: foreign files, or files changed since.
+    """Return the entries that would be lost with a folder, and why: files of others, and files that were changed since.
 
     Args:
         folder: any folder.

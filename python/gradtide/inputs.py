@@ -1,7 +1,7 @@
-"""Opens the files that users name: only regular files, and only up to a maximum size.
+"""Opens every file that a user names: regular files only, and no more bytes of them than is allowed.
 
-A FIFO, a device or a socket is refused, because reading it may never end. The size of a gzip file is checked while the
-file is unpacked. The content of files is not interpreted here.
+A FIFO, a device or a socket is refused at once, because reading one may never end. The size of a gzip file is checked
+while it is unpacked. The content of a file is not interpreted here.
 """
 
 import gzip
@@ -32,7 +32,7 @@ _allowed: ContextVar[int | None] = ContextVar("_allowed", default=None)
 
 
 class InputError(GradtideError):
-    """A file is not a regular file, is too large or is damaged.
+    """A file cannot be read as it is.
 
     Attributes:
         code: code of the fault.
@@ -59,7 +59,7 @@ def allow(size: str | None) -> None:
     """From now on, read files of up to a size such as "8GB"; None restores the limits above.
 
     Raises:
-        ValueError: if `size` is not a valid size.
+        ValueError: if it is no size.
     """
     try:
         _allowed.set(None if size is None else parse_bytes(size))
@@ -71,11 +71,10 @@ def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file to read its bytes.
 
     Raises:
-        InputError: if it is not a regular file.
+        InputError: if it is something else.
         OSError: if it cannot be opened.
     """
-    # Opening a device may have side effects, so the type is checked before opening. It is checked again afterwards,
-    # because the path could have been replaced in between.
+    # Opening a device may have effects, so its type is checked before; and again after, when it cannot be exchanged.
     _regular(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
     try:
@@ -113,10 +112,10 @@ def unpacked(
     """Yield the bytes of an open file or of a member of an archive, unpacked if they are gzip.
 
     Args:
-        raw: reader at the beginning of the bytes.
-        size_bytes: size of the bytes before gzip is unpacked.
+        raw: where they are read from, at their beginning.
+        size_bytes: how many they are before they are unpacked.
         most_bytes: as in `chunks`.
-        packed_bytes: size of the member in its archive, where `size_bytes` is its size outside.
+        packed_bytes: of how many bytes an archive has made `size_bytes`.
 
     Raises:
         InputError: as `chunks`.
@@ -144,7 +143,7 @@ def check_size(file: io.BufferedReader) -> None:
     """Check the size of an open file, for readers that open the file themselves.
 
     Raises:
-        InputError: if the file is larger than allowed.
+        InputError: if it has.
     """
     size_bytes, most_bytes = os.fstat(file.fileno()).st_size, _most(MAX_DATA_BYTES)
     if size_bytes > most_bytes:

@@ -1,6 +1,6 @@
-"""Confidence intervals of a mean over a few paired runs, from Student's t distribution.
+"""Intervals of a mean from a few paired runs: Student's t, computed and not looked up.
 
-The functions take and return numbers, and do not depend on runs or scenarios.
+Numbers in, numbers out; no run and no scenario is known here.
 """
 
 import math
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from functools import cache
 
 CONFIDENCE = 0.95
-"""Confidence level: probability that an interval contains the mean, if values of runs are normally distributed."""
+"""Share of such intervals that hold the mean of all runs, if what varies between runs is normally distributed."""
 
 
 @cache
 def student_t(degrees: int) -> float:
-    """Return t such that |T| <= t with probability `CONFIDENCE`, for T with Student's distribution.
+    """Return the value that |T| of Student's distribution stays below with the probability `CONFIDENCE`.
 
     Source:
         Abramowitz & Stegun (1964), 26.7.3 and 26.7.4; solved by bisection.

@@ -1,8 +1,8 @@
-"""Features of the field that gradtide does not model, by their names in papers and tools.
+"""Things of the field that gradtide does not model, by the names that papers and tools give them.
 
-Error hints suggest the nearest known word for a misspelt name, but not for a name in this table: PFC is not a
-misspelling of PCN. For each feature the table has the alternative in gradtide and its page. A test checks that the
-table contains no name that a scenario accepts.
+A misspelt name is answered with the nearest known one, and a name of this table never is: PCN is no misspelling of PFC.
+The table says what gradtide has in its place, and which page describes that. What gradtide has is not here; a test
+compares the table with every vocabulary of a scenario.
 """
 
 import re
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from gradtide.transports import PARAMETERS
 
 MAX_NAME = 100
-"""Maximum length of a name that is looked up."""
+"""Characters of a name that is looked for."""
 
 
 class Lacking(NamedTuple):
     """A feature that gradtide does not model.
 
     Attributes:
-        kind: vocabulary to which the name would belong.
-        title: name of the feature in a sentence.
-        names: its names as regular expressions over lower-case letters and digits: "gptoss.*" matches gpt_oss.
-        instead: alternative in gradtide.
-        page: documentation of the alternative.
+        kind: which vocabulary it would belong to.
+        title: what it is called in a sentence.
+        names: its names as regular expressions over lower-case letters and digits: "gptoss.*" is gpt_oss.
+        instead: what gradtide has in its place.
+        page: documentation of that.
     """
 
     kind: str
@@ -194,7 +194,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
     ("model", "encoders are bert_base and bert_large", _COMPUTE): {
         "encoders": "(distil|al|ro|de|modern|mobile|big|xlmro)berta?.* xlmroberta.* electra ernie.* xlnet megatronbert",
     },
-    # Presets contain the layers of these models, but their configurations cannot be used as parallel language models.
+    # Presets have its layers; a configuration of it is no parallel language model.
     ("family", _TIMES, _CONFIGURATIONS): {"BERT": "bert"},
     # Devices
     ("device", _TIMES, _COMPUTE): {
@@ -262,21 +262,21 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
         ),
     },
 }
-"""Missing features by vocabulary, alternative and page: title of each feature to its names, separated by blanks."""
+"""What is missing, by vocabulary, replacement and page: the names of each thing, with blanks between, by its title."""
 
 LACKING = tuple(
     Lacking(kind, title, tuple(names.split()), instead, page)
     for (kind, instead, page), things in _TABLE.items()
     for title, names in things.items()
 )
-"""All missing features."""
+"""Every thing that is known to be missing."""
 
 
 _RELATED = (
     frozenset({"transport", "queue", "routing", "topology"}),
     frozenset({"device", "cluster"}),
 )
-"""Groups of vocabularies that users confuse; for example, PFC is written as a queue and as a transport."""
+"""Vocabularies that are confused: PFC is written as a queue and as a transport."""
 
 
 def lacking(kind: str, name: object) -> str | None:

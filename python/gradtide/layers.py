@@ -12,7 +12,7 @@ class Layer(NamedTuple):
         backward_ps: backward time, picoseconds.
         parameter_bytes: bytes of the layer's gradient; 0 for a layer that sends nothing.
         update_ps: time to apply the aggregated gradient, picoseconds.
-        is_host: whether the row is not a layer but host time, during which the device is idle.
+        is_host: whether these times are the host's, in which the device stands idle: no layer of the model.
     """
 
     name: str

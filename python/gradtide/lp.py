@@ -45,10 +45,10 @@ class SolverMissingError(GradtideError, ImportError):
 
 @dataclass(frozen=True)
 class TimedBucket:
-    """A bucket, with its transfer time in each band on an idle network, highest band first.
+    """A bucket, and how long it takes in each band, the highest first, alone on the network.
 
-    `ready` is the time at which its last gradient has been computed. `needed` is its deadline: the time at which the
-    next forward pass uses the bucket if no earlier bucket is late; at least `ready`.
+    `ready` is when its last gradient has been computed. `needed` is when the next forward pass needs it, if no earlier
+    bucket was late; not before `ready`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TimedBucket:
 
 @dataclass(frozen=True)
 class StartAndBand:
-    """Start and band of each bucket, with bounds of the optimum. Times are in the input's unit.
+    """When each bucket starts and in which band, and how far that is from the optimum. Times are in the input's unit.
 
     Attributes:
         buckets: the given buckets.
@@ -142,14 +142,14 @@ def start_and_band(
 
     Args:
         buckets: at least one, each with `ready`, `needed`, `bytes`, and `times` for each band, the highest first;
-            `name` is optional. With a barrier all buckets are needed at the end of the backward pass.
-        compute: compute time of both passes of an iteration; no bucket is needed later.
-        order: indices of the buckets in send order. Default: the order is chosen, too.
-        give: share of the minimum iteration time that may be traded for fewer bytes in high bands.
+            `name` may be left out. With a barrier all are needed at the end of the backward pass.
+        compute: compute time of a whole iteration, both passes; no bucket is needed later.
+        order: indices of the buckets, first sent first; left out, the order is chosen, too.
+        give: share of the least iteration time that may be traded for fewer bytes in high bands.
 
     Returns:
-        Starts and bands with the minimum iteration time and, among these, the fewest bytes in the highest band, then in
-        the next. No bucket starts before the previous bucket in `order` has ended.
+        Starts and bands with the least iteration time, of these the fewest bytes in the highest band, then in the next.
+        No bucket starts before the one before it in `order` has ended.
 
     Raises:
         ValueError: if a value is missing, negative or not a number, or a bucket is needed before it is ready.
@@ -303,9 +303,9 @@ class _Problem:
     def _cuts(self) -> list[tuple[int | float, list[int]]]:
         """Return sets of buckets that occupy the channel between the first ready time and the last deadline.
 
-        For a set of buckets that are ready at time r or later and are followed by compute of at least q, the iteration
-        takes at least r + the sum of their transfer times + q, even with preemption. With preemption, the largest of
-        these bounds is attained (Horn, 1974). Each set is returned with its r + q.
+        For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q
+        is a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of
+        these bounds is attained (Horn, 1974). Each set comes with its r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -501,8 +501,8 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # A proven solution is accepted even if the best list order has lower bands, because the iteration time of the
-        # list order may be longer, which permits lower bands.
+        # The proof is relative to the least iteration time. That of the list orders may be longer, which permits lower
+        # bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):

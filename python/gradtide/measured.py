@@ -1,11 +1,11 @@
 """Errors of past predictions against measurements, and the interval that they imply for the next prediction.
 
-`measured.csv` has every pair of a predicted and a measured iteration time of real training in the documentation, with
-its page. Nothing is fitted to these pairs; they only determine the width of intervals. An error is the logarithm of
-measured over predicted, so that factors of 1.1 and 1/1.1 are equally large errors. The spread of n errors about zero is
-s = sqrt(sum of squares / n), and 95 % of further errors are expected within s times Student's t for n degrees of
-freedom. The interval is symmetric even if all errors so far have one sign, because few networks have been measured.
-docs/validation/plan.md has the table and its limits.
+`measured.csv` has every pair of a predicted and a measured iteration time of real training that the documentation
+holds, with its page. Nothing is fitted to them: they only say how wide an interval has to be. An error is the logarithm
+of measured over predicted, so that errors of factors 1.1 and 1/1.1 are equally large. The spread of n errors about zero
+is s = sqrt(sum of squares / n), and 95 % of further ones are expected within s times Student's t for n degrees of
+freedom. Both directions are taken to be possible, also where all errors so far had one sign: few networks have been
+measured. docs/validation/plan.md has the table and what it cannot say.
 """
 
 import csv
@@ -41,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of predictions: logarithms of measured over predicted, and the number of setups with measurements."""
+    """Errors of predictions: logarithms of measured over predicted, and in how many setups these were measured."""
 
     logs: tuple[float, ...]
     setups: int
@@ -62,7 +62,7 @@ class Errors:
         return {"count": len(self.logs), "setups": self.setups, "percent": list(self.range_percent)}
 
     def interval(self, predicted: float) -> tuple[float, float]:
-        """Return the ends of the 95 % interval of the measurement, for a predicted time or ratio of times."""
+        """Return the ends of the 95 % interval of what will be measured, for a predicted time or ratio of times."""
         return predicted * math.exp(-self.half), predicted * math.exp(self.half)
 
 
@@ -72,7 +72,7 @@ SHARDED = "docs/validation/testbed-fsdp.md"
 
 @cache
 def pairs(*, sharded: bool = False) -> tuple[Pair, ...]:
-    """Return the pairs of predicted and measured iteration times: with `sharded` those of FSDP, else all others."""
+    """Return every pair of a predicted and a measured iteration time: of FSDP, or of all else."""
     text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
     kinds = Pair.__annotations__
     rows = csv.DictReader(io.StringIO(text))
@@ -88,7 +88,7 @@ def time_errors(known: Sequence[Pair] | None = None) -> Errors:
 
 
 def saving_errors(known: Sequence[Pair] | None = None) -> Errors:
-    """Return the errors of savings, where a saving is predicted as the ratio of an iteration time to the baseline's."""
+    """Return the errors of savings: of the iteration time of a way to send, as a share of the baseline's."""
     known = pairs() if known is None else known
     by_name = {(one.setup, one.configuration): one for one in known}
     logs, setups = [], set()

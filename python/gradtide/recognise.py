@@ -1,7 +1,7 @@
-"""Recognises the format of a file by its beginning: formats that gradtide reads, and formats that it does not read.
+"""What a file is, by how it begins: every format that gradtide reads, and those of other tools that it does not.
 
-Readers use this module when they cannot read a file, so that the error names the actual format of the file. Only the
-beginning of a file is examined, and never its name.
+A reader that cannot read a file asks here, so that an error names what the file is and not only what its parser missed.
+Nothing here reads more of a file than its beginning, and nothing is decided by the name of a file.
 """
 
 import re
@@ -16,13 +16,13 @@ HEAD_BYTES = 20_000
 
 
 class Seen(NamedTuple):
-    """A recognised format.
+    """What a file is.
 
     Attributes:
-        name: short name, by which readers of the format identify it; the name in `formats.FORMATS` if it is there.
-        what: description as part of a sentence.
-        use: use of the file in gradtide; `{file}` stands for its name.
-        is_sure: whether no other format begins in this way; False for two columns of numbers, for example.
+        name: short name, which readers of that format know; of a format of `formats.FORMATS` the same name.
+        what: what the file is, in a sentence.
+        use: what the user can do with it; `{file}` stands for the file.
+        is_sure: whether nothing else begins so; two columns of numbers may be anything.
     """
 
     name: str
@@ -171,7 +171,7 @@ _FOREIGN = {
     "result": ("a result that gradtide wrote", "gradtide report DIR shows the folder that it is in"),
     "log": ("a log of NCCL", "gradtide calibrate reads the table of nccl-tests"),
 }
-"""Formats that gradtide does not read: description and alternative, by name."""
+"""What gradtide does not read, and what to do."""
 
 _BINARY = (
     ("sqlite", rb"SQLite format 3\0"),
@@ -210,7 +210,7 @@ _JSON = (
         "pytorch-et",
         r'"schema"\s*:\s*"\d[\d.]*(-chakra[\d.]*)?".*"nodes"\s*:\s*\[|"nodes"\s*:\s*\[.*"(rf_id|ctrl_deps|op_schema)"',
     ),
-    # The output of chakra_jsonizer for an .et file, and the JSON that Chakra's feeder reads.
+    # What chakra_jsonizer prints of an .et file, and the JSON that Chakra's feeder reads.
     (
         "chakra-json",
         r'"workload_graph"\s*:\s*\[|"(ctrlDeps|dataDeps|durationMicros)"\s*:'
@@ -226,7 +226,7 @@ _JSON = (
     ("astra-network", r'"(logical-dims|dimensions-count|topologies-per-dim)"\s*:'),
     ("order", r'\A\s*\{\s*"priority"\s*:\s*\{'),
     ("scenario", r'\A\s*\{\s*"(job|cluster|traffic|run)"\s*:\s*\{'),
-    # PyTorch's profiler writes an object and other tools a list of its events, so its categories identify the format.
+    # PyTorch's profiler writes an object, others of its events a list: recognised by its categories.
     ("kineto", r'\A\s*\[.*"cat"\s*:\s*"(cpu_op|user_annotation|Operator|[Kk]ernel|Ascend Hardware)"'),
     ("chrome-trace", r'\A\s*\[?\s*\{([^{}]|\{[^{}]*\})*"ph"\s*:\s*"'),
 )
@@ -244,7 +244,7 @@ _XML = {
 """XML formats by their root element."""
 
 _COMMENTS = r"\A(?:[ \t]*#[^\n]*\n|[ \t]*\n)*"
-"""Comments and blank lines, which may precede the header of a table."""
+"""What may stand before the header of a table."""
 
 _TEXT = (
     ("ned", r"(?m)^\s*(package\s+[\w.]+\s*;|import\s+[\w.*]+\s*;|(network|module|simple|channel)\s+\w+[^\n{;]*\{)"),
@@ -288,7 +288,7 @@ _TEXT = (
     ("yaml", r"(?m)\A\s*(---\s*$|(#[^\n]*\n\s*)*[A-Za-z_][\w.-]*:(\s|$))"),
     ("ini", r"(?m)\A(\s*[#;!][^\n]*\n|\s*\n)*\s*[A-Za-z_][\w.-]*\s*=\s*[A-Za-z(][^\"'\n]*$"),
 )
-"""Patterns of the beginning of texts; the first that matches decides."""
+"""How texts begin; the first that matches counts."""
 
 
 def seen(head: bytes | str) -> Seen | None:
@@ -313,7 +313,7 @@ def seen(head: bytes | str) -> Seen | None:
     if not name:
         text = head.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         name = _of_text(text)
-        # Columns named a and b are ambiguous, and for gradtide's own documents the readers report schemas in detail.
+        # Two columns called a and b may be anything, and readers of our documents say more about their schemas.
         is_cables = re.search(r"\b(rate|delay|h\d+)\b", text) is not None
         is_sure = name != "result" and (name != "links" or is_cables)
         if not name:
@@ -328,13 +328,13 @@ def seen(head: bytes | str) -> Seen | None:
 
 @contextmanager
 def expecting(text: "str | bytes", file: str, what: str, *names: str) -> Iterator[None]:
-    """Replace the error of a reader by a fault that names the actual format, if the file has another format.
+    """Replace the error of a reader by the actual format of the file, if it is another one.
 
     Args:
         text: the file, or its beginning.
         file: the file as the user named it.
-        what: the expected content, as in "a list of cables".
-        names: names of the formats that the reader reads; errors of files in these formats are not replaced.
+        what: what was expected, as in "a list of cables".
+        names: names of `Seen` that the reader reads: their faults are as they are.
 
     Raises:
         ScenarioError: GT007 in place of the reader's own faults.
@@ -349,7 +349,7 @@ def expecting(text: "str | bytes", file: str, what: str, *names: str) -> Iterato
 
 
 def other_format(head: bytes | str, file: str, what: str, *names: str) -> Fault | None:
-    """Return a fault if a file has a known format other than those in `names`; otherwise `None`."""
+    """Return the fault of a file that is of another format than those of `names`; `None` if it is not known to be."""
     found = seen(head)
     if found is None or found.name in names or not found.is_sure:
         return None
@@ -400,7 +400,7 @@ def _root(text: str) -> str:
 
 
 def _by_shape(text: str) -> tuple[str, bool]:
-    """Return the format of lines of numbers by the count of numbers per line, and whether the format is certain."""
+    """Return the format of lines of numbers by how many there are in each, and whether that is sure."""
     lines = [line for line in text.split("\n")[:200] if line.strip() and not line.startswith("#")]
     rows = [[cell for cell in re.split(r"[\s,;:]+", line) if cell] for line in lines[:4]]
     if not rows or not all(re.fullmatch(r"[\d.eE+-]+", cell) for cell in rows[0][:3]):

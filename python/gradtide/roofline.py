@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 PICOSECONDS_PER_SECOND = 10**12
 
 BACKWARD_PER_FORWARD = 2
-"""Ratio of backward to forward time: a layer has one product forward and two of equal size backward, dL/dinput and
-dL/dweight.
+"""Backward of a layer is two products as large as the forward's one: dL/dinput and dL/dweight.
 
 Gao (2020), section 3.6, measured the same ratio for ResNet-50 on a P100: 0.070 s forward, 0.139 s backward.
 """
@@ -28,21 +27,15 @@ STORED_BYTES_PER_ELEMENT = 4
 """Bytes per element in the counts of model files, for parameters and activations."""
 
 OPERANDS_PER_COUNTED = 2
-"""Ratio of the bytes that training moves to the bytes that a layer counts. Because of this ratio, the memory efficiency
-in devices.toml is 0.4 and not 0.8."""
+"""Bytes that training moves for each that a layer's count names: why devices.toml has 0.4 and not 0.8."""
 
 
 def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -> float:
     """Return the time of one op of a graph, the larger of its compute time and its memory time.
 
-    The memory efficiency of an op is twice that of a layer, because an op counts every operand that it reads or writes,
-    whereas a layer counts each operand once although training moves about twice as many bytes.
-
-    Args:
-        flops: FLOPs of the whole mini-batch.
-        moved_bytes: bytes moved for the whole mini-batch, at 4 bytes per element.
-        winograd: whether fp32 libraries compute the op with fewer multiplications (Winograd).
-        device: the device.
+    An op counts every operand that it reads and writes, so it reaches twice the memory efficiency that is assumed for
+    layers, which count each operand once while training moves about twice that. `flops` and `moved_bytes` (4 bytes per
+    fp32 element) are of the whole mini-batch; `winograd`: fp32 libraries compute it with fewer multiplications.
     """
     bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
     moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)

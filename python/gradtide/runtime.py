@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
-"""Levels of a plan, each of which includes the one before: unchanged DDP; other buckets of DDP; another send order; no
-barrier, so that the next iteration begins before all transfers have ended."""
+"""What the runtime does, each level more than the one before: leave DDP alone; set DDP's buckets; send in another
+order; let the next iteration begin before all is sent."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Runtime:
     """Capabilities of PyTorch, gradtide.torch and the communication library on one kind of device.
 
     Attributes:
-        device: device as in `--device`.
-        library: communication library for gradients; empty if unknown.
-        levels: supported values of `LEVELS`.
-        collectives: collectives that users can select, with the setting; `any_collective` means all, with every depth.
-        cuts: whether several parts of a message can be summed concurrently (depth). `gradtide plan` uses this only if
-            Caramel's schedule is requested.
-        untested: levels that gradtide.torch implements for the device but that have never been run there. `gradtide
-            plan` does not use these levels, and `wrap` requires `untested_on_gpu=True`.
+        device: as `--device` has it.
+        library: that exchanges gradients there; empty if it is not known which.
+        levels: those that can be carried out, of `LEVELS`.
+        collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
+        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses it where Caramel's
+            schedule is named.
+        untested: levels that gradtide.torch has here and that nobody has run. `gradtide plan` does not use them, and
+            `wrap` asks for `untested_on_gpu=True`.
     """
 
     device: str
@@ -47,7 +47,7 @@ class Runtime:
 
     @property
     def backend(self) -> str | None:
-        """Backend of torch.distributed; `None` if unknown."""
+        """Backend of torch.distributed; `None` if it is not known which."""
         return self.library.lower() or None
 
     @property
@@ -86,7 +86,7 @@ gradtide models."""
 
 
 def level_of(order: str, barrier: bool) -> str:
-    """Return the level in `LEVELS` that a schedule requires, apart from its buckets."""
+    """Return the level that a schedule needs beside DDP's own, of `LEVELS`."""
     if not barrier:
         return "crossiter"
     return "none" if order == "fifo" else "priority"

@@ -1,6 +1,6 @@
-"""The `schema` of JSON documents, as in `gradtide.run/1`: the kind of document, and its version.
+"""What the `schema` of a JSON document says, as in `gradtide.run/1`: the kind of document, and its version.
 
-The version increases when a key is removed or changes its meaning, but not for a new key (docs/reference/stability.md).
+A version is raised when a key goes or means another thing, and not for a new key (docs/reference/stability.md).
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def kind_and_version(schema: object) -> tuple[str, int] | None:
-    """Return kind and version of a schema; None if it is not a schema of gradtide.
+    """Return kind and version of a schema; None if it is not one of gradtide's.
 
     Example:
         >>> kind_and_version("gradtide.run/1")
@@ -19,14 +19,14 @@ def kind_and_version(schema: object) -> tuple[str, int] | None:
 
 
 def newer_version(schema: object, known: Iterable[str]) -> str | None:
-    """Return the message for a document of a known kind whose version is newer than the known ones.
+    """Return what is wrong with a document of a known kind and a newer version.
 
     Args:
-        schema: `schema` of the document.
-        known: schemas that this version of gradtide reads.
+        schema: what the document says.
+        known: the schemas that this version of gradtide reads.
 
     Returns:
-        A sentence without its full stop; None for any other document.
+        A sentence without its end; None if the document is none of a newer version.
     """
     found = kind_and_version(schema)
     versions = dict(filter(None, map(kind_and_version, known)))

@@ -102,7 +102,7 @@ def install() -> None:
         text = io.TextIOWrapper(
             standard if unbuffered else io.BufferedWriter(standard),  # type: ignore[type-var]
             encoding="utf-8" if stream is None else stream.encoding,
-            # Characters that the encoding of the stream lacks are written as escapes.
+            # Of a terminal that knows fewer characters.
             errors="backslashreplace",
             line_buffering=name == "stderr" or (stream is not None and stream.line_buffering),
             write_through=unbuffered,
@@ -127,10 +127,10 @@ def takes_more(name: str) -> bool:
 
 
 def _occupy() -> None:
-    """Open closed standard descriptors, so that no file of the command gets their numbers.
+    """Open the standard descriptors that are closed, so that no file of the command gets their numbers.
 
-    Otherwise a library that prints would write into such a file. Stdout and stderr are opened for reading, and stdin
-    for writing, so that their use fails.
+    Otherwise a library that prints would write into that file. They are opened in the wrong direction, so that a write
+    fails.
     """
     for number in range(len(NAMES)):
         try:

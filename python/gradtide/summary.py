@@ -1,4 +1,4 @@
-"""The figures of a run in `summary.json`, computed from the core's: times in milliseconds, and rates from bytes."""
+"""The figures of a run in `summary.json`, from those of the core: picoseconds become milliseconds, bytes rates."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

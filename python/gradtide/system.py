@@ -1,8 +1,7 @@
-"""Differences between operating systems; no other module checks which system it runs on.
+"""What operating systems do differently; the only module that asks which system this is.
 
-On Linux everything here is measured and tested. macOS and Windows lack some calls; the functions document the
-alternatives. `gradtide.torch` additionally calls Linux directly to read the sockets of a process and the marks of its
-packets.
+On Linux everything here is measured and tested. macOS and Windows lack some calls; each function says what is done
+there instead. `gradtide.torch` also calls Linux itself: it reads the sockets of a process and the marks of its packets.
 """
 
 import errno
@@ -28,7 +27,7 @@ else:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of the process; on systems other than Linux, its maximum so far."""
+    """Return the memory that the process has; on other systems than Linux, the most that it has ever had."""
     if sys.platform != "linux":
         import psutil
 
@@ -41,7 +40,7 @@ def resident_bytes() -> int:
 
 
 def most_resident_bytes() -> int:
-    """Return the maximum resident memory of the process so far."""
+    """Return the most memory that the process has ever had."""
     if sys.platform == "win32":
         import psutil
 
@@ -53,7 +52,7 @@ def most_resident_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the memory available to the process, limited by the system and by its container."""
+    """Return the memory that the process can still get: that of the system, or of its container if it is less."""
     if sys.platform != "linux":
         import psutil
 
@@ -75,7 +74,7 @@ def free_bytes() -> int:
     return max(0, min(known))
 
 
-# Locks, which the system releases whenever the process ends
+# Locks, which end with the process however that ends
 
 
 def lock(handle: int, *, wait: bool) -> bool:
@@ -91,7 +90,7 @@ def lock(handle: int, *, wait: bool) -> bool:
 
 
 def close(handle: int, path: "Path | None") -> None:
-    """Close a file, which releases its locks, and delete `path`; before closing if the system deletes open files."""
+    """Close a file, which ends its locks, and delete it at `path`: before that if the system deletes open files."""
     try:
         if path is not None and sys.platform != "win32":
             _delete(path)
@@ -107,9 +106,9 @@ def _delete(path: "Path") -> None:
 
 
 def lock_byte(handle: int, offset: int) -> bool:
-    """Lock the byte at an offset of an open file, also beyond its end; return whether the lock was acquired.
+    """Lock a byte of an open file, which need not have it; return whether no other process has locked it.
 
-    Windows uses only 31 bits of `offset`, so some offsets share a lock.
+    Windows uses 31 bits of `offset` only, so some offsets share a lock.
     """
     try:
         if sys.platform == "win32":
@@ -141,7 +140,7 @@ MOST_NAME_BYTES = 255
 
 
 def sync(path: "Path") -> None:
-    """Flush a file or folder to disk, so that it survives a power failure; Windows can flush only files."""
+    """Let a file or folder survive a power failure, where the system can; Windows can for files alone."""
     if sys.platform == "win32" and path.is_dir():
         return
     # Windows only flushes files that are open for writing.
@@ -158,7 +157,7 @@ def can_exchange() -> bool:
 
 
 def exchange(one: "Path", other: "Path") -> None:
-    """Exchange two folders atomically.
+    """Let two folders change places at once.
 
     Raises:
         OSError: with an error of `CANNOT_EXCHANGE` if the system cannot.
@@ -208,9 +207,9 @@ def most_name_bytes(folder: "Path") -> int:
 # Signals
 
 STOPS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
-"""Signals that end a command: Ctrl-C, SIGTERM of batch systems and containers, and, except on Windows, SIGHUP."""
+"""Ctrl-C, the signal of batch systems and containers, and that of a closed terminal, which Windows lacks."""
 ALARM: signal.Signals
-"""The signal that the process sends to itself. On Windows it is SIGABRT, whose only other use is `abort`."""
+"""The signal that a process sends itself. Windows has few, and this one else only ends a process that aborts."""
 if sys.platform == "win32":
     ALARM = signal.SIGABRT
 else:
@@ -241,7 +240,7 @@ def alarm_after(time_s: float) -> None:
 def arrivals() -> Callable[[float], int | None]:
     """Wake up on signals; return a function that waits a number of seconds for one and returns its number."""
     if sys.platform == "win32":
-        # Windows' `select` accepts only sockets. Other systems avoid them, because loading them takes milliseconds.
+        # `select` of Windows takes sockets alone. Elsewhere they would take some milliseconds to load, for nothing.
         import socket
 
         ours, theirs = socket.socketpair()
@@ -272,7 +271,7 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
     """Set the congestion control of a TCP socket, by its name on Linux.
 
     Raises:
-        OSError: if the system has no congestion control of this name, or does not allow the choice.
+        OSError: if the system has none of that name, or lets nobody choose.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "only Linux lets a program choose")
@@ -286,7 +285,7 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
 
 
 def enable_service_type(udp: "socket.socket") -> None:
-    """Enable `receive_marked` to return the type of service, or IPv6's traffic class, of received datagrams.
+    """Let `receive_marked` return the type of service, or IPv6's traffic class, of what arrives.
 
     Raises:
         OSError: on Windows, which does not report the type of service.
@@ -313,6 +312,6 @@ def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, 
 
 
 def in_forked_children(run: Callable[[], object]) -> None:
-    """Register a function that every forked child of this process runs first; without effect on Windows."""
+    """Let every child that this process forks run this first; Windows forks none."""
     if sys.platform != "win32":
         os.register_at_fork(after_in_child=run)

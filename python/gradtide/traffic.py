@@ -1,4 +1,4 @@
-"""Background flows: size distributions, arrivals and lists of flows, converted to columns.
+"""Background flows: size distributions, arrivals and lists of flows; texts and numbers in, columns out.
 
     sizes (a CDF) + arrivals (Poisson, perhaps in bursts)  ─┐
     a list of flows (CSV)                                   ├─► BackgroundFlows: start_ps, src, dst, bytes, band
@@ -24,18 +24,18 @@ from gradtide.errors import Fault, ScenarioError
 from gradtide.units import PS_PER_NS
 
 MAX_FLOWS = 1_000_000_000
-"""Maximum number of flows of a run. Below it, `gradtide.estimate` refuses runs that need too much memory or time."""
+"""Flows of one run. `gradtide.estimate` refuses a run before it needs too much memory or time."""
 
 MAX_FLOW_BYTES = 10**15
 MAX_FAULTS_OF_A_FILE = 20
 BYTES_PER_FLOW = 400
-"""Memory per flow from its creation to the results, in bytes; measured and rounded up."""
+"""Memory that a flow takes on its way into the core and out of it; measured, rounded up."""
 
 _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 
 MAX_POINTS = 100_000
 MAX_SHARE_DIGITS = 18
-"""Maximum number of digits of a share after the decimal point."""
+"""Digits of a share after its decimal point."""
 
 Point = tuple[int, Fraction]
 """A size in bytes, and the share of flows of at most that size."""
@@ -43,7 +43,7 @@ Point = tuple[int, Fraction]
 _SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
 
 _THESIS_SEED = 123456789876
-"""Constant that the thesis adds to the number of a run to get its seed; the published flows depend on it."""
+"""The thesis adds this to the number of a run to seed it; the published flows depend on it."""
 
 _NS_PER_S = 1e9
 
@@ -52,7 +52,7 @@ _HEADER = "start_ns,src,dst,bytes[,band]"
 _COLUMNS = ("start_ns", "src", "dst", "bytes", "band")
 
 FlowRow = tuple[int, int, int, int, int, "int | None"]
-"""A flow of a list: line number, start in nanoseconds, source, destination, bytes, and band (None if not given)."""
+"""A flow of a list: number of its line, start in nanoseconds, source, destination, bytes, its band if it has one."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class BackgroundFlows:
 
     Attributes:
         name: key of the flows in the scenario (`traffic.NAME`).
-        start_ps, src, dst, bytes, band: start, two different hosts, payload and band of each flow.
-        idle_ps: pause between the end of a flow and the start of its host's next flow; `None` if every flow starts at
-            `start_ps`.
-        together: whether the pause begins for all hosts when the last of their concurrent flows has ended.
-        setup_ps: time from the opening of a flow's connection to its first byte.
+        start_ps, src, dst, bytes, band: of each flow: its start, two different hosts, its payload and its band.
+        idle_ps: time from a flow's end to the start of the next one of its host, which does not start before; `None`
+            starts every flow at its time.
+        together: whether hosts wait for one another: that end is the end of the last flow under way.
+        setup_ps: time from when a flow may open its connection to its first byte.
     """
 
     name: str
@@ -116,7 +116,7 @@ def host_index(text: str, host_count: int) -> int | None:
 
 
 def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
-    """Return the fault of too many flows for one run, with the memory that they would take."""
+    """Make the fault of too many flows for one run, with the memory that they would take."""
     msg = f"about {count:,} flows are too many: they would take {count * BYTES_PER_FLOW / 1e9:,.1f} GB of memory"
     return fail("GT050", msg, f"a run has at most {MAX_FLOWS:,}; lower the rate or the duration")
 
@@ -126,7 +126,7 @@ class Line(NamedTuple):
 
     Attributes:
         file: name of the file.
-        number: line number, from 1.
+        number: of the line, from 1.
         text: the line.
     """
 
@@ -153,9 +153,9 @@ class Sizes:
     """A distribution of flow sizes, given by points of its CDF with linear interpolation between them.
 
     Attributes:
-        bytes: sizes, nondecreasing.
-        cdf: share of flows up to each size, nondecreasing, ending with 1. The first share is that of flows with exactly
-            the first size.
+        bytes: sizes, not falling.
+        cdf: share of flows of at most that size, not falling, the last one 1; the first is the share of flows of
+            exactly the first size.
     """
 
     bytes: tuple[int, ...]
@@ -168,7 +168,7 @@ class Sizes:
 
     @property
     def mean_bytes(self) -> Fraction:
-        """Exact mean of the interpolated distribution."""
+        """Mean size, exactly that of the lines."""
         total = Fraction(self.cdf[0]) * self.bytes[0]
         for index in range(1, len(self.cdf)):
             share = Fraction(self.cdf[index]) - Fraction(self.cdf[index - 1])
@@ -176,7 +176,7 @@ class Sizes:
         return total
 
     def at(self, share: float) -> int:
-        """Return the `share` quantile of the size, 0 < share <= 1, in bytes; at least 1."""
+        """Return the size below which `share` of the flows are, 0 < share <= 1; at least a byte."""
         index = bisect_left(self.cdf, share)
         if index == 0:
             return max(1, self.bytes[0])
@@ -218,7 +218,7 @@ def read_points(text: str, name: str) -> list[Point]:
 
 
 def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) -> list[Point]:
-    """Return the points of lines, given as line number, text and two cells each; check their values and order."""
+    """Return the points that lines say; `rows` are number and text of each line, and its two cells."""
     faults: list[Fault] = []
     points: list[tuple[int, Fraction, int, str]] = []
     for number, line, cells in rows:
@@ -265,10 +265,10 @@ class Poisson:
     """Flows that arrive at random between random pairs of hosts, and start before `until_ps`.
 
     Attributes:
-        flows_per_s: mean arrival rate of all hosts together, averaged over bursts and pauses.
-        host_count: number of hosts of the cluster, at least 2.
-        on_ps: length of a burst; 0 for arrivals without bursts.
-        off_ps: pause after a burst.
+        flows_per_s: mean rate of all hosts together, over the whole time.
+        host_count: hosts of the cluster, at least 2.
+        on_ps: length of a burst; 0 if flows arrive all the time.
+        off_ps: silence after a burst.
 
     Source:
         Gao (2020), chapter 5, and its program, which has separate seeds for starts, sizes and pairs.
@@ -324,7 +324,7 @@ class Poisson:
     def _starts_ps(self, generator: random.Random) -> "array[int]":
         """Return the starts, whole nanoseconds as in the thesis.
 
-        With bursts, a Poisson process is drawn over the total burst time, and pauses are inserted afterwards.
+        Bursts are a Poisson process in the time that is on, and that time is then spread out.
         """
         period_ps = self.on_ps + self.off_ps
         rate = float(self.flows_per_s * period_ps / self.on_ps) if self.on_ps else float(self.flows_per_s)
@@ -344,8 +344,8 @@ class Poisson:
 def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
     """Return the seed of a source's own generator.
 
-    As in the thesis, the seed of the first random source depends only on the number of the run. Seeds of other sources
-    also depend on their names, so that an additional source does not change the others.
+    The first random source of a scenario draws as the thesis does, from the run's number alone; every other from its
+    name, so that adding one shifts no other.
     """
     if is_first:
         return _THESIS_SEED + run_seed
@@ -355,7 +355,7 @@ def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
 
 @dataclass(frozen=True)
 class Incast:
-    """Many hosts send to one host simultaneously, at intervals of `every_ps` and before `until_ps`."""
+    """Many hosts that send to one at the same instant, again every `every_ps`, and start before `until_ps`."""
 
     name: str
     senders: tuple[int, ...]
@@ -392,7 +392,7 @@ class Incast:
 
 @dataclass(frozen=True)
 class Bursts:
-    """Hosts that alternately send to one host and pause, as training does (Kang et al. 2021, section 4).
+    """Hosts that send to one, pause, and send again: the pattern of training (Kang et al. 2021, section 4).
 
     Each host sends `count` bursts of `size_bytes`, the first at `start_ps`. For `idle_ps`, `together` and `setup_ps`
     see `BackgroundFlows`.
@@ -424,7 +424,7 @@ class Bursts:
         return _to_one(self)
 
     def draw(self) -> BackgroundFlows:
-        """Return the flows. Only the first flow of each host has a known start; the run determines the other starts."""
+        """Return the flows. Only the first of each host has a known start; the run decides the others."""
         count = self.expected_count
         sizes = [self.size_bytes] * count
         starts, sinks = [self.start_ps] * count, [self.dst] * count
@@ -439,7 +439,7 @@ def _to_one(source: Incast | Bursts) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class FlowList:
-    """A list of flows as read from a file, whether it contains bands, and the end of the starts of a run."""
+    """A list of flows as it was read, whether it gives bands of its own, and until when flows of a run start."""
 
     flows: BackgroundFlows
     has_bands: bool
@@ -470,8 +470,8 @@ def read_flows(
 ) -> tuple[BackgroundFlows, bool]:
     """Return the flows of a list with the header `start_ns,src,dst,bytes[,band]`.
 
-    Flows are sorted by start; lines with equal starts keep their order. The second result is whether the list has
-    bands; if it has none, `band` is the band of all flows.
+    Flows are sorted by start; lines of equal start keep their order. `band` is of all flows if the list has no bands,
+    and whether it has some is returned, too.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.

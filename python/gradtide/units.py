@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 PPM = 1_000_000
 MAX_ACCURACY_PPM = PPM // 10
-"""Parts per million: shares and factors are integers in this unit."""
+"""Shares and factors are held in millionths."""
 
 PS_PER_SECOND = 1_000_000_000_000
 PS_PER_US, PS_PER_NS = 10**6, 1000
@@ -64,7 +64,7 @@ _BUFFER_UNITS = {unit: Fraction(factor) for unit, factor in _PACKET_UNITS.items(
 
 
 class Buffer(NamedTuple):
-    """Capacity of a buffer, in packets or bytes."""
+    """How much a buffer holds: packets, or bytes."""
 
     size: int
     is_bytes: bool
@@ -76,7 +76,7 @@ _SIZE_OUT = ("TB", "GB", "MB", "kB", "B", "TiB", "GiB", "MiB", "KiB")
 
 
 class UnitError(ValueError):
-    """A text is not a quantity of the expected kind; raised by every `parse_…`. `code` is one of `codes.CODES`."""
+    """A text that is not a quantity of the wanted kind; every `parse_…` raises it. `code` is one of `codes.CODES`."""
 
     def __init__(self, code: str, msg: str, hint: str) -> None:
         super().__init__(f"{msg}; {hint}")
@@ -86,7 +86,7 @@ class UnitError(ValueError):
 
 
 def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Quantity:
-    """Parse the text of an option; an error names the option by `name`."""
+    """Return what an option's text says; an error calls the option `name`."""
     try:
         return parse(text)
     except UnitError as error:
@@ -247,7 +247,7 @@ def divided(dividend: int, divisor: int) -> int:
 
 
 def rescaled(parts: Sequence[int], total: int) -> list[int]:
-    """Return integers proportional to `parts` with the sum `total`, by the largest-remainder method."""
+    """Return the parts in proportion with the sum `total`; what rounding leaves goes to the largest remainders."""
     now = sum(parts)
     scaled = [part * total // now for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda index: (-(parts[index] * total % now), index))

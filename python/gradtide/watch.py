@@ -22,7 +22,7 @@ from gradtide.errors import LimitReached
 from gradtide.system import resident_bytes
 
 BASE_BYTES = 60_000_000
-"""Memory of the program itself before any work, in bytes."""
+"""Memory of the program itself before any work."""
 
 LEAST_BYTES, LEAST_S = 150_000_000, 1.0
 """Minimum of the limits in force, because loading modules takes as much; estimates refuse smaller limits themselves."""
@@ -33,8 +33,8 @@ class Watch:
     """The limits of some work, counted from its start.
 
     Attributes:
-        memory_bytes: limit of memory, including that of the program itself.
-        time_s: limit of wall-clock time.
+        memory_bytes: memory, with that of the program itself.
+        time_s: wall-clock time.
     """
 
     memory_bytes: int
@@ -50,7 +50,7 @@ class Watch:
 
     @property
     def taken_bytes(self) -> int:
-        """Current memory of the work, including that of the program itself."""
+        """Memory that the work has now."""
         return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
 
     def check(self) -> None:
