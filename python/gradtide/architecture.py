@@ -1,4 +1,4 @@
-"""Language models as Hugging Face's configurations describe them: every parameter, and the work of a sequence.
+"""Architectures of language models, from Hugging Face configurations: all parameters, and the FLOPs of a sequence.
 
     Architecture.of({"model_type": "llama", "hidden_size": 4096, …}).parameters
 
@@ -20,15 +20,15 @@ Split = Literal["columns", "rows", "vocabulary", ""]
 
 
 FAMILY = "model_type"
-"""The field that names the family; a document with it is a configuration."""
+"""The field that names the family; a document with this field is a configuration."""
 
 
 class FieldError(ValueError):
-    """A field of a configuration that is missing or wrong.
+    """A field of a configuration is missing or wrong.
 
     Attributes:
-        field: its name.
-        hint: what to write.
+        field: name of the field.
+        hint: the fix.
     """
 
     def __init__(self, field: str, msg: str, hint: str) -> None:
@@ -62,7 +62,7 @@ class Module(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Parameters of all copies."""
+        """Number of parameters of all copies."""
         return self.experts * sum(map(prod, self.shapes))
 
     @property
@@ -72,14 +72,14 @@ class Module(NamedTuple):
 
     @property
     def flops_per_token(self) -> int:
-        """FLOPs of the forward pass: a product and a sum for each weight of a matrix."""
+        """FLOPs of the forward pass per token: a multiplication and an addition for each weight of a matrix."""
         if self.is_table:
             return 0
         return 2 * self.active * sum(prod(shape) for shape in self.shapes if len(shape) > 1)
 
 
 class Attention(NamedTuple):
-    """What attention computes besides the products with its weights.
+    """The part of attention without parameters: scores, and sums of values.
 
     Attributes:
         heads: number of query heads.
@@ -98,8 +98,7 @@ class Attention(NamedTuple):
     def flops(self, tokens: int) -> int:
         """FLOPs of the forward pass of a sequence: scores and sums over all pairs, including masked ones.
 
-        FlopCounterMode and Megatron's formulas count the same way. A kernel that skips the causal mask does half of the
-        work.
+        FlopCounterMode and Megatron's formulas also count masked pairs. A kernel that skips them does half of the work.
         """
         seen = tokens if self.window is None else min(tokens, self.window)
         return 2 * tokens * seen * self.heads * (self.key_size + self.value_size)
@@ -196,8 +195,8 @@ class Architecture:
     def works(self, tokens: int) -> Iterator[Work]:
         """Yield the work of each module in the forward pass of one sequence of `tokens` tokens, input side first.
 
-        Attention has no parameters: its FLOPs count for the module that consumes its output, those of a tied head for
-        the last module.
+        FLOPs of attention count for the module that consumes its output, because attention itself owns no parameters.
+        FLOPs of a tied head count for the last module.
         """
         attends = {block.output: block.attention.flops(tokens) for block in self.blocks}
         last = self.after[-1].name
@@ -250,7 +249,7 @@ STRUCTURE: dict[str, str] = {
 """Fields that change the parameters of a model or the path of a token, and the feature that each adds."""
 
 ALIKE = ("full_attention", "attention")
-"""Kinds of layers in `layer_types` that every family has."""
+"""Kinds of layers in `layer_types` that every family supports."""
 
 MOST = 10**9
 """Largest number in any field: far beyond every model, and small enough for exact times."""
@@ -273,7 +272,7 @@ class Fields:
         return self._value(name) is not None
 
     def refuse_what_was_not_read(self, family: str) -> None:
-        """Refuse a field for a feature that the family's model lacks, since it would be ignored silently."""
+        """Refuse fields of features that the family's model lacks, because they would be ignored silently."""
         has_experts = any(STRUCTURE.get(name) == EXPERTS for name in self._read)
         for name, what in STRUCTURE.items():
             value = self._config.get(name)
@@ -332,7 +331,7 @@ class Fields:
         return value
 
     def heads(self, name: str, of: str, size: int) -> int:
-        """Return how many heads share `size` elements equally."""
+        """Return the number of heads in field `name`, which must divide `size` equally."""
         heads = self.count(name)
         if size % heads:
             raise FieldError(name, f"{heads} heads do not divide `{of}` = {size}", f"let `{name}` divide `{of}`")
@@ -340,7 +339,7 @@ class Fields:
 
 
 def _unknown_family(family: object) -> FieldError:
-    """Return the error of an unsupported family; spelling is only corrected for names that are no known family."""
+    """Return the error of an unsupported family; it suggests a similar name unless the family is a known one."""
     known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
         return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
@@ -478,12 +477,12 @@ def _decoder(
 def _attending(
     hidden: int, core: Attention, *, bias: bool = False, out_bias: bool = False, norms: bool = False
 ) -> Part:
-    """The same attention of grouped queries in every block."""
+    """Return a function that gives every block the same grouped-query attention."""
     return lambda _index, name: (_grouped(name, hidden, core, bias=bias, out_bias=out_bias, norms=norms), core)
 
 
 def _feeding(hidden: int, inner: int, *, bias: bool = False) -> Callable[[int, str], list[Module]]:
-    """The same gated feed-forward network in every block."""
+    """Return a function that gives every block the same gated feed-forward network."""
     return lambda _index, name: _gated(name, hidden, inner, bias=bias)
 
 

@@ -1,6 +1,6 @@
-"""Collectives: which of them are all-reduces.
+"""Classification of collectives into all-reduces and others, and the counts of a collective.
 
-docs/models/collectives.md has the table and its sources; tests compare the counts with the core's transfers.
+docs/models/collectives.md has the counts and their sources; tests compare the counts with the core's transfers.
 """
 
 from dataclasses import dataclass

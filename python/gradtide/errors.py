@@ -1,4 +1,4 @@
-"""The exceptions of the package, and how a fault of an input is shown."""
+"""The exceptions of the package, and the display of faults of an input."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ LEAST_BEGINNING, MAX_LISTED = 3, 12
 
 
 class GradtideError(Exception):
-    """Anything that gradtide raises on purpose.
+    """Base class of the exceptions that gradtide raises deliberately.
 
     Attributes:
         kind: how the error ends a command, one of the kinds in `cli.ends.KINDS`.
@@ -66,7 +66,7 @@ def cannot_write(path: "str | os.PathLike[str]", error: OSError) -> WriteError:
 
 
 class ProfileError(GradtideError, ValueError):
-    """A model cannot be profiled; the message says why, and quotes the model's own error."""
+    """A model cannot be profiled; the message contains the reason and quotes the model's own error."""
 
 
 class SchedulerError(GradtideError, ValueError):
@@ -74,7 +74,7 @@ class SchedulerError(GradtideError, ValueError):
 
 
 class TrainingError(GradtideError, RuntimeError):
-    """Training cannot go on as the plan says; the message says why, and what to do instead."""
+    """Training cannot continue according to the plan; the message contains the reason and an alternative."""
 
 
 class RankLostError(TrainingError):
@@ -160,7 +160,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
     def fault(self) -> "Fault":
         """The fault as shown, with the option that raises the limit."""
         far = "" if self.share is None else f", with {self.share:.0%} of the work done"
-        # The rest is assumed to take as long per part as before, with a margin, so that the limit is raised only once.
+        # The suggested limit extrapolates from the completed share, with a margin, so that one increase is enough.
         share = self.share if self.what == "time" else None
         wanted = 1.5 * self.taken / max(share or 0.4, 0.01)
         words, asked = (time_words, time_asked) if self.what == "time" else (memory_words, memory_asked)
@@ -189,7 +189,7 @@ class ExecutorError(GradtideError):
     """Runs cannot be executed on the machines of the chosen executor.
 
     Attributes:
-        fault: what is wrong, and how to fix it.
+        fault: the fault, with its fix.
     """
 
     def __init__(self, fault: "Fault") -> None:
@@ -218,10 +218,10 @@ class Fault:
         hint: the fix, in one clause.
         file: file as the user named it, `<dict>` or `--set`.
         line: line in the file, from 1; `None` if the input has no lines.
-        text: that source line.
+        text: the source line, or at most 100 characters of a longer line.
         column: first offending character in `text`, from 0.
         width: number of offending characters.
-        cut: characters of the line before `text`, which is at most 100 of them.
+        cut: number of characters of the line before `text`.
     """
 
     code: str
@@ -428,7 +428,7 @@ def hinted(wanted: str, known: Iterable[str], listed: str, form: str = "{}", *, 
 
 
 def repr_short(value: object) -> str:
-    """Return a short `repr` that itself cannot fail."""
+    """Return a short `repr` of a value; never raises."""
     try:
         text = repr(value[:80] if isinstance(value, (str, bytes, list, tuple)) else value)
     except Exception:  # a user's own `__repr__`, or an integer too long to print

@@ -1,7 +1,7 @@
 """Estimates flows, packets, memory and time of a run before it starts, and checks them against limits.
 
-Everything is counted from the resolved scenario before anything is drawn: expected numbers for random flows, exact ones
-for lists. Times and memory are accurate to a factor of about three; docs/reference/limits.md has the formulas.
+All numbers are computed from the resolved scenario without random draws: they are expected values for random flows, and
+exact for lists. Times and memory are accurate to a factor of about three; docs/reference/limits.md has the formulas.
 """
 
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
     from gradtide.scenario.fabric import Fabric
 
-# Calibration, measured on the machine of bench/history.jsonl; a faster machine needs less.
+# Calibration: costs per unit of work, measured on the machine of bench/history.jsonl; a faster machine needs less time.
 PACKET_OVERHEAD_BYTES = 54
 CONTROL_PACKETS_PER_FLOW = 11
 NS_PER_HOP = 45.0
@@ -60,7 +60,7 @@ DEFAULT_MAX_S = 3600.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run or study may take.
+    """Limits of a run or study.
 
     Attributes:
         memory_bytes: memory of all concurrent runs together; `None` for 80 % of the memory that is free at the check.
@@ -72,7 +72,7 @@ class Limits:
 
     @property
     def allowed_bytes(self) -> int:
-        """Memory that is allowed, in bytes."""
+        """Limit of memory, in bytes."""
         return int(SHARE_OF_MEMORY * system.free_bytes()) if self.memory_bytes is None else self.memory_bytes
 
     def watch(self) -> Watch:
@@ -130,7 +130,7 @@ class Estimate:
 
 @dataclass
 class _Work:
-    """What a run has to do, counted job by job; the other attributes are sums.
+    """Work of a run, summed job by job; attributes that are not listed here are sums.
 
     Attributes:
         scenario: what is run.
@@ -160,7 +160,7 @@ class _Work:
 
     @property
     def link_segments(self) -> float:
-        """Segments that a host's link carries at most within the duration."""
+        """Maximum number of segments that a host's link carries within the duration."""
         rate_bytes_per_s = self.scenario.link_rate_bps / 8
         return self.duration_s * rate_bytes_per_s / (self.scenario.segment_bytes + PACKET_OVERHEAD_BYTES)
 
@@ -178,7 +178,7 @@ class _Work:
 
     def add_parallel(self, job: "Job") -> None:
         """Add a job whose model is divided over ranks."""
-        # Either every rank is simulated (`ranks_load`), or one rank per class with a flow or two per transfer.
+        # If not every rank is simulated (`ranks_load`), one rank per class is, with one or two flows per transfer.
         of_classes = (job.op_count, int(not self.is_packet) * job.op_count, 0)
         ops, each, crossing_bytes = self.scenario.ranks_load.get(job.name, of_classes)
         count = job.iterations or 1
@@ -193,8 +193,8 @@ class _Work:
         """Add a data-parallel job with this number of iterations."""
         fabric, counts, depth = self.scenario.fabric, job.counts, job.schedule.most_parts
         buckets, chunks = _parts(job) if len(job.hosts) > 1 else (0, 0)
-        # Across nodes and in trees, the fluid engine has one flow for all messages of a rank. On a single switch these
-        # flows do not interfere.
+        # Across nodes and in trees, the fluid engine represents all messages of a rank by one flow. On a single switch
+        # these flows do not interfere.
         of_flows = 0 if self.is_packet else _flows_of_an_exchange(job, fabric)
         is_computed = of_flows > 0 and self.is_alone and _is_apart(fabric) and math.isinf(self.scenario.host_rate_bps)
         rounds = 1 if is_computed or depth > 1 else max(1, counts.steps)
@@ -222,7 +222,7 @@ class _Work:
             self.messages += sent
             # Ring neighbours mostly use disjoint routes; messages are then not simulated individually.
             is_ring = self.is_alone and ALGORITHMS[job.collective.kind].is_ring and depth == 1 and not of_flows
-            # On a single switch all ranks are in lock step, and the end has a closed form.
+            # On a single switch all ranks are in lock step, so a closed form gives the end of an exchange.
             in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
             is_known = is_computed or is_ring
             ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_known else NS_PER_FLUID_MESSAGE
@@ -233,14 +233,13 @@ class _Work:
 
 
 def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
-    """Estimate what a run of `scenario` will take.
+    """Estimate size and cost of a run of `scenario`, without drawing or running anything.
 
     Args:
-        scenario: what is run.
-        what_ifs: runs at other rates that follow it, of `WHAT_IF_ITERATIONS` each.
+        scenario: scenario of the run.
+        what_ifs: number of what-if runs after it, at other rates, each of `WHAT_IF_ITERATIONS` iterations.
 
-    Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
-    the duration of the run.
+    On the packet engine the number of segments is limited by the capacity of the hosts' links within the duration.
     """
     work = _Work(scenario, what_ifs, math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12)
     for count, size_bytes in scenario.expected_traffic:
@@ -329,7 +328,7 @@ def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
 
 
 def _is_apart(fabric: "Fabric") -> bool:
-    """Whether workers share no links: a single switch, and a network card per GPU."""
+    """Whether workers share no links, because there is a single switch and one network card per GPU."""
     return fabric.kind == "star" and getattr(fabric, "gpus", 1) == getattr(fabric, "nics", 1)
 
 
@@ -352,7 +351,7 @@ def _parts(job: "Job") -> tuple[int, int]:
 
 
 def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_ifs: int = 0) -> list[Estimate]:
-    """Refuse work whose estimate exceeds its limits.
+    """Raise an error if the estimate of some runs exceeds their limits.
 
     Args:
         scenarios: the runs.
@@ -411,7 +410,7 @@ class Total:
         return {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s, "time_s": self.time_s, **mostly}
 
     def check(self, limits: Limits) -> None:
-        """Refuse the runs if they exceed their limits.
+        """Raise an error if the runs exceed their limits.
 
         Raises:
             ScenarioError: GT053, as the function `check`.

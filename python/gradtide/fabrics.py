@@ -16,7 +16,7 @@ from gradtide.scenario.fabric import Tree, clos, leaf_spine
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
 
 MOST_HOSTS = 2
-"""Largest ratio of a network's host ports to the requested nodes; bisection ratios that need more are not offered."""
+"""Maximum ratio of a network's host ports to the requested nodes; other bisection ratios are not offered."""
 
 MAX_PORTS = 1024
 """Largest number of ports of a switch in a Clos or leaf-spine network, as in scenarios."""
@@ -32,7 +32,7 @@ SOLD = (
     (400, (32, 64, 128)),
     (800, (64, 144)),
 )
-"""Port counts of switches that are sold, by rate in Gbit/s; a port of four lanes broken out counts as four.
+"""Port counts of commercial switches, by rate in Gbit/s; a port that splits into four counts as four ports.
 
 Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 10G; NVIDIA SN2100 with 16 x 100G,
 32 x 50G or 64 x 25G, SN2410 with 48 x 25G, SN2700 with 32 x 100G; Broadcom Tomahawk 1 to 5 with 32, 64, 128, 256 and
@@ -84,7 +84,7 @@ class Fabric:
 
     @property
     def crossbars(self) -> int:
-        """Number of 2x2 crossbars that the switches amount to, (k/2)² each (section 2.3)."""
+        """Number of 2x2 crossbars in all switches: (k/2)² per switch with k ports (section 2.3)."""
         return self.switches * (self.ports // 2) ** 2
 
     @property
@@ -153,8 +153,8 @@ def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:
 
     Args:
         kind: clos2 or clos3.
-        nodes: N = k²/2 or k³/4.
-        bisection: r; table 1 has k/2·(2+r) or k²/4·(2+3r) switches of (k/2)² crossbars.
+        nodes: N = k²/2 (clos2) or k³/4 (clos3), where k is the number of ports per switch.
+        bisection: r. By table 1, k/2·(2+r) (clos2) or k²/4·(2+3r) (clos3) switches have (k/2)² crossbars each.
     """
     r = float(bisection)
     if kind == "clos2":

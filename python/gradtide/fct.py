@@ -15,10 +15,10 @@ from gradtide import units
 from gradtide.units import PS_PER_MS
 
 SMALL_BYTES = 100_000
-"""Largest small flow by default; Gao (2020), section 5.3."""
+"""Default size of the largest small flow (Gao 2020, section 5.3)."""
 
 LARGE_BYTES = 10_000_000
-"""Smallest large flow by default; Gao (2020), section 5.3."""
+"""Default size of the smallest large flow (Gao 2020, section 5.3)."""
 
 CLASSES = ("small", "medium", "large", "all")
 TIMES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
@@ -68,9 +68,10 @@ class Window:
     """Selection of the flows that count, by their start.
 
     Attributes:
-        warmup_ps: flows that start before this do not count.
-        cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
-        until_ps: flows that start at this or later do not count; None for no limit.
+        warmup_ps: flows that start before this time are excluded.
+        cooldown_ps: flows that start less than or exactly this long before the last start are excluded; 0 excludes
+            none.
+        until_ps: flows that start at this time or later are excluded; None for no limit.
     """
 
     warmup_ps: int = 0
@@ -82,7 +83,7 @@ class Window:
         starts = np.asarray(start_ps, dtype=np.uint64)
         is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(self.warmup_ps)
         if self.cooldown_ps and starts.size:
-            # Compared as Python integers: a cool-down may be longer than the whole run, and there is no sign in uint64.
+            # Compared as Python integers, because a cool-down longer than the run would make the difference negative.
             end_ps = int(starts.max()) - self.cooldown_ps
             is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
         if self.until_ps is not None:
@@ -106,7 +107,7 @@ def class_summary(
     """Return count, mean and percentiles of the completion times of each class of flows.
 
     Args:
-        start_ps: when each flow starts.
+        start_ps: start of each flow.
         size_bytes: payload of each flow.
         fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
         window: which flows count. Default: all.

@@ -40,7 +40,7 @@ NOT_OURS = "not gradtide's"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 IN_FIXED = ("lost+found", INCOMPLETE)
-"""Entries that stay in a folder that cannot be renamed: those of a file system's root, and an unfinished study."""
+"""Entries that may stay in a folder that cannot be renamed: those of a file system's root, and an unfinished study."""
 
 
 # Files
@@ -50,7 +50,7 @@ def write_whole(path: Path, data: bytes) -> Path:
     """Write or replace a file atomically.
 
     Raises:
-        OSError: if it cannot be written; an older file stays.
+        OSError: if the file cannot be written; an older file is kept.
     """
     with whole(path) as file:
         file.write(data)
@@ -59,7 +59,7 @@ def write_whole(path: Path, data: bytes) -> Path:
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write or replace; it appears at the end of the block, and is unchanged if the block fails.
+    """Open a file to write or replace at the end of the block; an older file is unchanged if the block fails.
 
     A link is kept and points to the new file. A file that is not regular, such as a pipe, is written to directly.
 
@@ -125,9 +125,9 @@ def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
 
 @contextmanager
 def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Give a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
+    """Yield a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
 
-    After the rename to `.ready` the new files are complete, and the remaining steps can be repeated.
+    After the hidden folder has been renamed to `.ready` it is complete, and the remaining steps can be repeated.
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
@@ -145,7 +145,7 @@ def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path
 
 
 def _move_out(ready: Path) -> None:
-    """Move the entries of a complete folder into its parent, `summary.json` last; can be repeated."""
+    """Move the entries of a complete folder into its parent, `summary.json` last; the move can be repeated."""
     folder, old = ready.parent, ready / ".old"
     old.mkdir(exist_ok=True)
     if (ready / VERSIONS).exists():
@@ -168,7 +168,7 @@ def _move_aside(path: Path, folder: Path) -> None:
 def is_fixed(path: Path) -> bool:
     """Return whether a folder cannot be renamed.
 
-    It is a mount point, or its parent is not writable, or the system cannot exchange folders.
+    It cannot if it is a mount point, if its parent is not writable, or if the system cannot exchange folders.
     """
     return path.is_dir() and (
         os.path.ismount(path)
@@ -178,11 +178,11 @@ def is_fixed(path: Path) -> bool:
     )
 
 
-# What a killed process left
+# Entries that a killed process left
 
 
 def heal(path: Path) -> None:
-    """Delete the files of killed writers beside `path` and in it; complete a folder that was ready."""
+    """Delete the files of killed writers beside `path` and in it, and complete a folder that was `.ready`."""
     path = Path(os.path.realpath(path))
     own = "|".join(re.escape(name) for name in sorted({VERSIONS, *_tops(path)}))
     _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}")
@@ -224,12 +224,12 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _partial(folder: Path, prefix: str, make: Callable[[Path], object]) -> Iterator[Path]:
-    """Create an entry to write to, locked during the block; its remains are deleted at the end."""
+    """Create an entry to write to, locked during the block; if it still exists at the end, it is deleted."""
     while True:
         part = folder / f"{prefix}{secrets.token_hex(4)}{PARTIAL}"
         _make_file(part.with_suffix(LOCK))
         with _lock(part.with_suffix(LOCK), wait=True) as is_mine:
-            # Between the two lines above, another process may have deleted it as abandoned.
+            # Between the two lines above, another process may have deleted the entry as abandoned.
             if is_mine:
                 try:
                     make(part)
@@ -245,7 +245,7 @@ def _make_file(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file during the block, and delete it at the end; yield whether that is possible.
+    """Lock a file during the block, and delete it at the end; yield whether the lock was acquired.
 
     The lock is a separate file, because Windows cannot lock folders, nor rename open files.
     """

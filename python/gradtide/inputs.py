@@ -35,8 +35,8 @@ class InputError(GradtideError):
     """A file is not a regular file, is too large, or is damaged.
 
     Attributes:
-        code: of the table of faults.
-        msg: what is wrong; it does not name the file.
+        code: code of the fault.
+        msg: description of the fault, without the name of the file.
         hint: the fix.
     """
 
@@ -47,7 +47,7 @@ class InputError(GradtideError):
 
 @contextmanager
 def allowing(most_bytes: int | None) -> Iterator[None]:
-    """Read files of up to `most_bytes`, packed or not, in place of the limits above; None keeps the limits."""
+    """Within the block, read files of up to `most_bytes`, packed or not; None keeps the limits above."""
     token = _allowed.set(most_bytes if most_bytes is not None else _allowed.get())
     try:
         yield
@@ -56,7 +56,7 @@ def allowing(most_bytes: int | None) -> Iterator[None]:
 
 
 def allow(size: str | None) -> None:
-    """Read files of up to a size such as "8GB" from here on; None restores the limits above.
+    """From now on, read files of up to a size such as "8GB"; None restores the limits above.
 
     Raises:
         ValueError: if `size` is no size.
@@ -97,7 +97,7 @@ def _regular(mode: int) -> None:
 
 
 def chunks(path: Path, most_bytes: int = MAX_DATA_BYTES) -> Iterator[bytes]:
-    """Yield a file's bytes, unpacked if it is gzip, whatever its name.
+    """Yield a file's bytes; a gzip file is unpacked, whatever its name.
 
     Raises:
         InputError: if it is not a regular file, or has more than `most_bytes` and more than the user allows.
@@ -141,7 +141,7 @@ def unpacked(
 
 
 def check_size(file: io.BufferedReader) -> None:
-    """Check that an open file has no more bytes than are allowed, for readers that open it themselves.
+    """Check the size of an open file, for readers that open the file themselves.
 
     Raises:
         InputError: if it has more.

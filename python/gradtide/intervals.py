@@ -45,7 +45,7 @@ def _within(t: float, degrees: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the ends of the interval of the mean of independent values, one per run; `None` for fewer than two.
+    """Return the ends of the confidence interval of the mean of independent values; `None` for fewer than two values.
 
     Example:
         >>> [round(end, 2) for end in mean_interval([1.0, 2.0, 3.0])]

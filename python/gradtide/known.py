@@ -16,7 +16,7 @@ MAX_NAME = 100
 
 
 class Lacking(NamedTuple):
-    """Something that gradtide does not model.
+    """A feature that gradtide does not model.
 
     Attributes:
         kind: vocabulary to which the feature would belong.
@@ -298,7 +298,7 @@ def lacking(kind: str, name: object) -> str | None:
 
 
 def find(kind: str, name: object) -> Lacking | None:
-    """Return the entry of a name, as `lacking` takes it."""
+    """Return the entry for the arguments of `lacking`; None if the name is unknown."""
     if not isinstance(name, str) or len(name) > MAX_NAME:
         return None
     plain = _plain(name)

@@ -1,4 +1,4 @@
-"""The table that every model becomes before it is simulated: one row per layer, input side first."""
+"""The layer table to which every model is converted before it is simulated: one row per layer, input side first."""
 
 from typing import NamedTuple
 

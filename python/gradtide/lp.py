@@ -4,8 +4,8 @@
     lexicographic objective: iteration time, then bytes in the highest band, then in the next
 
 Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md contains ours. C is the compute time of
-an iteration. Times are numbers of any one unit, offsets from the start of the backward pass. Other modules estimate
-them and simulate the result.
+an iteration. Times are offsets from the start of the backward pass, all in one unit of the caller's choice. Other
+modules estimate the times and simulate the result.
 
 The module is long because the programme, its bounds and the search that proves them share one formulation.
 """
@@ -24,7 +24,7 @@ MOST_DECIDED = 16
 optimal."""
 
 MOST_NODES = 2_000
-"""Node limit of a branch and bound: a count and not a time, so that the output does not depend on the machine."""
+"""Limit of a branch-and-bound search in nodes, so that the result does not depend on the speed of the machine."""
 
 MOST_CUTS = 1_000
 """Maximum number of rows of the lower bound over all orders; a chain of layers has one row per bucket."""
@@ -36,7 +36,7 @@ _MOST = 1e100
 """Largest accepted number: sums of larger ones could exceed the range of floats."""
 
 _SCALE = 1_000.0
-"""Length of the iteration for the solver, whose tolerances are absolute."""
+"""Length to which the iteration is scaled for the solver, because the solver's tolerances are absolute."""
 
 
 class SolverMissingError(GradtideError, ImportError):
@@ -92,7 +92,7 @@ class StartAndBand:
         return shares(self.buckets, self.bands)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dict per bucket, in the order in which they are sent.
+        """Return one dict per bucket, in send order.
 
         `slack` is needed - ready (thesis, section 3.1), `margin` needed - end; `needed` includes earlier delays.
         """
@@ -138,7 +138,7 @@ def start_and_band(
     order: Sequence[int] | None = None,
     give: float = 0.0,
 ) -> StartAndBand:
-    """Choose when each bucket of an iteration starts and in which band it travels.
+    """Choose the start and the band of each bucket of an iteration.
 
     Args:
         buckets: at least one, each with `ready`, `needed`, `bytes`, and `times` for each band, the highest first;
@@ -153,7 +153,7 @@ def start_and_band(
         No bucket starts before the one before it in `order` has ended.
 
     Raises:
-        ValueError: if a number is no number, negative or missing, or a bucket is needed before it is ready.
+        ValueError: if a value is missing, negative or not a number, or a bucket is needed before it is ready.
         SolverMissingError: if HiGHS is not installed.
 
     Source:
@@ -290,15 +290,15 @@ class _Problem:
         return len(self.buckets[0].times)
 
     def tail(self, index: int) -> int | float:
-        """Compute time that remains when a bucket has arrived."""
+        """Compute time that follows the arrival of a bucket."""
         return self.compute - self.buckets[index].needed
 
     def least_of(self, order: Sequence[int]) -> int | float:
-        """The iteration time of an order in which every bucket travels in its fastest band."""
+        """Iteration time of an order if every bucket is sent in its fastest band."""
         return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
 
     def limit(self, least: int | float) -> float:
-        """Return the limit on the iteration time."""
+        """Return the maximum iteration time, `least` increased by the share `give`."""
         return least * (1 + self.give)
 
     def _cuts(self) -> list[tuple[int | float, list[int]]]:
@@ -356,9 +356,9 @@ class _Answer:
 class _Model:
     """Variables and rows for HiGHS.
 
-    T is the iteration time; x[i, b] is 1 if bucket i travels in band b. A given order adds start times, one bucket
-    after the other; `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without
-    either, transfers may be interrupted, which gives a lower bound for every schedule.
+    T is the iteration time, and x[i, b] is 1 if bucket i is sent in band b. A given order adds start times of buckets
+    in sequence. `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without either,
+    transfers may be preempted, and the result is a lower bound for every schedule.
     """
 
     def __init__(
@@ -389,17 +389,17 @@ class _Model:
                 self.pair(*pair, limit)
 
     def pair(self, one: int, other: int, limit: float) -> None:
-        """Add the constraint that either of two buckets ends before the other starts."""
+        """Add the constraint that one of two buckets ends before the other starts."""
         chosen = self.variable(0, 1, whole=True)
         self.before[one, other] = chosen
         for first, then, sign in ((one, other, 1), (other, one, -1)):
-            # Largest time by which `first` can end after the start of `then`, within the limit.
+            # Big-M constant: the maximum time by which `first` can end after the start of `then`, within the limit.
             most = max(0.0, (limit - self.problem.tail(first) - self.problem.buckets[then].ready) * self.scale)
             ends = {self.starts[then]: 1.0, self.starts[first]: -1.0, **self.takes([first], -1)}
             self.row(-most if sign > 0 else 0.0, math.inf, {**ends, chosen: -sign * most})
 
     def takes(self, members: Iterable[int], sign: int) -> dict[int, float]:
-        """Return the total transfer time of some buckets as a linear expression, in whichever band they are."""
+        """Return the total transfer time of some buckets, over all bands, as a linear expression times `sign`."""
         return {
             variable: sign * time * self.scale
             for index in members
@@ -430,14 +430,14 @@ class _Model:
         return list(self.highs.getSolution().col_value), info.mip_dual_bound, is_proven
 
     def solve(self) -> _Answer:
-        """Find the least iteration time, then the fewest bytes in the highest band, then in the next."""
+        """Minimise the iteration time, then the bytes in the highest band, then those in the next."""
         found = self.try_solve()
         if found is None:
             raise InternalError("the linear programme has no solution, though an order reaches its limit")
         return found
 
     def try_solve(self) -> _Answer | None:
-        """Do the same as `solve`; return None if the node limit is reached."""
+        """Return the result of `solve`; None if the node limit is reached."""
         problem, is_proven = self.problem, True
         bound = problem.bound if self.order is None else problem.least_of(self.order)
         if self.decides:
@@ -482,8 +482,8 @@ class _Model:
 def _decided(problem: _Problem) -> StartAndBand:
     """Choose order and bands.
 
-    List orders are tried first. If no bound proves them optimal, the order becomes a decision of the programme; if
-    that fails, the result is the best list order with its gap.
+    List orders are tried first. If no bound proves one of them optimal, the order becomes a decision of the programme.
+    If the programme finds no solution within its limits, the result is the best list order with its gap.
     """
     buckets, indices = problem.buckets, range(len(problem.buckets))
     tails = [-problem.tail(index) for index in indices]
@@ -515,8 +515,8 @@ def _decided(problem: _Problem) -> StartAndBand:
 def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | float], goal: float) -> tuple[int, ...]:
     """Return an order improved by single moves, until it reaches the goal or no move helps.
 
-    The bucket that determines the iteration time, by its end plus the compute behind it, has to end earlier: it moves
-    forward, or a bucket sent before it moves behind it.
+    The critical bucket, whose end plus the following compute is the iteration time, must end earlier. Therefore a move
+    sends the critical bucket earlier, or sends a preceding bucket after it.
     """
 
     def value(order: Sequence[int]) -> tuple[int | float, int]:
@@ -542,7 +542,7 @@ def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | flo
 
 
 def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
-    """Return an answer with starts, ends and iteration time recomputed in the input's own numbers."""
+    """Return the schedule of an answer, with times recomputed from the input's numbers and not the solver's floats."""
     buckets = problem.buckets
     times = [bucket.times[band] for bucket, band in zip(buckets, answer.bands, strict=True)]
     starts, ends = _ends(buckets, answer.order, times)

@@ -48,7 +48,7 @@ class Errors:
 
     @property
     def half(self) -> float:
-        """Half of the 95 % interval of a further error's logarithm."""
+        """Half width of the 95 % interval of a further error, as a logarithm."""
         count = len(self.logs)
         return student_t(count) * math.sqrt(sum(log * log for log in self.logs) / count)
 
@@ -58,7 +58,7 @@ class Errors:
         return 100 * math.expm1(min(self.logs)), 100 * math.expm1(max(self.logs))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the errors as plan.json has them."""
+        """Return the errors in the format of plan.json."""
         return {"count": len(self.logs), "setups": self.setups, "percent": list(self.range_percent)}
 
     def interval(self, predicted: float) -> tuple[float, float]:

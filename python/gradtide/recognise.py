@@ -86,7 +86,7 @@ _OURS = {
     ),
     "nccl-tests": ("the output of nccl-tests", "gradtide calibrate {file} fits it"),
 }
-"""What gradtide reads, and where."""
+"""Formats that gradtide reads: description and use, by name."""
 
 _FOREIGN = {
     "graphml": ("a GraphML graph", _NETWORKX.replace("{reader}", "read_graphml")),
@@ -198,7 +198,7 @@ _BINARY = (
     ),
     ("perfetto", rb"\x0a[\x00-\xff]{1,3}[\x08\x1a\x22\x32\x3a\x40\x42\x50]"),
 )
-"""How binary files begin."""
+"""Patterns of the beginning of binary files."""
 
 _JSON = (
     ("result", r'"schema"\s*:\s*"gradtide\.(?!(model|plan|trace)/)'),
@@ -241,7 +241,7 @@ _XML = {
     "topology": "hwloc",
     "html": "html",
 }
-"""Formats by their root element."""
+"""XML formats by their root element."""
 
 _COMMENTS = r"\A(?:[ \t]*#[^\n]*\n|[ \t]*\n)*"
 """Comments and blank lines, which may precede the header of a table."""

@@ -3,8 +3,8 @@
     forward = max(FLOPs / (peak x efficiency), bytes / (bandwidth x efficiency)), per layer
     backward = 2 x forward
 
-The model and its limits are described in docs/models/compute.md. No time here is measured: measured tables
-come from a profile.
+The model and its limits are described in docs/models/compute.md. All times here are modelled; `gradtide profile`
+measures times.
 Source: Williams, Waterman, Patterson, «Roofline: an insightful visual performance model», CACM 52(4), 2009.
 """
 
@@ -24,7 +24,7 @@ Gao (2020), section 3.6, measured the same ratio for ResNet-50 on a P100: 0.070 
 """
 
 STORED_BYTES_PER_ELEMENT = 4
-"""Model files count parameters and activations at 4 bytes an element."""
+"""Bytes per element in the counts of model files, for parameters and activations."""
 
 OPERANDS_PER_COUNTED = 2
 """Bytes that training moves per counted byte of a layer; hence devices.toml has an efficiency of 0.4, not 0.8."""
@@ -47,8 +47,8 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
 def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float:
     """Return the forward time of one layer, the larger of its compute time and its memory time.
 
-    The bytes moved are the layer's parameters once and its activations `batch` times, both at `device.element_bytes` an
-    element.
+    The bytes moved are those of the layer's parameters, and `batch` times those of its activations, both at
+    `device.element_bytes` per element.
     """
     flops: float = layer.forward_flops * batch
     if layer.winograd:
@@ -62,7 +62,7 @@ def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float
 
 
 def roofline(model: "ModelPreset", device: "Device", batch: int) -> list[Layer]:
-    """Turn a model into the table that is simulated, with compute times of one worker.
+    """Return the layer table of a model with compute times of one worker.
 
     Args:
         model: a built-in model or one read from a model file.

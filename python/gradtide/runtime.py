@@ -1,9 +1,10 @@
 """Capabilities of runtimes as one table: levels and collectives that are supported on each device.
 
-`gradtide plan` searches only what this table allows, and `gradtide.torch` refuses anything else. A level is listed if
-gradtide.torch is built and tested for it on that device; a collective, if the device's library lets users select it:
+`gradtide plan` searches only plans that this table allows, and `gradtide.torch` refuses all other plans. A level is
+listed if gradtide.torch implements it and has been tested on the device. A collective is listed if users of the
+device's library can select it:
 
-- gloo: PyTorch's ProcessGroupGloo names no algorithm to gloo, and gloo then takes its ring (gloo/allreduce.cc).
+- gloo: PyTorch's ProcessGroupGloo passes no algorithm to gloo, which then uses its ring (gloo/allreduce.cc).
 - NCCL, and RCCL on AMD: NCCL_ALGO names algorithms; of those, gradtide models Ring and Tree.
 """
 
@@ -17,7 +18,7 @@ another order; begin the next iteration before all gradients are sent."""
 
 @dataclass(frozen=True)
 class Runtime:
-    """What PyTorch, gradtide.torch and the communication library can do on one kind of device.
+    """Capabilities of PyTorch, gradtide.torch and the communication library on one kind of device.
 
     Attributes:
         device: the device as in `--device`.
@@ -60,7 +61,7 @@ class Runtime:
         return tuple(found)
 
     def allows(self, collective: str) -> bool:
-        """Whether a collective can be chosen."""
+        """Whether users can select a collective."""
         return self.any_collective or collective in self.collectives
 
 
@@ -80,8 +81,8 @@ RUNTIMES: Mapping[str, Runtime] = {
         Runtime("ideal", "an ideal runtime", "", LEVELS, any_collective=True),
     )
 }
-"""Kinds of devices. `unknown` has the features of all devices; `ideal` has every feature that gradtide models, and does
-not exist."""
+"""Kinds of devices. `unknown` has the features of all devices. `ideal` is hypothetical and has every feature that
+gradtide models."""
 
 
 def level_of(order: str, barrier: bool) -> str:
@@ -92,7 +93,7 @@ def level_of(order: str, barrier: bool) -> str:
 
 
 def where(level: str) -> str:
-    """Name the devices and libraries with which gradtide.torch carries out a level."""
+    """Return the names of the devices and libraries with which gradtide.torch supports a level."""
     return " and ".join(one.name for one in RUNTIMES.values() if one.library and level in one.levels)
 
 

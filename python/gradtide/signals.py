@@ -1,4 +1,4 @@
-"""Early ends of a command: Ctrl-C, SIGTERM and SIGHUP from its first line on, and its limits.
+"""Interruption of a command by Ctrl-C, SIGTERM or SIGHUP, from its first line on, and by its limits.
 
 A signal raises `KeyboardInterrupt` once the command can handle it; until then, while modules are loaded, it is
 recorded. A limit raises its own exception in the same way. If code outside Python blocks for longer than a second, the
@@ -17,13 +17,13 @@ from gradtide.system import STOPS
 
 NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
 """Timeouts after which the process is terminated: until Python handles the signal; for the removal of incomplete files;
-for an interrupted study to write its partial result. A second signal terminates it at once. Time that other processes
-had the processor does not count, up to `PATIENCE` times as long."""
+for an interrupted study to write its partial result. A second signal terminates the process immediately. Time during
+which other processes used the processor does not count, up to `PATIENCE` times the timeout."""
 
 PATIENCE = 5
 
 received: list[int] = []
-"""The signals that came, in their order."""
+"""The received signals, in order."""
 
 LIMIT = system.ALARM
 """Sent to the process itself when a limit is reached: the main thread receives it even while it waits for a file."""
@@ -31,23 +31,23 @@ LIMIT = system.ALARM
 POLL_S = 0.1
 
 check: Callable[[], None] | None = None
-"""Raises once when the command has exceeded its limits; called ten times a second."""
+"""Function that is called ten times a second, and raises once if the command has exceeded its limits."""
 
 reached: Exception | None = None
-"""What `check` raised."""
+"""The exception that `check` raised."""
 
 last_words: Callable[[int], None] | None = None
-"""Called with the signal before an unresponsive process is terminated."""
+"""Function that is called with the signal before an unresponsive process is terminated."""
 
 EXIT_SIGNAL = 128
-"""Exit code of a command that a signal ended, less the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
+"""A command that a signal ends exits with this code plus the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
 
 EXIT_CANNOT_GO_ON = 3
 """Exit code of a command that was ended by a limit or another error during its work."""
 
 RAISED_AGAIN_AFTER_S = 0.001
-"""Python drops an exception that is raised in `__del__` or in the callback of a weak reference, as during imports. A
-dropped exception is raised again after this time."""
+"""Seconds after which a dropped exception is raised again. Python drops exceptions that are raised in `__del__` or in
+the callback of a weak reference, which happens during imports."""
 
 _raised: BaseException | None = None
 """The exception of the first signal or limit."""
@@ -81,7 +81,7 @@ def answer() -> None:
 
 
 def settle() -> None:
-    """Raise no more exceptions: the command has ended, or is about to print its last message."""
+    """Raise no further exceptions, because the command has ended or is about to print its last message."""
     _state.update(raises=False, settled=True)
 
 
@@ -112,7 +112,7 @@ def is_settled() -> bool:
 
 
 def tidy() -> None:
-    """Extend the timeout: the signal was handled, and the partial result is being written."""
+    """Extend the timeout, because the signal has been handled and the partial result is being written."""
     _state["tidies"] = True
 
 

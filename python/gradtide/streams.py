@@ -1,8 +1,8 @@
-"""Stdout and stderr of the command: a failed write is recorded and never raised, so the command continues.
+"""Stdout and stderr of the command, with write errors that are recorded and not raised, so that the command continues.
 
-Otherwise a full disk, a closed descriptor or a closed pipe would raise wherever a command happens to print: between two
-files of a folder, in the handler of another error, or when Python flushes its buffers at exit. Output that cannot be
-written is discarded; `failures` reports it at the end.
+Otherwise a full disk, a closed descriptor or a closed pipe would raise at any print: between two files of a folder, in
+the handler of another error, or when Python flushes its buffers at exit. Output that cannot be written is discarded,
+and `failures` returns the streams with lost output.
 """
 
 import errno
@@ -13,7 +13,7 @@ import sys
 from typing import Any, NamedTuple
 
 NAMES = ("stdin", "stdout", "stderr")
-"""The standard streams, by their descriptors."""
+"""Names of the standard streams, indexed by descriptor."""
 
 
 class Failure(NamedTuple):
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
     @property
     def reader_left(self) -> bool:
-        """Whether the reader has closed the pipe, as `head -1` does, which is no error."""
+        """Whether the reader has closed the pipe, as `head -1` does; this is not an error of the command."""
         return isinstance(self.error, (BrokenPipeError, ConnectionResetError))
 
 
@@ -37,7 +37,7 @@ class StandardStream(io.RawIOBase):
     """A raw stream that discards everything from the first failed write on.
 
     Args:
-        raw: where the bytes go; None if the descriptor was closed before the command started.
+        raw: underlying stream; None if the descriptor was closed before the command started.
     """
 
     def __init__(self, raw: io.RawIOBase | None) -> None:
@@ -55,7 +55,7 @@ class StandardStream(io.RawIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Return whether the bytes go to a terminal."""
+        """Return whether the underlying stream is a terminal."""
         return self._raw is not None and self._raw.isatty()
 
     def fileno(self) -> int:

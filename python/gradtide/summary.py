@@ -48,7 +48,7 @@ def run_summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]
     if scenario.accuracy_ppm is not None:
         summary["accuracy"] = units.format_accuracy(scenario.accuracy_ppm)
     if core["probe_every_ps"] is not None:
-        # The actual interval: in a long run a probe reduces its sampling rate.
+        # The actual sampling interval, because a probe reduces its sampling rate in a long run.
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
     if scenario.warnings:
         summary["warnings"] = list(scenario.warnings)
@@ -67,7 +67,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     # Compute time of a single worker, which never waits. For a graph of ops it is reported by the core.
     alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
-    # Asynchronous workers have individual rates: use the mean time of as many iterations as workers.
+    # Asynchronous workers have individual rates, so the time per iteration is the mean over one iteration per worker.
     each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
     return {
         "model": job.model,

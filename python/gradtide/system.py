@@ -78,7 +78,7 @@ def free_bytes() -> int:
 
 
 def lock(handle: int, *, wait: bool) -> bool:
-    """Lock an open file until it is closed; return whether that was possible. Windows waits ten seconds at most."""
+    """Lock an open file until it is closed; return whether the lock was acquired. Windows waits at most ten seconds."""
     try:
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
@@ -122,7 +122,7 @@ def lock_byte(handle: int, offset: int) -> bool:
 
 
 def unlock_byte(handle: int, offset: int) -> None:
-    """End a lock of `lock_byte`."""
+    """Release a lock of `lock_byte`."""
     if sys.platform == "win32":
         os.lseek(handle, offset % (1 << 31), os.SEEK_SET)
         msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
@@ -136,7 +136,7 @@ CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.E
 """Error codes of systems that cannot exchange two folders: mount points, or file systems without support."""
 
 MOST_NAME_BYTES = 255
-"""Longest name of a file where the system does not report it: NTFS, in characters."""
+"""Maximum length of a file name if the system does not report it: that of NTFS, in characters."""
 
 
 def sync(path: "Path") -> None:
@@ -152,7 +152,7 @@ def sync(path: "Path") -> None:
 
 
 def can_exchange() -> bool:
-    """Return whether this system lets two folders change places: Linux does."""
+    """Return whether this system can exchange two folders atomically, as Linux can."""
     return _renameat2() is not None
 
 
@@ -183,7 +183,7 @@ def _renameat2() -> "Callable[..., int] | None":
 
 
 def mount_points() -> set[str]:
-    """Return the mount points from Linux; `ismount` misses bind mounts of the same file system."""
+    """Return the mount points that Linux lists, because `ismount` misses bind mounts of the same file system."""
     import re
 
     if sys.platform != "linux":
@@ -198,7 +198,7 @@ def mount_points() -> set[str]:
 
 
 def most_name_bytes(folder: "Path") -> int:
-    """Return how long a name in a folder may be."""
+    """Return the maximum length of a name in a folder, in bytes."""
     if sys.platform == "win32":
         return MOST_NAME_BYTES
     return os.pathconf(folder, "PC_NAME_MAX")
@@ -218,7 +218,7 @@ else:
 
 
 def alarm() -> None:
-    """Send `ALARM` to the main thread. On Windows a thread that waits for a file receives it afterwards."""
+    """Send `ALARM` to the main thread. On Windows, a thread that waits for a file receives it after the wait."""
     if sys.platform == "win32":
         import _thread
 
@@ -268,7 +268,7 @@ def arrivals() -> Callable[[float], int | None]:
 
 
 def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
-    """Let a TCP socket use a congestion control, by its name on Linux.
+    """Set the congestion control of a TCP socket, by its name on Linux.
 
     Raises:
         OSError: if the system has no congestion control of that name, or does not allow the choice.
@@ -288,7 +288,7 @@ def enable_service_type(udp: "socket.socket") -> None:
     """Let `receive_marked` return the type of service, or IPv6's traffic class, of received datagrams.
 
     Raises:
-        OSError: on Windows, which does not report it.
+        OSError: on Windows, which does not report the type of service.
     """
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")

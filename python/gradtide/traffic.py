@@ -4,8 +4,8 @@
     a list of flows (CSV)                                   ├─► BackgroundFlows: start_ps, src, dst, bytes, band
     incast (many to one, again and again)                  ─┘
 
-No file is opened here, and nothing here reads a scenario. Poisson flows are those of Gao (2020): drawn with CPython's
-`random.Random` in its order, so that seeds 0, 1 and 2 give the flows of the thesis byte for byte.
+This module opens no file and reads no scenario. Poisson flows are drawn with CPython's `random.Random` in the order of
+the program of Gao (2020), so that seeds 0, 1 and 2 give the flows of the thesis byte for byte.
 """
 
 import hashlib
@@ -98,7 +98,7 @@ def background_flows(
     size_bytes: Sequence[int],
     band: "int | Sequence[int]",
 ) -> BackgroundFlows:
-    """Make columns of flows, sorted by start; flows that start together keep their order."""
+    """Return flows as columns, sorted by start; flows with equal starts keep their order."""
     bands = array("B", [band]) * len(start_ps) if isinstance(band, int) else array("B", band)
     columns = [array("Q", start_ps), array("I", src), array("I", dst), array("Q", size_bytes), bands]
     starts = columns[0]
@@ -135,7 +135,7 @@ class Line(NamedTuple):
     text: str
 
     def fault(self, code: str, field: str, msg: str, hint: str, value: object = None, cell: int = -1) -> Fault:
-        """Make a fault at this line, and at its comma-separated cell number `cell` if that is not negative."""
+        """Return a fault at this line, or at its comma-separated cell number `cell` if `cell` is not negative."""
         start, stop = 0, len(self.text)
         if cell >= 0:
             cells = self.text.split(",")
@@ -150,7 +150,7 @@ NO_BYTES = ("all flows have 0 bytes", "let a size of at least 1 byte have a larg
 
 @dataclass(frozen=True)
 class Sizes:
-    """A distribution of flow sizes: points of its CDF, straight lines between them.
+    """A distribution of flow sizes, given by points of its CDF with linear interpolation between them.
 
     Attributes:
         bytes: sizes, not decreasing.
@@ -181,7 +181,7 @@ class Sizes:
         if index == 0:
             return max(1, self.bytes[0])
         low, high = self.bytes[index - 1], self.bytes[index]
-        # The order of operations matters: the last digit decides some of the thesis's bytes.
+        # The order of operations is that of the thesis's program, because rounding affects some of its sizes.
         above = (high - low) * (share - self.cdf[index - 1]) / (self.cdf[index] - self.cdf[index - 1])
         return max(1, round(low + above))
 
@@ -194,9 +194,9 @@ def read_sizes(text: str, name: str) -> Sizes:
 def read_points(text: str, name: str) -> list[Point]:
     """Return the exact points of the distribution in a file.
 
-    Three dialects: lines `bytes percent` up to 100, lines `bytes share` up to 1 (blanks, a tab, a colon or a comma
-    between them), and CSV with the header `bytes,cdf`. The last value, 100 or 1, tells percent from share. A line
-    that starts with # is a comment. An error has every fault, each at its line and field.
+    There are three formats: lines `bytes percent` up to 100, lines `bytes share` up to 1 (separated by blanks, a tab, a
+    colon or a comma), and CSV with the header `bytes,cdf`. The last value, 100 or 1, distinguishes percent from share.
+    A line that starts with # is a comment. An error contains every fault, each at its line and field.
     """
     rows: list[tuple[int, str, list[str]]] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -271,7 +271,7 @@ class Poisson:
         off_ps: silence after a burst.
 
     Source:
-        Gao (2020), chapter 5, and its program: three seeds, for starts, sizes and pairs.
+        Gao (2020), chapter 5, and its program, which has separate seeds for starts, sizes and pairs.
     """
 
     name: str
@@ -303,7 +303,7 @@ class Poisson:
         """Return `None`: any host may send to any other."""
 
     def draw(self) -> BackgroundFlows:
-        """Draw the flows; equal sources give equal flows."""
+        """Draw the flows; equal `Poisson` objects give equal flows."""
         root = random.Random(self.root_seed)
         seeds = [root.randint(0, 100_000_000) for _ in range(3)]
         starts = self._starts_ps(random.Random(seeds[0]))

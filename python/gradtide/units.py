@@ -1,9 +1,8 @@
 """Quantities with units, read and written exactly: text <-> whole picoseconds, bytes and bits per second.
 
-Arithmetic is in fractions of integers, never in floats. B is byte, b is bit; k (or K), M, G, T are powers
-of ten, Ki, Mi, Gi, Ti of two. A time between two picoseconds is rounded half up; a size that is not a whole
-number of bytes, and a rate that is not a whole number of bits per second, is refused, because a fraction of
-a byte is always a slip.
+Arithmetic uses fractions of integers, never floats. B is byte and b is bit; k (or K), M, G and T are powers of ten, and
+Ki, Mi, Gi and Ti powers of two. A time between two picoseconds is rounded half up. A size that is not a whole number of
+bytes, or a rate that is not a whole number of bits per second, is refused, because a fraction of a byte is a mistake.
 """
 
 import math
@@ -20,10 +19,10 @@ PS_PER_SECOND = 1_000_000_000_000
 PS_PER_US, PS_PER_NS = 10**6, 1000
 PS_PER_MS = 1e9
 U64_MAX = 2**64 - 1
-"""Largest value of the core's integers; as a time it is 213 days."""
+"""Largest integer of the core. As a time in picoseconds it is 213 days."""
 
 ANNOUNCED_STEP, MAX_ANNOUNCED = 5, 75
-"""Steps of an announced burst's threshold, for which a packet has four bits (Kang et al. 2021, fig. 7)."""
+"""Step and maximum, in packets, of the threshold of an announced burst, a 4-bit field (Kang et al. 2021, fig. 7)."""
 
 Quantity = TypeVar("Quantity")
 
@@ -243,7 +242,7 @@ def round_half_up(value: Fraction) -> int:
 
 
 def divided(dividend: int, divisor: int) -> int:
-    """Return the quotient as `round_half_up` does, without a fraction."""
+    """Return the quotient rounded half up, without constructing a `Fraction`."""
     return (2 * dividend + divisor) // (2 * divisor)
 
 
@@ -298,7 +297,7 @@ def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction
 
 
 def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fraction]") -> str:
-    """Name the unit that was probably meant, and the whole list."""
+    """Return a hint with the unit that was probably meant, and the list of units."""
     listed = [u for u in units if u[:1] not in ("µ", "μ")]
     prefixed = [u for u in listed if len(u) > len(unit) and u.startswith(unit) and unit in _PREFIXES]
     same = [u for u in listed if u.lower() == unit.lower()]
@@ -354,7 +353,7 @@ def memory_words(size_bytes: float) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """Write a time of waiting, as in `3 min`."""
+    """Write a duration, as in `3 min`."""
     for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size or (unit == "h" and seconds >= size):
             return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.2g} {unit}"

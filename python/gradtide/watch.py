@@ -1,14 +1,14 @@
-"""Limits of time and memory for a whole command or call, and where they are checked.
+"""Limits of time and memory for a whole command or call, and their checks.
 
     with watching(limits):      starts the watch; nested calls with limits of their own use this one
         ...
         check_cancelled()       raises `LimitReached` or `Abandoned`
 
 The core calls `check_cancelled` every few milliseconds in all its long loops, in every thread. On the command line the
-thread of `gradtide.signals` checks, too, so that no part of a command can run for ever.
+thread of `gradtide.signals` also checks the limits, so that no part of a command can run for ever.
 
-Memory is the resident set of the process, less its size at the start of the work. A counting allocator would measure
-the core alone, but Python's tables and texts use the same memory.
+Memory is the resident set of the process, less its size at the start of the work. A counting allocator in the core
+would not include Python's tables and texts.
 """
 
 import threading
@@ -25,7 +25,7 @@ BASE_BYTES = 60_000_000
 """Memory of the program before any work."""
 
 LEAST_BYTES, LEAST_S = 150_000_000, 1.0
-"""Limits are at least this large: loading modules takes as much, and estimates refuse smaller limits."""
+"""Minimum of the limits in force, because loading modules takes as much; estimates refuse smaller limits themselves."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Watch:
         return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
 
     def check(self) -> None:
-        """Raise `LimitReached` if the work has exceeded a limit; only once, because the clean-up takes more."""
+        """Raise `LimitReached` if a limit is exceeded; only once, because clean-up needs more time and memory."""
         elapsed_s, taken_bytes = self.elapsed_s, self.taken_bytes
         if elapsed_s > max(self.time_s, LEAST_S):
             limit = LimitReached("time", self.time_s, elapsed_s)
@@ -94,12 +94,12 @@ _current: ContextVar["Watch | Part | None"] = ContextVar("watch", default=None)
 
 
 def current() -> "Watch | Part | None":
-    """Return what `check_cancelled` checks in this thread."""
+    """Return the watch or part that `check_cancelled` checks in this thread."""
     return _current.get()
 
 
 def check_cancelled() -> None:
-    """Raise if the work of this thread is to end; without effect outside of `watching`."""
+    """Raise if the work of this thread must end; without effect outside of `watching`."""
     watch = _current.get()
     if watch is not None:
         watch.check()
@@ -107,7 +107,7 @@ def check_cancelled() -> None:
 
 @contextmanager
 def watching(watch: "Watch | Part") -> Iterator[None]:
-    """Let `check_cancelled` check `watch` in this thread while the block runs."""
+    """During the block, `check_cancelled` checks `watch` in this thread."""
     token = _current.set(watch)
     try:
         yield

@@ -1,12 +1,13 @@
-"""What every study ends in: one `Answer`, from which the terminal, `--json`, reports and notebooks print.
+"""The `Answer` of a study, from which the terminal, `--json`, reports and notebooks print.
 
     headline     the answer to the question
-    premises     what the answer rests on; what nobody stated has the option that changes it
-    candidates   what was compared: does it fit, what carries it out, why is it refused; only what fits has a rank
-    uncertainty  how far off answers of this kind were when they were compared with measurements
+    premises     the inputs on which the answer depends; a default value comes with the option that changes it
+    candidates   the compared alternatives: feasibility in memory, runtime, reason of a refusal, and a rank if feasible
+    uncertainty  the errors of earlier answers of the same kind against measurements
     again        the command, or the resolved scenario, that gives the same answer
 
-The types are here; `premises` reads a scenario, `uncertainty` has what was compared, `again` the command line.
+The types are here. `premises` reads premises from a scenario, `uncertainty` looks up errors, and `again` records the
+command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +15,20 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Verdict = Literal["fits", "does not fit", "too close to call", "not checked"]
-"""Whether a candidate fits in the memory of a rank. Unknown without a device, and for models without parameter counts.
+"""Whether a candidate fits in the memory of a rank; "not checked" without a device or without parameter counts.
 """
 
 
 @dataclass(frozen=True)
 class Premise:
-    """One thing that an answer rests on.
+    """One input on which an answer depends.
 
     Attributes:
-        name: what it is, as in `device`.
-        value: what was taken, as in `V100`.
-        stated: whether a file or an option says so; otherwise it is a default.
-        key: the key of the scenario that holds it; empty where none does.
-        change: the option that states another value; empty where none does.
+        name: name of the input, as in `device`.
+        value: its value, as in `V100`.
+        stated: whether a file or an option states the value; otherwise the value is a default.
+        key: key of the scenario that contains the value; empty if there is none.
+        change: option that sets another value; empty if there is none.
     """
 
     name: str
@@ -42,10 +43,10 @@ class Feasibility:
     """Whether a candidate fits in the memory of its device.
 
     Attributes:
-        verdict: does it fit?
+        verdict: whether the candidate fits.
         needed_bytes: memory that a rank needs; None if not checked.
-        device_bytes: memory that its device has; None if not checked.
-        would_fit: changes that would make it fit, each as an option.
+        device_bytes: memory of the device; None if not checked.
+        would_fit: changes with which the candidate would fit, each as an option.
     """
 
     verdict: Verdict = "not checked"
@@ -56,18 +57,18 @@ class Feasibility:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the things that a study compares.
+    """One of the alternatives that a study compares.
 
     Attributes:
-        name: what the study calls it.
-        figure: what it is ranked by, in the study's own unit; None if it was not run.
-        feasibility: whether it fits in memory.
-        runs_on: the runtime that carries it out on the device; None if none is known.
-        why_not: why no runtime carries it out; empty if one does, or the question does not arise.
-        refused: why it was not run, or could not go on; empty if it ran.
-        is_bound: a limit that nobody can reach; it is no advice and has no rank.
-        group: what it competes within, as in `10 Gbit/s`; empty if all of them compete.
-        rank: 1 for the best of its group among those that are feasible; None for the others.
+        name: name in the study.
+        figure: figure by which candidates are ranked, in the study's unit; None if the candidate was not run.
+        feasibility: whether the candidate fits in memory.
+        runs_on: runtime that supports the candidate on the device; None if none is known.
+        why_not: reason why no runtime supports the candidate; empty if one does, or if no runtime is needed.
+        refused: reason why the run was refused or could not continue; empty if the candidate was run.
+        is_bound: whether the candidate is a bound that cannot be realised, and therefore has no rank.
+        group: candidates are compared within a group, as in `10 Gbit/s`; empty if all are compared.
+        rank: 1 for the best feasible candidate of its group; None for infeasible candidates.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Candidate:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it may be ranked: it ran, is no bound, and nothing says that it does not fit."""
+        """Whether the candidate may be ranked: it was run, is not a bound, and is not known to exceed the memory."""
         return (
             self.figure is not None
             and not self.refused
@@ -92,10 +93,10 @@ class Candidate:
 
 
 def ranked(candidates: Iterable[Candidate], *, most: bool = False) -> tuple[Candidate, ...]:
-    """Return the candidates with their ranks: in each group the feasible ones first, sorted by time.
+    """Return the candidates with their ranks: in each group the feasible ones first, sorted by figure.
 
     Args:
-        candidates: what was compared.
+        candidates: the compared candidates.
         most: whether the largest figure is the best; otherwise the smallest is.
     """
     groups: dict[str, list[Candidate]] = {}
@@ -112,10 +113,10 @@ def ranked(candidates: Iterable[Candidate], *, most: bool = False) -> tuple[Cand
 
 @dataclass(frozen=True)
 class Again:
-    """How to have the same answer again.
+    """The means to reproduce an answer.
 
     Attributes:
-        command: the command line without what changes no result, such as `-o`; None from Python.
+        command: command line without options that do not affect the result, such as `-o`; None from Python.
         scenario: the resolved scenario, by its path in the folder of results; None if the folder has several.
     """
 
@@ -125,7 +126,7 @@ class Again:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question; what its parts mean stands at the top of the module."""
+    """The answer of a study; the header of the module describes its parts."""
 
     headline: str
     premises: tuple[Premise, ...] = ()
@@ -145,7 +146,7 @@ class Answer:
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> "Answer":
-        """Return the answer that a summary holds."""
+        """Return the answer in a summary."""
         return cls(
             summary["headline"],
             tuple(Premise(**one) for one in summary.get("premises", ())),
@@ -156,7 +157,7 @@ class Answer:
 
 
 KEYS: Sequence[str] = ("headline", "premises", "candidates", "uncertainty", "again")
-"""Keys of a summary that hold its answer."""
+"""Keys of the answer in a summary."""
 
 
 def _plain(one: Candidate) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command that asks a question, so that an answer can name it: set by the command line, empty in Python."""
+"""The current command line, which an answer contains so that it can be reproduced; empty if called from Python."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _command: ContextVar[str | None] = ContextVar("_command", default=None)
 
 @contextmanager
 def asked_by(command: str) -> Iterator[None]:
-    """Let the answers of this block name a command line."""
+    """During the block, answers contain this command line."""
     token = _command.set(command)
     try:
         yield
@@ -20,7 +20,7 @@ def asked_by(command: str) -> Iterator[None]:
 
 
 def again(scenario: str | None = None) -> Again:
-    """Return how to have the answer that is being made again.
+    """Return the means to reproduce the answer of the current command.
 
     Args:
         scenario: path of the resolved scenario in the folder of results, if there is one.

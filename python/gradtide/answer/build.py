@@ -24,13 +24,13 @@ def build(
     """Return the answer of a study.
 
     Args:
-        question: the study, as in `compare`.
-        headline: the answer to the question.
-        scenarios: what was run, in the order of the study; at least one.
-        candidates: what was compared; they are ranked here.
+        question: name of the study, as in `compare`.
+        headline: the answer as text.
+        scenarios: scenarios of the runs, in the order of the study; at least one.
+        candidates: the compared candidates, which are ranked here.
         most: whether the candidate with the largest figure is the best; otherwise the smallest is.
         varied: keys that the study varies.
-        more: premises that no scenario holds.
+        more: premises that no scenario contains.
         scenario: path of the resolved scenario in the folder of results.
     """
     given = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
@@ -44,7 +44,7 @@ def build(
 
 
 def _uncertainty(found: Sequence[Uncertainty]) -> dict[str, Any]:
-    """Return the uncertainty of a study: of several kinds that of the one that is known least, with all sentences."""
+    """Return the uncertainty of a study; with several kinds of answers, the least certain one, with all sentences."""
     kinds = list(dict.fromkeys(found))
     if not kinds:
         return {}

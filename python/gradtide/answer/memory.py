@@ -13,7 +13,7 @@ def feasibility(job: Mapping[str, Any]) -> Feasibility:
 
 
 def of_memory(memory: Mapping[str, Any]) -> Feasibility:
-    """Return the feasibility from the figures of a rank's memory, with the options that would make it fit."""
+    """Return the feasibility from the figures of a rank's memory, with options by which the job would fit."""
     ways = [f"--parallel {_mesh(way['parallel'])}" for way in memory.get("would_fit", ())]
     if memory.get("fits_on") is not None:
         ways.append(f"{memory['fits_on']['ranks']:,} GPUs and --parallel {_mesh(memory['fits_on']['parallel'])}")

@@ -1,4 +1,4 @@
-"""What an answer rests on: read from resolved scenarios, each with the option that changes it."""
+"""Premises of an answer, read from resolved scenarios, each with the option that changes it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,8 +30,8 @@ def premises_of(scenarios: Scenario | Sequence[Scenario], varied: Sequence[str] 
     """Return the premises of a study's runs.
 
     Args:
-        scenarios: one, or all that a study ran. Where they differ, the premise lists their values.
-        varied: keys that the study varies and that the scenarios given do not show.
+        scenarios: one scenario, or all scenarios of a study. If they differ in a key, its premise lists the values.
+        varied: keys that the study varies although the given scenarios do not differ in them.
     """
     given = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
     found: dict[tuple[str, str], list[Premise]] = {}
@@ -42,7 +42,7 @@ def premises_of(scenarios: Scenario | Sequence[Scenario], varied: Sequence[str] 
 
 
 MOST_VALUES = 6
-"""Values of one premise that are written out; a study of more of them says how many there are."""
+"""Maximum number of values that a premise lists; of more values, the premise contains only their number."""
 
 
 def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
@@ -53,7 +53,7 @@ def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
         text += f" and {len(values) - MOST_VALUES} more"
     if any(first.key == key or first.key.startswith(f"{key}.") for key in varied):
         return Premise(first.name, "varied", True, first.key)
-    # Values that a study varies are no premises.
+    # Values that differ between the runs were chosen by the study, so they count as stated.
     stated = len(values) > 1 or all(one.stated for one in some)
     return Premise(first.name, text, stated, first.key, first.change)
 
@@ -67,7 +67,7 @@ def _premises(scenario: Scenario) -> Iterator[Premise]:
         for name, value, key in _of_job(job):
             whole = key if key.startswith("cluster.") else f"job.{job.name}.{key}"
             one = premise(f"{job.name}: {name}" if several else name, value, whole)
-            # A mesh may state what else `compute` does.
+            # The table of a mesh may also state these keys of `compute`, whose values then are not defaults.
             is_of_mesh = key.removeprefix("compute.") in OF_MESH and key.removeprefix("compute.") in job.stated
             yield replace(one, stated=True) if is_of_mesh else one
     yield premise("cluster", _cluster(scenario), "cluster.topology")
@@ -94,7 +94,7 @@ _DEVICE_KEYS = {
 
 
 def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of each premise of a job; keys are below the job's, but for those of the cluster."""
+    """Yield name, value and key of each premise of a job; keys are relative to the job, except for the cluster's."""
     if (division := job.division) is not None:
         training, own = division.training, division.own
         yield "device", division.accelerator.name, _DEVICE_KEYS[job.device.origin]

@@ -11,16 +11,16 @@ SYSTEMS = {
     "p3": "P3 on MXNet",
     "bytescheduler": "ByteScheduler",
 }
-"""Schedules that are named after the system that has them."""
+"""Schedules that are named after a system, and the name of the system."""
 
 MEASURED_ON = {"NVIDIA ": "gpu", "Tesla ": "gpu", "AMD Instinct": "gpu", "cpu, ": "cpu"}
-"""Kinds of devices by how `gradtide profile --device measure` begins their names: torch's, or `cpu, 8 threads`."""
+"""Kinds of devices by the prefix of their name from `gradtide profile --device measure`, as in `cpu, 8 threads`."""
 
 DDP, OURS = "PyTorch DDP", "gradtide.torch"
 
 
 def runtime_of(device: str | None) -> Runtime | None:
-    """Return the runtime of a device of a preset or a measured profile; None for other devices and without one."""
+    """Return the runtime of a preset device or the device of a measured profile; None for others and for no device."""
     if device is None:
         return None
     try:
@@ -35,11 +35,11 @@ def runs_on(order: str, barrier: bool, collective: str, device: str | None, syst
     """Return what carries out a schedule, or None and why nothing does.
 
     Args:
-        order: of the transfers, as `schedule.order` names it.
-        barrier: whether an iteration waits for all of them.
+        order: order of the transfers, a value of `schedule.order`.
+        barrier: whether an iteration waits for all transfers.
         collective: kind of the exchange.
-        device: preset that the job computes on; None if it names none.
-        system: system whose schedule it is, as in `horovod`.
+        device: device of the job; None if the job names none.
+        system: name of the system that has this schedule, as in `horovod`.
     """
     if system in SYSTEMS:
         return SYSTEMS[system], ""

@@ -2,12 +2,12 @@
 
     uncertainty_of(scenario, "run").sentence()
 
-Two answers are of one kind if they have the same facts: of a language model its family, device, precision, parallelism
-and number of nodes. `compared.json` has the errors of every kind that was compared. validation/compared.py writes it
-and groups measured steps by `step_kind`, the function that also finds the kind of an answer. So an answer has the error
-of its own kind or none: no kind inherits from another one.
+Answers are of one kind if they agree in certain facts: for a language model its family, device, precision, parallelism
+and number of nodes. `compared.json` has the errors of every kind that was compared. It is written by
+validation/compared.py, which groups measured steps by the function `step_kind`. The same function determines the kind
+of an answer, so an answer has the error of exactly its own kind, or none.
 
-Gloo runs stand in `gradtide.measured`, pair by pair, and are not repeated here.
+Pairs of predictions and measurements with gloo are in `gradtide.measured`.
 """
 
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
 
 Kind = dict[str, Any]
-"""The facts that distinguish kinds, by name: a row of compared.json without its figures."""
+"""Facts that distinguish kinds, by name: a row of compared.json without its figures."""
 
 MEASUREMENTS = "measurements"
 PRECISIONS = {"float8": "fp8"}
@@ -36,22 +36,22 @@ DIVISIONS = {
     "pipeline": "pipeline-parallel",
 }
 GLOO_BPS = (80e6, 1e9)
-"""Rates of the links on which gloo runs were measured: nominally 100 Mbit/s to 1 Gbit/s, calibrated ones a bit less."""
+"""Range of link rates of gloo measurements, in bit/s: nominally 100 Mbit/s to 1 Gbit/s; calibrated rates are lower."""
 GLOO_WORKERS = 4
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How wrong answers of one kind were.
+    """Errors of answers of one kind.
 
     Attributes:
-        of: the kind of answer, in the words of the field; plural.
-        mean_error: mean absolute relative error of predictions; None if nobody compared any, or no mean is recorded.
-        largest: the largest absolute relative error; None if nobody compared any.
-        count: predictions that were compared; 0 if nobody compared any.
-        source: page with the comparison; "" without one.
-        against: what they were compared with: measurements, or another simulator.
-        parts: what was compared of an answer that nobody compared as a whole.
+        of: description of the kind of answer, plural.
+        mean_error: mean absolute relative error of predictions; None without a comparison, or if it is not recorded.
+        largest: largest absolute relative error; None without a comparison.
+        count: number of compared predictions; 0 without a comparison.
+        source: page with the comparison; "" without a comparison.
+        against: reference of the comparison: measurements, or another simulator.
+        parts: errors of parts of the answer, if the answer as a whole was not compared.
     """
 
     of: str
@@ -68,7 +68,7 @@ class Uncertainty:
         return self.count > 0 and self.against == MEASUREMENTS
 
     def sentence(self) -> str:
-        """Say how wrong answers of this kind were."""
+        """Return the errors as a sentence."""
         return " ".join([self._own(), *(part.sentence() for part in self.parts)])
 
     def _own(self) -> str:
@@ -84,21 +84,21 @@ class Uncertainty:
         return f"Predicted {self.of} were off by {off} where they were compared with {other} (n = {self.count:,})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a JSON object with the sentence about this kind; its parts have their own."""
+        """Return the fields as a JSON object with the sentence of this kind; each part contains its own sentence."""
         return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self._own()}
 
 
 ORDERS = Uncertainty("orders in which workers receive parameters, and the time that these take")
-"""Of an op graph, which has times of its own and no scenario."""
+"""Uncertainty for an op graph, which has no scenario."""
 
 
 def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
     """Return the errors of earlier answers of the kind of a study's answer about a scenario.
 
     Args:
-        scenario: what is computed; of a study with variants, one of them.
+        scenario: the scenario, or one of the variants of a study.
         question: the command: run, compare, plan, sweep, tenants, buy, collectives, order or reproduce.
-            It decides which figure is the answer: an iteration time, completion times of flows, exchange times.
+            The command determines the figure of the answer: iteration time, flow completion times or exchange times.
     """
     if question == "tenants":
         return _flows(scenario)
@@ -123,7 +123,7 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
 
 
 def step_kind(scenario: "Scenario", job: "Job") -> Kind:
-    """Return the kind of a step of a language model that is divided over ranks."""
+    """Return the kind of the answer for a step of a language model that is divided over ranks."""
     division = job.division
     assert division is not None
     mesh, layout = division.costs.mesh.sizes, division.layout
@@ -143,7 +143,7 @@ def step_kind(scenario: "Scenario", job: "Job") -> Kind:
 
 
 def step_words(kind: Mapping[str, Any]) -> str:
-    """Name a kind of steps."""
+    """Return the description of a kind of steps, plural."""
     precision = PRECISIONS.get(kind["precision"], kind["precision"])
     stated = "" if kind["efficiency"] is None else f" at a stated efficiency of {kind['efficiency']:g}"
     nodes = "within one node" if kind["nodes"] == "one" else "over several nodes"
@@ -193,7 +193,7 @@ def _models(job: "Job") -> str:
 
 
 def _compute(job: "Job") -> Uncertainty:
-    """Return the error of compute times by an efficiency that was calibrated on one model of a device."""
+    """Return the error of compute times from an efficiency that was calibrated with one model on a device."""
     device, models = job.compute.device, _models(job)
     if job.compute.efficiency_ppm is not None:
         return Uncertainty(f"compute times on {device} at a stated efficiency")
@@ -201,7 +201,7 @@ def _compute(job: "Job") -> Uncertainty:
 
 
 def _gloo(scenario: "Scenario", job: "Job") -> Uncertainty | None:
-    """Return the error of gloo runs on CPUs whose kind this may be: timed layers, a slow network, few workers."""
+    """Return the error of gloo runs on CPUs if the job resembles them: timed layers, a slow network and few workers."""
     least_bps, most_bps = GLOO_BPS
     if not least_bps <= scenario.link_rate_bps <= most_bps or job.workers > GLOO_WORKERS or _has_node(scenario):
         return None
@@ -229,7 +229,7 @@ def _of_pairs(pairs: Sequence[measured.Pair], what: str) -> Uncertainty:
     return Uncertainty(what, fmean(found), max(found), len(found), ", ".join(dict.fromkeys(p.source for p in pairs)))
 
 
-# Flows, collectives, and the engines below.
+# Flows, collectives and network engines
 
 
 def _flows(scenario: "Scenario") -> Uncertainty:
@@ -256,7 +256,7 @@ def node_kind(name: str) -> Kind:
 
 
 def _collectives(scenario: "Scenario") -> Uncertainty:
-    """Return the error of collectives: of those in one node that has the figures of a measured one."""
+    """Return the error of collectives, which is known for a single node with the figures of a measured node."""
     cluster = scenario.to_dict()["cluster"]
     node = cluster.get("node")
     workers = max((len(job.hosts) for job in scenario.jobs), default=0)
@@ -305,7 +305,7 @@ def _figures(node: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _parts(scenario: "Scenario") -> tuple[Uncertainty, ...]:
-    """Return how far the network engine was from another simulator: nothing where none has its like."""
+    """Return the errors of the network engine against another simulator; empty if none models the scenario."""
     kind: Kind = {"what": "engine", "engine": scenario.engine}
     what = f"times of flows by the {scenario.engine} engine"
     if scenario.engine == "packet":
@@ -342,7 +342,7 @@ def _found(kind: Mapping[str, Any], what: str) -> Uncertainty:
 
 
 def _share(share: float) -> str:
-    """Write an error: one decimal below 10 %, none above, and one digit of tiny errors."""
+    """Write an error in percent: one decimal below 10 %, none above, and one significant digit of tiny errors."""
     if share == 0:
         return "0 %"
     value = 100 * share

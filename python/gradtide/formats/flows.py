@@ -463,7 +463,7 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
         if is_sorted:
             _append(body, file)
         else:
-            # HPCC starts flows in file order. Starts have nine decimals, so longer texts are later times.
+            # HPCC starts flows in file order. Starts have nine decimals, so a longer text is a later time.
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)

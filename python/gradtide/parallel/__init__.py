@@ -2,5 +2,5 @@
 
     spec(architecture, accelerator, mesh, training, layout, …)
 
-Pure functions: no file is read, no scenario parsed, nothing simulated. The core derives the communication.
+All functions are pure: they read no file, parse no scenario and simulate nothing. The core derives the communication.
 """

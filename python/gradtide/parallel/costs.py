@@ -30,18 +30,18 @@ ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "float8": 2, "fp32": 4}
 """Bytes of an activation; with float8, only operands of products have one byte."""
 
 BACKWARD_PRODUCTS = 2
-"""Number of backward products per forward product: the gradients of its two operands."""
+"""Number of backward products per forward product: one for the gradient of each operand."""
 BACKWARD_MOVED = 1.5
-"""Ratio of bytes moved: forward reads x and writes y; backward reads x and dy and writes dx."""
+"""Ratio of bytes moved, backward to forward: forward reads x and writes y, backward reads x and dy and writes dx."""
 FLASH_BACKWARD = 2.5
 """Ratio of backward to forward products: five instead of two, because scores are recomputed (Dao 2023, section 3.1)."""
 FLASH_SHARE = 0.5
 """Efficiency of a flash kernel relative to that of large products, if it is unknown (assumed)."""
 UNFUSED_PASSES = 6.5
-"""Passes over all scores in 16 bits: written; read and written by softmax, and by dropout with its 8-bit mask; read."""
+"""16-bit passes over all scores: 1 write, 2 for softmax, 2 for dropout and 0.5 for its 8-bit mask, 1 read."""
 UNFUSED_KERNELS = 5
 FLOAT8_BYTES = 5
-"""Bytes per element of an operand: read for the maximum, read for the conversion, written in one byte (2 + 2 + 1)."""
+"""Bytes moved per element of an operand: 2 to find the maximum, 2 to read and 1 to write the converted element."""
 HEAD_BYTES = 12
 """Bytes per logit in the loss: 16 bits, and twice 32 bits, each read and written."""
 COMPILED_HEAD_BYTES = 4
@@ -69,10 +69,11 @@ class Accelerator:
         memory_bytes: memory available to a program.
         memory_bytes_per_s: memory bandwidth (vendor).
         memory_efficiency: share of the memory bandwidth that element-wise kernels reach.
-        half_size: depth of a product (length of its sums) at which it reaches half of `efficiency`.
+        half_size: depth of a product (length of its sums) at which the product reaches half of `efficiency`.
         source: source of peaks, bandwidth and memory.
         basis: basis of the efficiencies.
-        efficiency: share of the peak that large products reach, by precision; none where no step was compared.
+        efficiency: share of the peak that large products reach, by precision; a precision without a comparison of
+            steps is absent.
         attention_efficiency: share of the peak that a flash kernel reaches; None for `FLASH_SHARE` of `efficiency`.
         scaling_loss: relative slowdown of ops per doubling of nodes, because all ranks wait for the slowest.
     """
@@ -100,7 +101,7 @@ class Accelerator:
         return self.efficiency[precision] if self.basis == STATED else None
 
     def reached_by_attention(self, precision: str) -> float:
-        """Return the FLOP/s of a flash kernel, which multiplies in 16 bits at least."""
+        """Return the FLOP/s of a flash kernel, which multiplies in at least 16 bits whatever the precision."""
         reached = self.reached(precision)
         if self.attention_efficiency is None:
             return reached * FLASH_SHARE
@@ -154,11 +155,11 @@ class Training:
         compiled_loss: whether the loss is one compiled kernel, which never writes logits of 32 bits.
         sequence_parallel: whether tensor groups divide the sequence outside their matrices.
         dropout: whether masks are drawn and kept.
-        expert_skew: tokens of the rank with the most loaded experts, divided by the mean. All ranks wait for this rank,
-            so each has its times.
+        expert_skew: tokens of the rank with the most loaded experts, divided by the mean. Every rank has the times of
+            this rank, because all ranks wait for it.
         host_s: time in which the host issues a kernel, in seconds.
         slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
-        eager_moved: see `compiled`. Fitted to the only step without torch.compile in validation/llm_steps.py.
+        eager_moved: factor on bytes moved without `compiled`; fitted to the only such step in validation/llm_steps.py.
     """
 
     seq: int
@@ -187,7 +188,7 @@ class Beside(NamedTuple):
     Attributes:
         join: products that consume the all-gathered tensor.
         sum: the product whose result is reduce-scattered.
-        add: additional time to add up the received parts.
+        add: additional time to sum the received parts.
     """
 
     join: float = 0.0
@@ -385,7 +386,7 @@ class Costs:
         return max(compute, moved / self.accelerator.moved_per_s)
 
     def _slower(self, depth: float) -> float:
-        """Return the slowdown of a product of limited depth: filling and draining a tile has a fixed cost."""
+        """Return the slowdown of a product of limited depth, because filling and draining a tile has a fixed cost."""
         return 1 + self.accelerator.half_size / depth
 
     def _outside(self, elements: float) -> float:

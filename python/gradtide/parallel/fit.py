@@ -44,7 +44,7 @@ class Fit:
     Attributes:
         verdict: too close to call if the device's memory lies within the measured error of the counted memory.
         spare_bytes: device memory minus counted memory; negative if the device lacks memory.
-        likely_bytes: range that a measurement would give.
+        likely_bytes: least and largest memory that a measurement is likely to give.
     """
 
     verdict: Verdict
@@ -87,7 +87,7 @@ class Ways:
 
     Attributes:
         changes: changes on the same number of ranks, the least change first; at most `MOST_CHANGES`.
-        more: change on more ranks, if no change of the first kind is enough; None if no change that was tried is.
+        more: change to more ranks, if `changes` is empty; None if no such change that was tried fits.
     """
 
     changes: tuple[Change, ...] = field(default=())
@@ -115,7 +115,7 @@ def would_fit(costs: Costs, layout: Layout, global_batch: int | None = None) -> 
     """
     own = VERDICTS.index(fit(fullest(costs, layout), costs.mesh.pp).verdict)
     found = [one for one in _changed(costs, layout, global_batch) if VERDICTS.index(one.fit.verdict) < own]
-    # Changes that certainly fit come before borderline ones; the sort is stable.
+    # The stable sort puts changes that certainly fit before borderline ones.
     found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
     if found:
         return Ways(tuple(found[:MOST_CHANGES]))
@@ -168,7 +168,7 @@ def _meshes(
 
 
 def two_meshes(found: list[Change]) -> list[Change]:
-    """Return the first of `meshes`, and the first that is divided along other axes and fits equally well."""
+    """Return the first of `found`, and the first that is divided along other axes and has the same verdict."""
     of_axes = {tuple(axis for axis in one.mesh if axis in ("fsdp", "tp", "pp")): one for one in reversed(found)}
     alike = [one for one in of_axes.values() if one.fit.verdict == found[0].fit.verdict]
     chosen = sorted(alike, key=found.index)[:2]
@@ -260,7 +260,7 @@ def _tried(
 
 
 def _experts(model: Architecture, spread: int, most: int | None = None) -> int | None:
-    """Return the expert-parallel size: the largest common divisor within limits; None if the model has no experts."""
+    """Return the expert-parallel size: the largest valid divisor up to `most`; None if the model has no experts."""
     counts = {module.experts for module in model.modules()} - {1}
     if not counts:
         return None

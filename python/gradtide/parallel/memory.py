@@ -64,7 +64,7 @@ class Memory:
 
 
 def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
-    """Return the number of a rank's parameters of modules, before sharding: dense ones, and those of experts."""
+    """Return the number of parameters of `modules` on a rank before sharding: dense ones, and those of experts."""
     dense, experts = 0, 0
     for module in modules:
         own = sum(map(prod, module.shapes))
@@ -77,7 +77,7 @@ def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
 
 
 def kept(block: Block, costs: Costs) -> int:
-    """Return the bytes of a block's activations for backward, per micro-batch and rank, without recomputation."""
+    """Return the bytes of a block's activations kept for backward, per micro-batch and rank, without recomputation."""
     training, tp = costs.training, costs.mesh.tp
     outside = inside = 0.0
     groups: set[tuple[object, ...]] = set()
@@ -154,7 +154,7 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
 def gathered(costs: Costs) -> int:
     """Return the bytes of temporarily unsharded activations with sequence parallelism.
 
-    In the backward pass of a product its input is all-gathered, and the input's gradient is not yet reduce-scattered.
+    The backward pass of a product holds two: the all-gathered input, and its gradient before the reduce-scatter.
     """
     mesh, training = costs.mesh, costs.training
     if mesh.tp == 1 or not training.sequence_parallel:

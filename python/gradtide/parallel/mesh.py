@@ -22,7 +22,8 @@ class Mesh:
     Attributes:
         tp: tensor parallel ranks.
         cp: context parallel ranks.
-        ep: ranks over which experts are spread. They are ranks of cp, fsdp and dp, so ep adds none. None if not given.
+        ep: ranks over which experts are spread; None if not given. They are ranks of cp, fsdp and dp, so `ep` does not
+            increase the number of ranks.
         fsdp: data parallel ranks, sharded.
         dp: data parallel ranks, replicated.
         pp: pipeline parallel ranks.
@@ -53,7 +54,7 @@ class Mesh:
 
     @property
     def data(self) -> int:
-        """Number of ranks with sequences of their own."""
+        """Number of ranks with different sequences."""
         return self.fsdp * self.dp
 
     @property
@@ -132,7 +133,7 @@ AXES = tuple(field.name for field in fields(Mesh))
 def split(blocks: int, stages: int) -> list[int]:
     """Return the number of blocks of each virtual stage, in order.
 
-    The remainder goes to middle stages, because the first stage also has the embedding and the last one the head.
+    The remainder goes to middle stages, because the first stage also has the embedding and the last stage the head.
     """
     least, left = divmod(blocks, stages)
     first = (stages - left + 1) // 2

@@ -21,7 +21,7 @@ PICOSECONDS = 10**12
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
 """Bytes of a gradient element in reductions, by precision: fp32, except in fp16 training."""
 GATHERED_BYTES = {"bf16": 2, "float8": 1, "fp16": 2, "fp32": 4}
-"""Bytes of a parameter element in all-gathers of blocks, by precision; with float8 operands are gathered."""
+"""Bytes of a parameter element in all-gathers of blocks, by precision; with float8, float8 operands are gathered."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Layout:
     Attributes:
         gpus_per_node: number of ranks per node.
         micro_batches: number of micro-batches of a data-parallel rank per iteration.
-        zero: ZeRO stage over cp and fsdp: 1 shards optimizer states, 2 also gradients, 3 also parameters; 0 nothing.
+        zero: ZeRO stage over cp and fsdp: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
         pipeline: order of micro-batches.
         chunks: number of virtual stages per rank; above 1 only if interleaved.
         unit: number of blocks whose parameters are gathered, and whose gradients are reduced, together.
@@ -41,7 +41,7 @@ class Layout:
         context: method by which ranks of cp exchange keys and values.
         async_tp: whether tensor groups send in parts, during products.
         scatter_gather: whether each rank of a tensor group sends its part to the next stage, which gathers all parts.
-        gloo: whether the backend is gloo: torch then reduces the whole gradient, and waits for it.
+        gloo: whether the backend is gloo, with which torch all-reduces the whole gradient and waits for the result.
         stages: number of blocks of each virtual stage; None for equal stages.
     """
 
@@ -70,7 +70,7 @@ class BesidePs(NamedTuple):
 
 
 class Op(NamedTuple):
-    """`OpTimes` in picoseconds; `beside` is 0 unless tensor groups send in parts."""
+    """`OpTimes` in picoseconds; the times in `beside` are 0 unless tensor groups send in parts (`async_tp`)."""
 
     name: str
     role: str
@@ -103,13 +103,13 @@ class Described:
         stages: blocks of each virtual stage.
         optimizer_ps: time of the optimizer on a rank of each stage.
         activation_bytes: bytes of the activations between two blocks.
-        tied_embedding_bytes: gradient of an embedding that the last of several stages shares; else 0.
+        tied_embedding_bytes: bytes of the gradient of an embedding that the first and the last stage share; else 0.
         memory: memory of the fullest rank.
         model_flops: FLOPs of the model per iteration, on all ranks, without recomputation.
         tokens: number of tokens per iteration.
         ranks: number of ranks of the mesh.
         units: names of the modules of each unit, as in a Hugging Face model. If the head shares the parameters
-            of the embedding, both belong to the model itself: the first unit, "".
+            of the embedding, both belong to the first unit, the model itself, whose name is "".
     """
 
     kinds: tuple[Kind, ...]
@@ -131,7 +131,7 @@ class Described:
             yield from self.kinds[kind].ops
 
     def utilisation(self, iteration_s: float, peak_flops: float) -> float:
-        """Return the model FLOPs utilisation (Chowdhery et al. 2022, appendix B): useful FLOP/s against the peak's."""
+        """Return the model FLOPs utilisation (Chowdhery et al. 2022, appendix B): the model's FLOP/s over the peak."""
         return self.model_flops / (iteration_s * self.ranks * peak_flops)
 
     def tokens_per_s(self, iteration_s: float) -> float:
@@ -156,8 +156,9 @@ def micro_batches(global_batch: int | None, micro_batch: int, data: int, stages:
 def model_flops(costs: Costs, sequences: int) -> int:
     """Return the FLOPs of an iteration: those of three forward passes, with all pairs of attention counted.
 
-    For GPT this is 72 B s l h² (1 + s/6h + V/12lh) of Narayanan et al. (2021); for others 6 N + 12 l h s of a token
-    (Chowdhery et al. 2022), N without the table of embeddings, and with the parameters that a token passes through.
+    With B sequences of s tokens, l blocks of width h and a vocabulary of V tokens, this equals for GPT
+    72 B s l h² (1 + s/6h + V/12lh) (Narayanan et al. 2021). For other models it equals 6 N + 12 l h s per token
+    (Chowdhery et al. 2022), where N counts the parameters that a token passes through without the embedding table.
     """
     return 3 * sequences * costs.model.forward_flops(costs.training.seq)
 
@@ -293,8 +294,8 @@ def _check(costs: Costs, layout: Layout) -> None:
 def _stages(costs: Costs, layout: Layout) -> list[int]:
     """Return the blocks of each virtual stage.
 
-    Equal stages count the embedding and the head as a block each, if the number of blocks alone is not a multiple:
-    Llama 3 has one block fewer in the first and in the last stage for this reason (Llama Team 2024, section 3.3.2).
+    If the number of blocks is not a multiple of the number of stages, the embedding and the head count as one block
+    each. Therefore the first and the last stage of Llama 3 have one block fewer (Llama Team 2024, section 3.3.2).
     """
     blocks, count = len(costs.model.blocks), costs.mesh.pp * layout.chunks
     if layout.stages is None:
@@ -312,7 +313,7 @@ def _stages(costs: Costs, layout: Layout) -> list[int]:
 
 
 def _check_sends(costs: Costs, layout: Layout) -> None:
-    """Refuse communication settings that do not apply to the mesh, or are impossible."""
+    """Raise a `FieldError` for communication settings that do not apply to the mesh or are impossible."""
     mesh, training = costs.mesh, costs.training
     if layout.context != "ring" and mesh.cp == 1:
         raise FieldError("context", "one rank has the whole sequence", "write cp, or leave `context` out")

@@ -1,8 +1,8 @@
 """User-supplied op times, which replace those of the roofline model.
 
-A row names an op (`layers.3.attn`) or a whole block (`layers.3`), and `*` in it stands for any number. The time of a
-whole block is shared among its ops in proportion to the times that it replaces. All times are those of one rank, for
-one micro-batch.
+A row names an op (`layers.3.attn`) or a whole block (`layers.3`); `*` in a name stands for any number. The time of a
+whole block is distributed over its ops in proportion to their roofline times. All times are those of one rank for one
+micro-batch.
 """
 
 import re
@@ -63,7 +63,7 @@ class OwnTimes:
 
     @classmethod
     def read(cls, source: str, rows: Sequence[OwnTime], costs: Costs) -> tuple["OwnTimes", list[Problem]]:
-        """Assign a row to each op of a model; find rows without ops, ops with two rows, and ops without a row."""
+        """Assign a row to each op; return also the problems: rows without ops, and ops with two rows or none."""
         blocks = [(block, op_names(block, [op.name for op in ops])) for block, ops in named_blocks(costs)]
         known = list(dict.fromkeys(name for block, names in blocks for name in (block, *names)))
         found: dict[str, OwnTime] = {}
@@ -92,12 +92,12 @@ class OwnTimes:
         return tuple(self._timed(op, row, [other for one, other in pairs if one == row]) for row, op in pairs)
 
     def updates(self, names: Sequence[str]) -> list[float]:
-        """Return the optimizer time of the ops of a block; a shared time counts for the first op."""
+        """Return the optimizer time of each op of a block; a row for several ops counts for the first of them."""
         rows = [self.rows[name] for name in names]
         return [0.0 if row in rows[:index] else row.update or 0.0 for index, row in enumerate(rows)]
 
     def _timed(self, op: OpTimes, row: OwnTime, sharing: Sequence[OpTimes]) -> OpTimes:
-        """Return an op with its share of the times of a row that applies to all of `sharing`."""
+        """Return an op with its share of the times of `row`, which applies to all ops in `sharing`."""
 
         def part(whole: float, own: float, all_own: float) -> float:
             return whole * own / all_own if all_own else whole / len(sharing)

@@ -118,17 +118,17 @@ RDMA_PACKETS = {
     "transport": {"kind": "ideal", "segment": "4096B", "window": "4MiB"},
     "queue": {"capacity": "100000pkt"},
 }
-"""RDMA on the packet engine, which models neither credits nor PFC: a constant window and queues that never overflow.
-4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on Ethernet
-with jumbo frames; NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
+"""Keys for RDMA on the packet engine: a constant window and queues that never overflow, since credits and PFC are not
+modelled. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on
+Ethernet with jumbo frames. NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
 modelled."""
 
 
 def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
     """Return the scenario keys of a built-in cluster; None for an unknown name.
 
-    `NAME/N` has N hosts, or N nodes with several GPUs each; `NAME` has as many as the jobs need. The packet engine
-    simulates headers and windows instead of a link efficiency; RDMA has `RDMA_PACKETS`.
+    `NAME/N` has N hosts, or N nodes with several GPUs each; with `NAME` alone, the jobs determine the number. The
+    packet engine simulates headers and windows instead of a link efficiency; clusters with RDMA get `RDMA_PACKETS`.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
@@ -339,7 +339,7 @@ def _described_paper(name: str) -> dict[str, Any]:
 
 
 class _Command(ModuleType):
-    """Makes the module callable, like the command of its name: `gradtide.presets("model")`."""
+    """Class of the module that makes it callable, like the command `presets`: `gradtide.presets("model")`."""
 
     def __call__(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return one dict per preset, of one kind or of all."""

@@ -63,7 +63,7 @@ class ModelProfile:
         counts: FLOPs and bytes of each layer's forward pass, the whole mini-batch as one sample.
         tensors: number of parameter tensors that get a gradient.
         unused: parameters with `requires_grad` that get no gradient; not in the bytes of any layer.
-        frozen: parameters without `requires_grad`; likewise.
+        frozen: parameters without `requires_grad`; not in the bytes of any layer.
         shared: parameters with several names, as `first = other`; counted once.
         step_ps: measured time of forward and backward without marks (timestamps), ps; `None` for a roofline.
     """

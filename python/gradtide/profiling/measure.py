@@ -1,12 +1,13 @@
 """Times of each layer, measured on the model's device by marks (timestamps) at first calls of layers and at gradients.
 
-The forward time of a layer is from its first call to that of the next layer; the backward time is from the gradient of
-the following layer to its own, when its bucket becomes ready. So the layers' times sum to the pass without gaps. They
-are from the fastest of several runs after a warm-up. Differs from TicTac (MLSys 2019), whose oracle takes the minimum
-of five runs per op: because the sum of such minima is the time of no run, and far below it on a shared machine.
+The forward time of a layer is from its first call to that of the next layer. Its backward time is from the gradient of
+the following layer to its own gradient, with which its bucket becomes ready. Therefore the layers' times sum to the
+time of the pass. The times are those of the fastest of several runs after a warm-up. Differs from TicTac (MLSys 2019),
+whose oracle takes the minimum of five runs per op: because the sum of these minima can be far below the time of every
+run on a shared machine.
 
-Marks cannot separate layers that begin in one module call (a module that uses its children's parameters itself): such
-layers share its time in proportion to their FLOPs.
+Marks cannot separate layers that begin in one module call, as in a module that uses its children's parameters itself.
+Such layers share the time of the call in proportion to their FLOPs.
 """
 
 import copy
@@ -43,7 +44,7 @@ class Clock:
 
 
 class CudaClock(Clock):
-    """Events on the current CUDA stream: a timestamp is taken when the device reaches it, not when it is submitted."""
+    """Clock of events on the current CUDA stream: the device takes a timestamp when it reaches the event."""
 
     def mark(self) -> Any:  # noqa: D102 - as Clock
         import torch
@@ -100,7 +101,7 @@ def measure(
 ) -> Measured:
     """Time each layer's forward and backward on the model's device, in the fastest of `runs` runs.
 
-    Each run is done with marks and without. `layers` is from `count`. The model is restored afterwards.
+    Each run is executed with marks and without. `layers` is the result of `count`. The model is restored afterwards.
     """
     marked: list[tuple[list[int], list[int]]] = []
     steps_ps = []

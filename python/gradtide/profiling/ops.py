@@ -131,7 +131,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
             ops.append({"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "bytes": size})
     updates: dict[Any, list[int]] = {}
     for name, node in zip(trained, gradients, strict=True):
-        # A gradient that is an input of the graph is available from the start, and counts as produced by the end.
+        # A gradient that is an input of the graph is available from the start; the end op counts as its producer.
         updates.setdefault(end if node.op == "placeholder" else node, []).append(recv_of[name])
     for node in graph.nodes:
         if node.op == "placeholder":

@@ -115,9 +115,9 @@ def build(
 ) -> "torch.nn.Module":
     """Import `MODULE:FACTORY` and call it; `on_meta`, no weights are allocated.
 
-    Both execute user code. `path` is a directory that is searched first for modules. A factory that needs values is
-    called again without the meta device, after a message to `say`. Failures raise a `ProfileError`, with an exception
-    of the user's code as its cause.
+    Import and call execute user code. `path` is a directory that is searched first for modules. A factory that needs
+    values is called again without the meta device, after a message to `say`. Failures raise a `ProfileError`, with an
+    exception of the user's code as its cause.
     """
     import torch
 

@@ -1,11 +1,11 @@
 """Records one forward and backward pass op by op, and groups ops into layers: parameters, FLOPs and bytes of each.
 
-A layer begins where the forward pass first uses a parameter, and is named after the module that owns the parameter; it
-contains every op until the next layer begins. So the wait for a layer's gradient is exactly where training would wait,
-whether code is in modules or functions. A shared parameter belongs to the layer that uses it first: there the forward
-pass waits for it, and there the backward pass completes its gradient.
+A layer begins where the forward pass first uses a parameter, and is named after the module that owns the parameter. It
+contains every op until the next layer begins. Therefore the forward pass waits for a parameter at the beginning of its
+layer, as training would, whether code is in modules or functions. A shared parameter belongs to the layer that uses it
+first, because there the forward pass waits for it and the backward pass completes its gradient.
 
-Under `FakeTensorMode` nothing is allocated or computed: ops see shapes only. Times are computed elsewhere.
+Under `FakeTensorMode` nothing is allocated or computed, because tensors have only shapes. Other modules compute times.
 """
 
 import math
@@ -32,9 +32,9 @@ class Counted:
     """One layer, counted for the whole mini-batch.
 
     Attributes:
-        name: the module that owns its parameters; the first parameter's name if an earlier layer has the module's.
-        call: the innermost module call in which it began; `call_index` is the index of that call among all calls.
-        parameters: in order of first use; `elements` is their total number of elements.
+        name: module that owns its parameters; if an earlier layer has this name, the name of the first parameter.
+        call: innermost module call in which the layer begins; `call_index` is the index of this call among all calls.
+        parameters: parameters in order of first use; `elements` is their total number of elements.
         gradient_bytes: bytes of the parameters that get a gradient.
         forward_flops, backward_flops: FLOPs of convolutions and matrix products.
         winograd_flops: the part of `forward_flops` in 3x3 convolutions of stride 1.
@@ -390,8 +390,8 @@ def _flops_of(op: Any) -> Any:
 def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
     """Return the forward pass's FLOPs for each of the requested products.
 
-    Differs from torch.utils.flop_counter: because for grouped convolutions that counts the product of the weight as if
-    there were a single group.
+    Differs from torch.utils.flop_counter: because the counter treats the weight's product of a grouped convolution as
+    if there were a single group.
     """
     transposed, mask = rest[4], rest[7]
     product = 2 * (x if transposed else gradient).numel() * math.prod(weight.shape[1:])
@@ -413,7 +413,7 @@ def _fake_mode() -> Iterator[None]:
 
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # It logs a traceback of each exception that it also raises.
+    log.setLevel(logging.CRITICAL)  # Suppresses the traceback that torch logs for each exception that it also raises.
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield

@@ -519,7 +519,7 @@ class Nodes:
         return host // self.gpus
 
     def uplinks_bps(self, _edge: int) -> int | None:
-        """Return `None`: the load of a node's network cards is not checked."""
+        """Return `None`, because the load of a node's network cards is not checked."""
         return None
 
     def link_names(self) -> list[str]:

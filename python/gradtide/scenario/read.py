@@ -1,6 +1,6 @@
 """Validates types and units of a whole file, and translates pydantic's errors into faults of a scenario file.
 
-Checks of keys against one another are in `check`.
+Checks of keys against one another are in `resolve`.
 """
 
 import re

@@ -21,7 +21,7 @@ ENGINES = ("fluid", "packet")
 
 
 class Support(Enum):
-    """What an engine does with a feature."""
+    """Support of a feature by an engine."""
 
     YES = "yes"
     NOT_BUILT = "not built (GT090)"

@@ -1,4 +1,4 @@
-"""The network in the core's input, and what the core derives from it: counts of a topology and the names of its links.
+"""The network in the core's input, and figures that the core derives from it: counts and names of links.
 
 `_core` is imported by the functions that call it: loading it would dominate the time to report a faulty scenario.
 """

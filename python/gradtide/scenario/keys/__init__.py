@@ -1,7 +1,7 @@
 """Every key of a scenario file: type, default, unit and meaning; source of schema, reference, resolved file and spec.
 
-A key is written once, where its table declares it. Quantities are held as whole picoseconds, bytes and bits per second
-and written back with their units. What one key means for another is not here but in `check`.
+Each key is declared once, in the class of its table. Quantities are stored as whole picoseconds, bytes and bits per
+second, and are written with their units. Dependencies between keys are checked in `resolve`.
 """
 
 from functools import cache
@@ -37,21 +37,21 @@ class Run(Table):
     engine: Literal["fluid", "packet"] = key(default="fluid")
     """Network engine. fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """How far results may be off, from "0.0001%" to "10%". The fluid engine solves rates once for many messages that
-    end within a short while, so that large irregular exchanges take much less time. The packet engine simulates every
-    packet, and refuses the key. Default: exact."""
+    """Maximum relative error of results, from "0.0001%" to "10%". The fluid engine then solves rates once for many
+    messages that end at almost the same time, which makes large irregular exchanges much faster to simulate. The packet
+    engine simulates every packet, and refuses the key. Default: exact."""
     follow: Literal["standards", "ns3"] = key(default="standards")
-    """What the packet engine does where a simulator differs from the standards: its clock, what a loss leaves of the
-    window, and what a host's card does when it is full. standards: exact times and the rules of the RFCs. ns3: those of
-    ns-3.37, to compare with it flow by flow, as `gradtide check` does by itself."""
+    """Rules of the packet engine where ns-3 differs from the standards: resolution of the clock, congestion window
+    after a loss, and behaviour of a host's full network card. standards: exact times and the rules of the RFCs. ns3:
+    the rules of ns-3.37, for comparisons flow by flow; `gradtide check` sets it automatically."""
     start_jitter_ps: Time | None = key(default=None, examples=["1us"])
-    """Each background flow starts up to so much later than it could, by a draw of its own, so that hosts do not stay in
-    step. Only the packet engine uses it. Default: the time of one full
-    packet on the slowest link that messages cross; with follow = "ns3" none."""
+    """Maximum random delay of the start of each background flow, drawn per flow, so that hosts do not stay in step.
+    Only the packet engine uses it. Default: the time of one full packet on the slowest link that messages cross; with
+    follow = "ns3" none."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
-    """Root of all random streams: of compute noise and stragglers, random orders, placements and arrivals, hashes of
-    ECMP, RED and `start_jitter`. Equal seeds give equal results. So do all seeds where none of these is in a scenario;
-    a study of several seeds then runs one."""
+    """Root of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
+    RED and `start_jitter`. Equal seeds give equal results. If a scenario uses none of these, all seeds give equal
+    results, and a study of several seeds runs only one."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default
     without traffic: no limit."""

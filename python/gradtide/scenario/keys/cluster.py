@@ -105,8 +105,8 @@ class Queue(Table):
     band with random early detection. pcn: one band with a `threshold` that announced bursts lower (Kang et al.
     2021)."""
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
-    """Most packets, or bytes on the wire, that can wait in a port, in all bands together. With `cluster.switch_buffer`,
-    this applies only to the ports of hosts."""
+    """Capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`, it
+    applies only to the ports of hosts."""
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
     """Number of bands. kind = "strict" needs it."""
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
@@ -144,7 +144,7 @@ class SwitchBuffer(Table):
     """Buffer that the ports of a switch share. Only the packet engine uses it."""
 
     capacity: Buffer = key(examples=["4MB"], core=False)
-    """Most packets, or bytes on the wire, that can wait in all ports of a switch together."""
+    """Capacity of a switch for all ports together, in packets or bytes on the wire."""
     alpha_ppm: Alpha = key(default=1.0)
     """A port's queue may grow to `alpha` times the free buffer (Choudhury & Hahne 1998)."""
 
@@ -171,8 +171,9 @@ class Transport(Table):
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
     """Initial window, in segments. No effect with kind = "ideal"."""
     window_bytes: PartSize | None = key(default=None, examples=["32MiB"])
-    """Size of the send and receive buffers: the most bytes that a connection has in flight. With kind = "ideal" it is
-    the window itself. Default: 32MiB; with kind = "ideal", twice what a route holds, in whole segments."""
+    """Size of the send and receive buffers, the maximum number of bytes in flight per connection. With kind = "ideal"
+    it is the window itself. Default: 32MiB; with kind = "ideal", twice the bandwidth-delay product of the longest
+    route, in whole segments."""
     recovery: Literal["sack", "ns3.30"] = key(default="sack")
     """Fast recovery. sack: RFC 6675, as in ns-3.37. "ns3.30": as in ns-3.30.1, which Gao (2020) used; it also
     retransmits segments that are still in flight."""

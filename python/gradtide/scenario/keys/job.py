@@ -46,8 +46,8 @@ class InlineLayer(Table):
     update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
     is_host: bool = key(default=False, alias="host", examples=[True])
-    """Whether these times are the host's, in which the device stands idle, as in a recorded step whose kernels are
-    launched late. They count as `host`, not as computing, and such a row has no parameters."""
+    """Whether the times of this row are host time, during which the device is idle, as in a recorded step whose kernels
+    are launched late. They count as `host` and not as compute, and the row has no parameters."""
 
 
 class InlineModel(Table):
@@ -66,7 +66,7 @@ class InlineModel(Table):
     device: Name | None = key(default=None, examples=["A100"], core=False)
     """Device on which the times were taken. It changes no time."""
     left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
-    """What the source contains and the layers do not: one warning for each item. It changes no result."""
+    """Contents of the source that the layers do not represent, with a warning for each. It changes no result."""
 
 
 class ThesisModel(Table):
@@ -128,13 +128,13 @@ class StepModel(Table):
     source: FileName | None = key(default=None, examples=["step 7"])
     """Where the step comes from. It changes no result."""
     classes: Rows = key(examples=[[{"name": "rank0", "ranks": 1, "ops": [["forward", 1000000]]}]])
-    """What each rank computes, one op after the other: name and picoseconds. Or one class of all `ranks`, if they are
-    alike."""
+    """Ops of each rank, in sequence: name and picoseconds. If all ranks are alike, a single class with their number in
+    `ranks`."""
     groups: Rows = key(examples=[[{"name": "fsdp", "classes": [0, 1], "ranks": 2, "stride": 1}]])
     """Process groups: `classes` in them. In one class of all ranks, each rank is in a group of `ranks` that are
     `stride` apart. Without `stride`, the first of two ranks sends messages to the second."""
     transfers: Rows = key(examples=[[{"name": "all_reduce", "kind": "all_reduce", "bytes": 4096, "group": 0}]])
-    """What the ranks of a group do together."""
+    """Collective operations and messages of the groups."""
     edges: Rows = key(examples=[[[0, 2], [2, 1]]])
     """Pairs of ops of which the second waits for the first. Ops are counted class by class, transfers after them."""
 
@@ -254,7 +254,7 @@ class Straggler(Table):
 
 
 OF_ROOFLINE = ("efficiency", "batch", "seq")
-"""Keys of `compute` that turn counts into times on a device, and so are nothing for a model with times of its own."""
+"""Keys of `compute` for converting counts into times on a device; without effect for a model with its own times."""
 
 OF_PARALLEL = (
     "micro_batch",
@@ -281,8 +281,8 @@ class OpTime(Table):
     backward_ps: Time = key(examples=["2ms"])
     """Backward time, without what is computed again."""
     recompute_ps: Time | None = key(default=None, examples=["1ms"])
-    """Time to compute again what is not kept. Default: if no row has it, as much of the forward time as without
-    `times`; otherwise 0."""
+    """Time of recomputation in the backward pass. Default: if no row has it, the same share of the forward time as
+    without `times`; otherwise 0."""
     update_ps: Time | None = key(default=None, examples=["50us"])
     """Time of the optimizer for its parameters. Default: if no row has it, as without `times`; otherwise 0."""
 
@@ -312,9 +312,9 @@ class Compute(Table):
     SHORT = "{}"
 
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
-    """Device that turns a model's operations into times, and decides what can carry out a plan. Times that a model's
-    file has stay as they are, but for those of a profile by roofline, which are made anew. Default: the device that the
-    file names, else `cluster.device`; else V100, but for language models, which need a device."""
+    """Device for which times are computed, and which determines the runtime of a plan. Times in a model's file are
+    kept, except for those of a roofline profile, which are recomputed. Default: the device that the file names, else
+    `cluster.device`, else V100. Language models have no default device."""
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
     """Share of the device's peak that training reaches: its model FLOPs utilisation without waiting for the network. A
     device without a published efficiency needs it. Default: the efficiency of the device (docs/models/compute.md)."""
@@ -331,8 +331,8 @@ class Compute(Table):
     micro-batches as it takes. Default: one micro-batch for each data-parallel rank; with a pipeline, one for each stage
     and rank."""
     recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["full"], core=False)
-    """What the backward pass computes again instead of keeping it (`parallel`). selective: attention (Korthikanti et
-    al. 2022). full: every layer. Default: none."""
+    """Recomputation in the backward pass, which saves memory for activations (`parallel`). selective: attention
+    (Korthikanti et al. 2022). full: every layer. Default: none."""
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
     """Number format of products, parameters and activations (`parallel`). Default: bf16."""
     attention: Literal["flash", "unfused"] | None = key(default=None, examples=["unfused"], core=False)
@@ -344,8 +344,8 @@ class Compute(Table):
     """Whether the loss is compiled, as by torchtitan since April 2025 (`parallel`). A logit then needs 4 bytes and not
     14. Default: false."""
     scaling_loss_ppm: Variation | None = key(default=None, examples=[0.02], core=False)
-    """By what share compute takes longer with each doubling of nodes, because all ranks wait for the slowest
-    (`parallel`). Default: that of the device; 0 beside `noise` or a `straggler`, which say how ranks differ."""
+    """Relative increase of compute times with each doubling of nodes, because all ranks wait for the slowest
+    (`parallel`). Default: that of the device; 0 with `noise` or a `straggler`, which already model the differences."""
     times: Times | None = key(default=None, examples=["times.csv"], core=False)
     """Your own times of ops, in place of those of the device (`parallel`). A file has a header and a row for each op or
     block: op,forward_us,backward_us[,recompute_us][,update_us], as in the ops.csv of a run folder. Default: times of
@@ -407,9 +407,9 @@ class Ps(Table):
     """How parameters are assigned to servers (pull = "start"). bytes: the largest first, each to the server with the
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
     sync: Sync | None = key(default=None, examples=["async", {"staleness": 3}], core=False)
-    """Whom a worker waits for before it begins its next iteration (pull = "start"). sync: all workers. async: nobody;
-    servers apply each gradient when it arrives. { staleness = 3 }: like async, but a worker waits where it would be
-    more than 3 iterations ahead of the slowest. Default: sync."""
+    """Synchronisation of workers between iterations (pull = "start"). sync: each worker waits for all others. async: no
+    worker waits, and servers apply each gradient when it arrives. { staleness = 3 }: like async, but a worker waits if
+    it would be more than 3 iterations ahead of the slowest. Default: sync."""
 
 
 _HINT_OF_GROUP = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
@@ -536,17 +536,17 @@ class Schedule(Table):
 
     @property
     def cap_bytes(self) -> int:
-        """Cap of a bucket; 0 where every layer is alone, and where the order decides."""
+        """Maximum size of a bucket in bytes; 0 if every layer is a bucket, or if the order determines the buckets."""
         return 0 if self.fusion_bytes == "adaptive" else self.fusion_bytes
 
     @property
     def parts(self) -> int:
-        """Parts into which what is sent at once is cut; 1 where their number adapts."""
+        """Number of parts into which a chunk is divided; 1 if the number is adaptive."""
         return 1 if self.depth == "adaptive" else self.depth
 
     @property
     def most_parts(self) -> int:
-        """Parts into which what is sent at once is cut at most: 8 where their number adapts (Caramel, section 4.4)."""
+        """Maximum number of parts into which a chunk is divided: 8 if it is adaptive (Caramel, section 4.4)."""
         return 8 if self.depth == "adaptive" else self.depth
 
 

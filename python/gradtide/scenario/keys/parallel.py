@@ -10,7 +10,7 @@ from gradtide.scenario.keys.types import Factor
 MOST = 1_000_000
 
 OF_MESH = ("micro_batch", "recompute", "precision")
-"""Keys of `parallel` that are those of `compute`, for one mesh among several."""
+"""Keys of `compute` that `parallel` may also contain, so that they can differ between compared meshes."""
 
 
 class Parallel(Table):
@@ -50,23 +50,23 @@ class Parallel(Table):
     """Whether tensor groups also divide the sequence outside their matrices, with all-gathers and reduce-scatters in
     place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""
     async_tp: bool = key(default=False, examples=[True], core=False)
-    """Whether tensor groups send in parts beside the products next to a collective, as with torchtitan's
-    enable_async_tensor_parallel. A reduce-scatter that adds up what several matrices leave is not cut, as in
-    PyTorch."""
+    """Whether collectives of tensor groups are divided into parts that overlap with the adjacent matrix products, as
+    with torchtitan's enable_async_tensor_parallel. As in PyTorch, a reduce-scatter of a sum of several products is not
+    divided."""
     scatter_gather: bool = key(default=False, examples=[True], core=False)
     """Whether each rank of a tensor group sends its part of the activations to the next stage, which gathers them
     (Narayanan et al. 2021). Only with sequence = false. Default: every rank sends all, as in Megatron Core."""
     context: Literal["ring", "all-gather"] = key(default="ring", examples=["all-gather"], core=False)
-    """How ranks of cp come by the keys and values of the others. ring: around a ring, beside attention (Liu et al.
-    2023). all-gather: gathered before attention, which waits for them (Llama 3)."""
+    """Exchange of keys and values among the ranks of cp. ring: around a ring, concurrently with attention (Liu et al.
+    2023). all-gather: by an all-gather, for which attention waits (Llama 3)."""
     expert_skew_ppm: Factor = key(default=1.0, examples=[1.3], core=False)
-    """Tokens of the rank whose experts have most, divided by the mean of all ranks of ep. All others wait for this
-    rank. 1: tokens are balanced."""
+    """Number of tokens of the rank with the most loaded experts, divided by the mean over the ranks of ep. All other
+    ranks wait for this rank. 1: tokens are balanced."""
     prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
     """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 1 is the default of
     PyTorch. 0 waits for each unit."""
     backward_prefetch: int | None = key(default=None, ge=0, le=1000, examples=[2], core=False)
-    """The same in the backward pass. Default: as `prefetch`."""
+    """Units whose parameters are gathered ahead in the backward pass. Default: the value of `prefetch`."""
     unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)
     """Blocks whose parameters are gathered together, and whose gradients are reduced together: the modules of one call
     of `fully_shard`. The embedding and the head are units of their own."""

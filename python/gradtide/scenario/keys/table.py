@@ -1,4 +1,4 @@
-"""A table of keys, and the one place where a key is declared."""
+"""Base class of tables, and `key`, by which a table declares its keys."""
 
 import ast
 import inspect
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Notes:
-    """What a key is to the code, as `key` explains it; nothing of it is in the schema."""
+    """Properties of a key that are not in the schema: the arguments of `key`."""
 
     core: bool
     short: str | None
@@ -37,17 +37,17 @@ class Notes:
 def key(
     default: Any = ..., *, examples: list[Any] | None = None, core: bool = True, short: str | None = None, **bounds: Any
 ) -> Any:
-    """Declare a key: the one place where it is written.
+    """Declare a key of a table.
 
-    The field's name is the core's, with the unit that it is held in (`overhead_ps`); the file's key is that name
-    without the unit (`overhead`).
+    The name of the field is that of the core, with the unit of its value (`overhead_ps`). The key in a file is this
+    name without the unit (`overhead`).
 
     Args:
-        default: what holds where the key is not given, as a file would write it.
-        examples: values for the schema and for hints; the default alone if none are given.
-        core: whether the core's spec has the field as it is; what it has in another form is a hook of `spec`.
-        short: name of the key in `Scenario.replace`, where it is not the one that its table gives; empty for none.
-        bounds: `ge` and `le`; `description` where the text below the key is generated.
+        default: default value, as written in a file.
+        examples: values for the schema and for hints. Default: the default value.
+        core: whether the core's spec has the field in the same form; other forms are converted in `core.input`.
+        short: name of the key in `Scenario.replace`, if it differs from the one that the table gives; empty for none.
+        bounds: `ge` and `le`, and `description` if the text below the key is generated.
     """
     examples = [default] if examples is None else examples
     return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
@@ -65,10 +65,10 @@ def _key_of(field: str, info: FieldInfo) -> str:
 
 
 class Table(BaseModel):
-    """A table of the file: nothing unknown, nothing converted, not changed once read."""
+    """A table of the file. Unknown keys are errors, types are not coerced, and instances are immutable."""
 
     SHORT: ClassVar[str] = ""
-    """What its keys are called in `Scenario.replace`; empty where they have no names of their own."""
+    """Format of the keys' short names in `Scenario.replace`; empty if the keys have none."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -117,7 +117,7 @@ class Table(BaseModel):
         return fields(type(self))[key] in self.model_fields_set
 
     def core(self) -> dict[str, Any]:
-        """Return the fields that the core has as they are, under their names."""
+        """Return the fields that the core has in the same form, by name."""
         return {
             name: value.core() if isinstance(value, Table) else value
             for name, info in type(self).model_fields.items()
@@ -126,7 +126,7 @@ class Table(BaseModel):
         }
 
     def plain(self) -> dict[str, Any]:
-        """Return the table as the file would have it, without what is None."""
+        """Return the table as written in a file, without values that are None."""
         try:
             return self.model_dump(by_alias=True, exclude_none=True, warnings="error")
         except PydanticSerializationError:
@@ -135,7 +135,7 @@ class Table(BaseModel):
             raise
 
     def with_values(self, **values: Any) -> "Self":
-        """Return the table with fields replaced by values that are known to be right."""
+        """Return the table with fields replaced by values that are not validated again."""
         return self.model_copy(update=values)
 
 
@@ -147,9 +147,9 @@ def fields(table: type[Table]) -> dict[str, str]:
 
 @cache
 def _words(table: type[Table]) -> dict[str, dict[str, str]]:
-    """Return the words of each key that has a fixed list of them, by their spelling with `-` alone.
+    """Return the words of each key with a fixed list of words, by their spelling with `-` in place of `_`.
 
-    Two words that differ in nothing else would be ambiguous, and are read as they are written only.
+    Words that differ only in these characters would be ambiguous, so they must be written exactly.
     """
     found = {}
     for name, info in table.declared().items():
@@ -178,6 +178,6 @@ def _with_hyphens(word: str) -> str:
 
 
 def notes(info: FieldInfo) -> Notes:
-    """Return what the declaration of a key says to the code."""
+    """Return the notes in the declaration of a key."""
     assert isinstance(info.json_schema_extra, Notes)  # every field of a table is made by `key`
     return info.json_schema_extra

@@ -1,4 +1,4 @@
-"""Types of values: texts with units to whole numbers, names, shares; what each refuses and how it is written back."""
+"""Types of values: quantities with units, names and shares; their validation, and their form in a file."""
 
 import math
 from collections.abc import Callable
@@ -19,14 +19,14 @@ MAX_FILE_NAME = 4000
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """How values of a type stand in a file; `read` raises a `UnitError`, `write` is `None` for the value itself."""
+    """Form of a type's values in a file. `read` raises a `UnitError`; `write` is `None` if values are written as is."""
 
     read: Callable[[object], Any]
     schema: dict[str, Any]
     write: Callable[[Any], Any] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Tell pydantic how the value is read and written."""
+        """Return the pydantic schema that reads and writes the value."""
 
         def validate(value: object) -> Any:
             try:
@@ -39,7 +39,7 @@ class Form:
         return core_schema.no_info_plain_validator_function(validate, serialization=out)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return what a schema says about the value."""
+        """Return the JSON Schema of the value."""
         return dict(self.schema)
 
 
@@ -67,7 +67,7 @@ def _text(read: Callable[[object], Any], write: Callable[[Any], str], pattern: s
 
 
 def _positive(parse: Callable[[object], Any], why: str) -> Callable[[object], Any]:
-    """Return a parser that refuses zero and says why."""
+    """Return a parser that refuses zero, with the reason `why`."""
 
     def read(value: object) -> Any:
         parsed = parse(value)
@@ -154,7 +154,7 @@ def whole_or(word: str, most: int, hint: str) -> Form:
 
 
 def _number(low: float, high: float, example: float, *, has_zero: bool = False) -> Form:
-    """Return the form of a bare number held in millionths; `low` is allowed unless it is a 0 that means nothing."""
+    """Return the form of a number from `low` to `high`, stored in millionths; 0 is allowed only with `has_zero`."""
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -120,7 +120,7 @@ def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> di
 
     Args:
         ctx: has the keys as given.
-        name: of the job.
+        name: name of the job.
         job: its keys with every default.
         table: these keys as plain data, which may be changed.
     """
