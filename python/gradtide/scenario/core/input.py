@@ -163,7 +163,7 @@ def _order_spec(job: Job) -> dict[str, Any]:
 
 
 def _gated(job: Job) -> list[dict[str, Any]]:
-    """Return the buckets that have releases (release times), in send order."""
+    """Return the buckets that have release events, in send order."""
     releases = Releases(job.layers)
     ranks, first, found = job.ranks or (), 0, []
     for count, release in zip(job.schedule.buckets or (), job.schedule.releases or (), strict=True):
