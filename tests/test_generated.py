@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from gradtide import _core
 from gradtide.algorithms import ALGORITHMS
-from gradtide.scenario.keys.cluster import Transport
+from gradtide.disciplines import DISCIPLINES, QueueKind
+from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.transports import ECN, PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,3 +36,9 @@ def test_the_core_reads_an_algorithm_by_its_name(kind):
 def test_every_parameter_of_a_congestion_control_has_a_key() -> None:
     assert {name for parameters in PARAMETERS.values() for name in parameters} <= Transport.model_fields.keys()
     assert PARAMETERS.keys() == ECN.keys()
+
+
+def test_every_queue_discipline_is_listed_with_keys_that_exist() -> None:
+    assert tuple(DISCIPLINES) == get_args(QueueKind)
+    named = {key for one in DISCIPLINES.values() for key in (*one.needs, *one.takes)}
+    assert named == Queue.declared().keys() - {"kind", "capacity"}

@@ -9,6 +9,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from gradtide.disciplines import DISCIPLINES
 from gradtide.transports import PARAMETERS
 
 MAX_NAME = 100
@@ -44,7 +45,8 @@ _ORDERED = "docs/models/orders.md"
 *_CONTROLS, _LAST_CONTROL = PARAMETERS
 _TRANSPORTS = f"transports are {', '.join(_CONTROLS)} and {_LAST_CONTROL}"
 _QUEUES = "queues drop, mark (ecn, red) or announce (pcn), and nothing pauses a link"
-_DISCIPLINES = "queue disciplines are pfifo_fast, fifo, strict, drr, ecn, red and pcn"
+*_KINDS, _LAST_KIND = DISCIPLINES
+_DISCIPLINES = f"queue disciplines are {', '.join(_KINDS)} and {_LAST_KIND}"
 _ROUTES = "a flow keeps its route, chosen by ecmp, dmodk or spread"
 _TOPOLOGIES = 'write its switches and cables with kind = "custom"; presets are star, leaf_spine, clos2 and clos3'
 _IN_HOSTS = "hosts sum, by ring, tree, halving_doubling, butterfly or hierarchical"

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gradtide.disciplines import DISCIPLINES
 from gradtide.scenario.core.job import ARBITRARY_PPM, algorithm, graph, parallel
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
@@ -87,11 +88,8 @@ def _traffic_spec(flows: BackgroundFlows, resolved: Resolved) -> dict[str, Any]:
 
 
 def _queue_spec(queue: Queue) -> dict[str, Any]:
-    discipline: dict[str, Any] = {"kind": "fifo" if queue.kind in ("ecn", "red", "pcn") else queue.kind}
-    if queue.kind == "strict":
-        discipline["bands"] = queue.bands
-    if queue.kind == "drr":
-        discipline["weights"] = queue.weights
+    discipline: dict[str, Any] = {"kind": DISCIPLINES[queue.kind].order}
+    discipline |= {key: queue.value(key) for key in ("bands", "weights") if queue.value(key) is not None}
     mark: dict[str, Any] | None = None
     if queue.threshold_packets is not None:
         mark = {"kind": "threshold", "packets": queue.threshold_packets, "at": queue.mark_at}

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from gradtide.disciplines import MEANING as MEANING_OF_QUEUES
+from gradtide.disciplines import QueueKind
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import (
     Alpha,
@@ -19,7 +21,8 @@ from gradtide.scenario.keys.types import (
     Share,
     Time,
 )
-from gradtide.transports import MEANING, TransportKind
+from gradtide.transports import MEANING as MEANING_OF_TRANSPORTS
+from gradtide.transports import TransportKind
 
 
 class Link(Table):
@@ -99,11 +102,7 @@ class Topology(Table):
 class Queue(Table):
     """Queue of every egress port. Only the packet engine uses it."""
 
-    kind: Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"] = key(default="pfifo_fast")
-    """Queue discipline. pfifo_fast: Linux's three strict bands. fifo: one band. strict: as many strict bands as `bands`
-    says. drr: bands that share the link by `weights`. ecn: one band that marks packets from `threshold` on. red: one
-    band with random early detection. pcn: one band with a `threshold` that announced bursts lower (Kang et al.
-    2021)."""
+    kind: QueueKind = key(default="pfifo_fast", description=MEANING_OF_QUEUES)
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
     """Capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`, it
     applies only to the ports of hosts."""
@@ -152,7 +151,7 @@ class SwitchBuffer(Table):
 class Transport(Table):
     """Transport protocol of every flow. Only the packet engine uses it."""
 
-    kind: TransportKind = key(default="newreno", core=False, description=MEANING)
+    kind: TransportKind = key(default="newreno", core=False, description=MEANING_OF_TRANSPORTS)
     ecn: bool | None = key(default=None, examples=[True])
     """Whether queues may mark segments instead of dropping them (RFC 3168). It needs a queue that marks. Default: true
     with kind = "dctcp", else false."""

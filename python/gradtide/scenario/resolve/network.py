@@ -4,6 +4,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from gradtide import units
+from gradtide.disciplines import DISCIPLINES, kinds_with
 from gradtide.errors import ScenarioError
 from gradtide.recognise import expecting
 from gradtide.scenario.cables import MAX_FAULTS_OF_CABLES, Complaint, cable_fault, read_cables, wired
@@ -66,22 +67,6 @@ MAX_PACKETS = 2**32 - 1
 
 MAX_SEGMENT_BYTES = 65_535 - HEADER_BYTES
 """Payload of the largest packet: with all headers it has 65,535 bytes, the largest 16-bit length."""
-
-QUEUE_KEYS = {
-    "bands": ("strict",),
-    "weights": ("drr",),
-    "announced": ("pcn",),
-    "timeout": ("pcn",),
-    "expire": ("pcn",),
-    "threshold": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
-    "mark_at": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
-    "min": ("red",),
-    "max": ("red",),
-    "max_probability": ("red",),
-    "weight": ("red",),
-    "ecn": ("red",),
-}
-"""Keys of a queue, with the kinds that use them."""
 
 
 def device(ctx: Context, name: str | None) -> None:
@@ -298,21 +283,14 @@ def check_queue(ctx: Context, queue: Queue) -> None:
     loc: Loc = ("cluster", "queue")
     if not ctx.ok("cluster", "queue"):
         return
-    for key, kinds in QUEUE_KEYS.items():
+    for key in Queue.declared():
+        kinds = kinds_with(key)
         if queue.value(key) is not None and queue.kind not in kinds:
-            words = "any other kind" if key in ("threshold", "mark_at") else f'kind = "{kinds[0]}"'
+            words = f'kind = "{kinds[0]}"' if len(kinds) == 1 else "any other kind"
             ctx.no_effect((*loc, key), f'with kind = "{queue.kind}"', f"it is for {words}")
-    for kind, key in (
-        ("strict", "bands"),
-        ("drr", "weights"),
-        ("ecn", "threshold"),
-        ("pcn", "threshold"),
-        ("pcn", "announced"),
-        ("red", "min"),
-        ("red", "max"),
-    ):
-        if queue.kind == kind and queue.value(key) is None and not ctx.misspelt(loc, key):
-            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', example(key, Queue.declared()[key]))
+    for key in DISCIPLINES[queue.kind].needs:
+        if queue.value(key) is None and not ctx.misspelt(loc, key):
+            ctx.add("GT010", (*loc, key), f'kind = "{queue.kind}" needs `{key}`', example(key, Queue.declared()[key]))
     if queue.mark_at is not None and queue.threshold_packets is None and queue.kind not in ("ecn", "red"):
         ctx.no_effect((*loc, "mark_at"), "without `threshold`", "nothing is marked")
     if queue.weights is not None and not 1 <= len(queue.weights) <= MAX_BANDS:
@@ -364,7 +342,8 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
 
 def bands_of(queue: Queue) -> int:
     """Return the number of bands that a queue has."""
-    return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
+    given = queue.bands or (len(queue.weights) if queue.weights else None)
+    return given or DISCIPLINES[queue.kind].bands
 
 
 def marks(queue: Queue) -> bool:

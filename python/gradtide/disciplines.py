@@ -1,0 +1,63 @@
+"""Queue disciplines of the packet engine: a new one is an entry here and its code in crates/net/src/packet/qdisc.
+
+The core combines an order of packets, a marking rule and PCN; a kind of queue in a scenario names one such combination.
+"""
+
+from typing import Literal, NamedTuple
+
+QueueKind = Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"]
+"""Values of `cluster.queue.kind`."""
+
+
+class Discipline(NamedTuple):
+    """A kind of queue and the keys of `cluster.queue` that apply to it, beside `kind` and `capacity`."""
+
+    summary: str
+    """What it is, as part of a sentence."""
+    order: Literal["fifo", "pfifo_fast", "strict", "drr"]
+    """The core's name of the order in which packets leave."""
+    needs: tuple[str, ...] = ()
+    """Keys without a default."""
+    takes: tuple[str, ...] = ()
+    """Further keys."""
+    bands: int = 1
+    """Number of bands, unless a key gives it."""
+
+
+DISCIPLINES: dict[QueueKind, Discipline] = {
+    "pfifo_fast": Discipline(
+        "Linux's three strict bands, which share one capacity", "pfifo_fast", takes=("threshold", "mark_at"), bands=3
+    ),
+    "fifo": Discipline("one band, first come, first served", "fifo", takes=("threshold", "mark_at")),
+    "strict": Discipline(
+        "strict priority between as many bands as `bands` says", "strict", ("bands",), ("threshold", "mark_at")
+    ),
+    "drr": Discipline(
+        "deficit round robin: bands share the link by `weights` (Shreedhar & Varghese 1995)",
+        "drr",
+        ("weights",),
+        ("threshold", "mark_at"),
+    ),
+    "ecn": Discipline("one band that marks packets from `threshold` on", "fifo", ("threshold",), ("mark_at",)),
+    "red": Discipline(
+        "one band with random early detection (Floyd & Jacobson 1993)",
+        "fifo",
+        ("min", "max"),
+        ("max_probability", "weight", "ecn"),
+    ),
+    "pcn": Discipline(
+        "one band with a `threshold` that announced bursts lower (Kang et al. 2021)",
+        "fifo",
+        ("threshold", "announced"),
+        ("mark_at", "timeout", "expire"),
+    ),
+}
+"""Every kind of queue, in the order of the documentation."""
+
+MEANING = f"Queue discipline. {' '.join(f'{kind}: {one.summary}.' for kind, one in DISCIPLINES.items())}"
+"""What `cluster.queue.kind` is."""
+
+
+def kinds_with(key: str) -> list[QueueKind]:
+    """Return the kinds of queue that have `key`; all if none names it."""
+    return [kind for kind, one in DISCIPLINES.items() if key in (*one.needs, *one.takes)] or list(DISCIPLINES)
