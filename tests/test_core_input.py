@@ -40,7 +40,7 @@ def test_no_other_module_sees_the_input_of_the_core() -> None:
     [
         ("from gradtide import _core\n_core.run('{}')", "line 2: _core.run"),
         ("spec = scenario.spec()", "line 1: .spec"),
-        ("division.described.spec['mesh']", "line 1: .spec"),
+        ("parallel_model.described.spec['mesh']", "line 1: .spec"),
     ],
 )
 def test_a_planted_use_is_found(planted: str, found: str) -> None:

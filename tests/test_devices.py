@@ -84,8 +84,8 @@ def test_a_file_computes_on_the_device_of_the_cluster_as_a_preset_does(cluster, 
     assert device.startswith(job.device.name)
     if parallel is not None:
         (named,) = trained("llama3-8b", **keys).jobs
-        assert job.division.described == named.division.described
-        assert job.division.accelerator.name == device.rpartition("-")[0]
+        assert job.parallel_model.described == named.parallel_model.described
+        assert job.parallel_model.accelerator.name == device.rpartition("-")[0]
     else:
         inline = {"cluster": presets.cluster(f"{cluster}/2")["cluster"]}
         compute = {"seq": 512, "efficiency": 0.4}
@@ -262,7 +262,7 @@ def test_a_model_that_is_too_large_asks_for_a_mesh(gradtide, command):
     for mesh in meshes:
         parallel = dict(pair.split("=") for pair in mesh.split(","))
         scenario = trained("llama3-70b", "h100-hgx/16", seq=4096, parallel=as_keys(parallel))
-        assert scenario.jobs[0].division.fit.verdict == "fits"
+        assert scenario.jobs[0].parallel_model.fit.verdict == "fits"
 
 
 def as_keys(parallel):
@@ -280,7 +280,7 @@ def test_every_mesh_that_is_named_is_valid_for_the_model_on_the_cluster(model, c
         (said,) = refused.errors
     else:
         # 16 bytes of a parameter and activations fit on one device.
-        assert base.jobs[0].division is None
+        assert base.jobs[0].parallel_model is None
         return
     assert said["code"] == "GT057"
     meshes = re.findall(r"--parallel (\S+=\S+)", said["hint"])
@@ -292,7 +292,7 @@ def test_every_mesh_that_is_named_is_valid_for_the_model_on_the_cluster(model, c
         scenario = trained(model, f"{cluster}/{count}", seq=2048, parallel=parallel, efficiency=0.5)
         scenario.check_built()
         assert scenario.jobs[0].workers == 8 * count
-        assert scenario.jobs[0].division.fit.verdict != "does not fit"
+        assert scenario.jobs[0].parallel_model.fit.verdict != "does not fit"
 
 
 def test_a_mesh_is_asked_for_before_an_efficiency_that_it_does_not_need():
@@ -349,25 +349,29 @@ def test_counted_memory_decides_only_beyond_what_it_was_off_by():
 def test_each_change_makes_a_job_fit_and_can_be_run(mesh, ranks):
     keys = {"seq": 8192, "micro_batch": 2}
     (job,) = trained("llama3-70b", f"h100-hgx/{ranks // 8}", parallel=mesh, **keys).jobs
-    found = job.division.feasibility
+    found = job.parallel_model.feasibility
     assert found["feasibility"] == "does not fit"
-    assert found["spare_bytes"] == job.division.described.memory.device - job.division.described.memory.total < 0
+    assert (
+        found["spare_bytes"]
+        == job.parallel_model.described.memory.device - job.parallel_model.described.memory.total
+        < 0
+    )
     assert found["would_fit"]
     for way in found["would_fit"]:
         (other,) = trained("llama3-70b", f"h100-hgx/{ranks // 8}", parallel=way["parallel"], **keys).jobs
-        assert other.division.described.memory.total == way["total"]
-        assert other.division.fit.verdict == way["feasibility"] != "does not fit"
+        assert other.parallel_model.described.memory.total == way["total"]
+        assert other.parallel_model.fit.verdict == way["feasibility"] != "does not fit"
 
 
 def test_where_no_change_is_enough_the_number_of_gpus_is_said():
     keys = {"seq": 4096}
     (job,) = trained("llama3-405b", "h100-hgx/1", parallel={"fsdp": 8}, **keys).jobs
-    found = job.division.feasibility
+    found = job.parallel_model.feasibility
     assert found["would_fit"] == []
     way = found["fits_on"]
     assert way["ranks"] % 8 == 0
     (larger,) = trained("llama3-405b", f"h100-hgx/{way['ranks'] // 8}", parallel=way["parallel"], **keys).jobs
-    assert larger.division.fit.verdict == way["feasibility"] == "fits"
+    assert larger.parallel_model.fit.verdict == way["feasibility"] == "fits"
 
 
 def test_a_run_says_what_would_fit():
@@ -398,8 +402,8 @@ def test_a_mesh_has_its_own_micro_batch_recomputation_and_precision(tmp_path, gr
     assert (facts["micro_batch"], facts["recompute"]) == (2, "selective")
     own = {"fsdp": 8, "micro_batch": 2, "precision": "float8"}
     scenario = trained(file, "h100-hgx/1", seq=512, micro_batch=4, parallel=own)
-    division = scenario.jobs[0].division
-    assert (division.training.micro_batch, division.training.precision) == (2, "float8")
+    parallel_model = scenario.jobs[0].parallel_model
+    assert (parallel_model.training.micro_batch, parallel_model.training.precision) == (2, "float8")
     resolved = scenario.to_dict()["job"]["train"]
     assert resolved["compute"]["micro_batch"] == 2
     assert "micro_batch" not in resolved["parallel"]

@@ -48,7 +48,7 @@ def test_the_times_that_a_run_had_give_the_same_run(tmp_path, parallel, compute)
     own = gt.run(scenario(parallel, times=str(tmp_path / "run/ops.csv"), **compute))
     assert own.operations.to_csv() == device.operations.to_csv()
     assert own.job["parallel"]["times"] == "ops.csv"
-    assert own.scenario.jobs[0].division.described == device.scenario.jobs[0].division.described
+    assert own.scenario.jobs[0].parallel_model.described == device.scenario.jobs[0].parallel_model.described
 
 
 def test_a_rank_computes_as_long_as_the_table_says(tmp_path):
@@ -66,7 +66,7 @@ def test_every_stage_updates_its_own_layers():
         {"op": name, "forward": "1ms", "backward": "2ms", "update": f"{2**index}us"} for index, name in enumerate(names)
     ]
     one = Scenario.from_dict(scenario({"pp": 2}, times={"rows": rows}))
-    assert one.jobs[0].division.described.optimizer_ps == [7_000_000, 56_000_000]
+    assert one.jobs[0].parallel_model.described.optimizer_ps == [7_000_000, 56_000_000]
 
 
 def test_ops_share_the_time_of_a_block_as_on_the_device(tmp_path):

@@ -70,7 +70,7 @@ def executed(tried):
 
     Times of compute are those of the specification, and those of transfers what each took in the run.
     """
-    described, rows, setting = tried.division.described, tried.result.transfers.to_dicts(), tried.setting
+    described, rows, setting = tried.parallel_model.described, tried.result.transfers.to_dicts(), tried.setting
     took = {(one["collective"], one["first_layer"]): (one["end_us"] - one["start_us"]) / 1e3 for one in rows}
     ends = list(itertools.accumulate(described.unit_blocks))
     units = [range(end - count, end) for end, count in zip(ends, described.unit_blocks, strict=True)]
@@ -80,7 +80,7 @@ def executed(tried):
         return sum(getattr(op, key) for op in described.ops_of(blocks) for key in keys) / 1e9
 
     now = channel = 0.0
-    for _ in range(tried.division.layout.micro_batches):
+    for _ in range(tried.parallel_model.layout.micro_batches):
         now = channel = max(now, channel)
         there, arrived, reduced = set(), {}, []
         for is_forward, depth in ((True, setting.forward), (False, setting.backward)):
@@ -143,7 +143,7 @@ def test_a_deeper_prefetch_pays_where_a_block_computes_for_less_than_the_head_is
     """With one ahead the head is gathered beside the last block, with d ahead beside the last d."""
     _, every = every_setting(monkeypatch, scenario(seq=8192, model=LARGE_HEAD))
     time_ms = {one.setting: one.time_ms for one in every}
-    described = every[0].division.described
+    described = every[0].parallel_model.described
     block_ms = sum(op.forward_ps for op in described.kinds[1].ops) / 1e9
     for depth in (2, 3):
         saved = time_ms[Setting(3, 1, depth - 1)] - time_ms[Setting(3, 1, depth)]
@@ -153,7 +153,7 @@ def test_a_deeper_prefetch_pays_where_a_block_computes_for_less_than_the_head_is
     easy, every = every_setting(monkeypatch, scenario(rate="800Gbps", seq=8192))
     assert min(one.time_ms for one in every) == pytest.approx(every[0].time_ms, rel=1e-9)
     assert easy.summary["lower_bound_ms"] == pytest.approx(every[0].time_ms, rel=1e-9)
-    assert easy.plan.fsdp == DEFAULT.planned(every[0].division)
+    assert easy.plan.fsdp == DEFAULT.planned(every[0].parallel_model)
     assert "keep torch's default" in easy.summary["headline"]
     assert easy.plan.predicted["verdict"] == "leave alone"
 
@@ -229,8 +229,11 @@ def test_a_scenario_runs_as_its_plan_says(tmp_path):
     assert plan.fsdp.units[-1] == ("model.norm", "lm_head")
     run = gt.run(plan.on(base))
     assert run.iteration_time == pytest.approx(plan.predicted["iteration_time_ms"] / 1e3, rel=1e-12)
-    fours = Setting(3, 4).planned(scenario({"unit": 4}).jobs[0].division)
-    assert read_plan({"schema": "gradtide.plan/1", "fsdp": fours.to_dict()}).on(base).jobs[0].division.layout.unit == 4
+    fours = Setting(3, 4).planned(scenario({"unit": 4}).jobs[0].parallel_model)
+    assert (
+        read_plan({"schema": "gradtide.plan/1", "fsdp": fours.to_dict()}).on(base).jobs[0].parallel_model.layout.unit
+        == 4
+    )
     with pytest.raises(gt.ScenarioError, match="GT082"):
         plan.on(scenario(ranks=16))
     with pytest.raises(gt.ScenarioError, match="GT081"):
@@ -242,7 +245,7 @@ def test_a_scenario_runs_as_its_plan_says(tmp_path):
 
 
 def test_a_tied_head_is_of_the_model_itself():
-    tied = scenario(model={**CONFIG, "tie_word_embeddings": True}).jobs[0].division
+    tied = scenario(model={**CONFIG, "tie_word_embeddings": True}).jobs[0].parallel_model
     planned = DEFAULT.planned(tied)
     assert planned.units[0] == ("",)
     assert len(planned.units) == BLOCKS + 1

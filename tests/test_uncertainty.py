@@ -17,10 +17,10 @@ CLUSTERS = {"H100-500W": "h100-hgx", "MI300X": "mi300x"}
 AXES = {"data": {}, "tensor": {"tp": 2}, "context": {"cp": 2}, "pipeline": {"pp": 2}}
 
 
-def step(family="dense", device="H100", precision="bf16", division="data", nodes="one", **more):
+def step(family="dense", device="H100", precision="bf16", parallelism="data", nodes="one", **more):
     """A step of a language model of a kind."""
     ranks = 8 if nodes == "one" else 16
-    axes = AXES[division]
+    axes = AXES[parallelism]
     parallel = {**axes, "fsdp": ranks // max(axes.values(), default=1)}
     parallel |= {"ep": 4} if family == "moe" else {}
     compute = {"device": device, "precision": precision, "seq": 2048}
@@ -42,13 +42,13 @@ LAYERS = {"layers": [{"name": "fc", "forward": "1ms", "backward": "2ms", "parame
 
 @pytest.mark.parametrize("device", presets.accelerator_names())
 def test_every_combination_is_of_a_compared_kind_or_never_compared(device):
-    """Devices x precisions x families x divisions x nodes: the figures of its own row, or none at all."""
+    """Devices x precisions x families x parallelisms x nodes: the figures of its own row, or none at all."""
     for precision in presets.accelerator(device).peaks:
         for family in MODELS:
-            for division in AXES:
+            for parallelism in AXES:
                 for nodes in ("one", "several"):
                     facts = {"family": family, "device": device, "precision": precision}
-                    facts |= {"division": division, "nodes": nodes}
+                    facts |= {"parallelism": parallelism, "nodes": nodes}
                     found = uncertainty_of(step(**facts), "run")
                     rows = [row for row in STEPS if facts.items() <= row.items()]
                     assert len(rows) <= 1
@@ -74,8 +74,8 @@ def test_the_sentence_names_how_many_were_compared_and_how_far_off_they_were():
      ("moe", "MI300X", "float8"), ("dense", "MI300X", "float8"), ("moe", "H200", "float8"), ("moe", "B200", "bf16")],
 )  # fmt: skip
 def test_what_nobody_compared_is_called_that(family, device, precision):
-    for division in AXES:
-        found = uncertainty_of(step(family, device, precision, division, "several"), "run")
+    for parallelism in AXES:
+        found = uncertainty_of(step(family, device, precision, parallelism, "several"), "run")
         assert (found.count, found.mean_error, found.largest, found.parts) == (0, None, None, ())
         assert found.sentence().startswith("Never compared")
 

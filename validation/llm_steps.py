@@ -789,8 +789,8 @@ def tables_of_kinds(folder: Path) -> str:
             precision = PRECISIONS.get(row["precision"], row["precision"])
             mean, largest = f"{100 * row['mean_error']:.1f}", f"{100 * row['largest']:.0f}"
             lines.append(
-                f"| {row['family']} | {device} | {precision} | {row['division']} | {row['nodes']} | {row['count']} | "
-                f"{mean} | {largest} |"
+                f"| {row['family']} | {device} | {precision} | {row['parallelism']} | {row['nodes']} | "
+                f"{row['count']} | {mean} | {largest} |"
             )
     by_family = {
         name: [abs(one.error) for one in found if one.table == "published" and one.kind["family"] == name]

@@ -246,7 +246,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         work.add_flows(count, size_bytes)
     counts_of = _iterations_of(scenario, work.duration_s, scenario.link_rate_bps / 8)
     for job in scenario.jobs:
-        if job.is_divided:
+        if job.is_parallel:
             work.add_parallel(job)
         else:
             work.add(job, counts_of[job.name])
@@ -309,9 +309,9 @@ def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: fl
     each_s = {
         job.name: max(job.compute_ps / 1e12, float(job.counts.most) * job.parameter_bytes / rate, 1e-12)
         for job in scenario.jobs
-        if not job.is_divided
+        if not job.is_parallel
     }
-    ends_s = [last_start_s + each_s[job.name] * (job.iterations or 0) for job in scenario.jobs if not job.is_divided]
+    ends_s = [last_start_s + each_s[job.name] * (job.iterations or 0) for job in scenario.jobs if not job.is_parallel]
     is_limited = all(job.iterations is not None for job in scenario.jobs)
     until_s = min(duration_s, max(ends_s, default=0.0)) if is_limited else duration_s
     starts_s = {job.name: job.start_ps / 1e12 for job in scenario.jobs}

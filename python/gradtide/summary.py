@@ -11,7 +11,7 @@ from gradtide.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
-    from gradtide.scenario.job import Division
+    from gradtide.scenario.job import ParallelModel
 
 PS_PER_S = 1e12
 
@@ -113,7 +113,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
         **({} if asynchrony is None else {"asynchrony": asynchrony}),
-        **({"parallel": _parallel(core["step"], job, mean_ms)} if job.is_divided else {}),
+        **({"parallel": _parallel(core["step"], job, mean_ms)} if job.is_parallel else {}),
     }
 
 
@@ -132,7 +132,7 @@ def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any
         for group in core["groups"]
     }
     ranks = len(job.hosts)
-    mesh = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
+    mesh = {"mesh": None, "ranks": ranks} if job.parallel_model is None else _of_mesh(job.parallel_model, mean_ms)
     return {
         **mesh,
         "groups": groups,
@@ -150,26 +150,26 @@ def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any
     }
 
 
-def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
+def _of_mesh(parallel_model: "ParallelModel", mean_ms: float) -> dict[str, Any]:
     """Return the figures of a mesh, without times of compute and transfers."""
-    described = division.described
-    peak = division.accelerator.peaks[division.training.precision]
+    described = parallel_model.described
+    peak = parallel_model.accelerator.peaks[parallel_model.training.precision]
     return {
-        "mesh": division.costs.mesh.sizes,
+        "mesh": parallel_model.costs.mesh.sizes,
         "ranks": described.ranks,
-        "device": division.accelerator.name,
-        "precision": division.training.precision,
-        "micro_batch": division.training.micro_batch,
-        "recompute": division.training.recompute,
-        "seq": division.training.seq,
-        "times": None if division.own is None else division.own.source,
-        "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
-        "micro_batches": division.layout.micro_batches,
-        "global_batch": division.global_batch,
+        "device": parallel_model.accelerator.name,
+        "precision": parallel_model.training.precision,
+        "micro_batch": parallel_model.training.micro_batch,
+        "recompute": parallel_model.training.recompute,
+        "seq": parallel_model.training.seq,
+        "times": None if parallel_model.own is None else parallel_model.own.source,
+        "stated_efficiency": parallel_model.accelerator.stated_efficiency(parallel_model.training.precision),
+        "micro_batches": parallel_model.layout.micro_batches,
+        "global_batch": parallel_model.global_batch,
         "tokens": described.tokens,
         "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
         "mfu": described.utilisation(mean_ms / 1e3, peak),
-        "memory": {**asdict(described.memory), "total": described.memory.total, **division.feasibility},
+        "memory": {**asdict(described.memory), "total": described.memory.total, **parallel_model.feasibility},
     }
 
 

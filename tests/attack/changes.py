@@ -142,7 +142,7 @@ def kind(data: Data) -> str:
     return str(data["cluster"].get("topology", {}).get("kind", "star"))
 
 
-def is_divided(job: Data) -> bool:
+def is_parallel(job: Data) -> bool:
     return "parallel" in job
 
 
@@ -256,7 +256,7 @@ def is_only_layers(data: Data) -> bool:
 def is_behind_a_barrier(data: Data) -> bool:
     """Whether jobs send buckets as gradients become ready and wait for all of them."""
     return all(
-        not is_divided(job)
+        not is_parallel(job)
         and job.get("schedule", {}).get("order", "fifo") == "fifo"
         and job.get("schedule", {}).get("barrier", True)
         and "credit" not in job.get("schedule", {})
@@ -268,7 +268,7 @@ def is_behind_a_barrier(data: Data) -> bool:
 def is_symmetric(data: Data) -> bool:
     """Whether every rank sends and receives as much as any other."""
     kinds = ("ring", "all_gather", "reduce_scatter", "all_to_all", "shuffle")
-    return all(not is_divided(job) and job.get("collective", {}).get("kind", "ring") in kinds for job in jobs(data))
+    return all(not is_parallel(job) and job.get("collective", {}).get("kind", "ring") in kinds for job in jobs(data))
 
 
 def has_bands(data: Data) -> bool:

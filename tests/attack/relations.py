@@ -30,8 +30,8 @@ from attack.changes import (
     has,
     has_bands,
     is_behind_a_barrier,
-    is_divided,
     is_only_layers,
+    is_parallel,
     is_plain_star,
     is_pulled,
     is_random,
@@ -103,7 +103,7 @@ def what_is_read_runs(data: Data, chance: Random) -> str:
     return ""
 
 
-@relation(lambda data: any(is_divided(job) for job in jobs(data)) and engine(data) == "fluid")
+@relation(lambda data: any(is_parallel(job) for job in jobs(data)) and engine(data) == "fluid")
 def classes_are_ranks(data: Data, chance: Random) -> str:
     """One rank of each class stands for all of them; packets are always sent rank by rank."""
     scenario = Scenario.from_dict(copied(data))

@@ -8,7 +8,7 @@ from attack.changes import (
     Ran,
     copied,
     engine,
-    is_divided,
+    is_parallel,
     is_plain_star,
     is_random,
     jobs,
@@ -54,7 +54,7 @@ def off(what: str, row_ps: float, run_ps: float, tolerance_ps: float = ROUNDING_
 def is_of_one_plain_job(data: Data) -> bool:
     """Whether a study of one job that sums gradients in buckets takes the scenario."""
     is_plain = all(
-        not is_divided(job) and "ops" not in job["model"] and "ps" not in job["collective"] for job in jobs(data)
+        not is_parallel(job) and "ops" not in job["model"] and "ps" not in job["collective"] for job in jobs(data)
     )
     sends = is_plain and any(layer["parameters"] != "0B" for job in jobs(data) for layer in layers(job))
     return len(jobs(data)) == 1 and not tenants(data) and sends and engine(data) == "fluid"

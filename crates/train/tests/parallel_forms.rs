@@ -471,7 +471,7 @@ fn what_means_nothing_is_refused() {
     assert_eq!(refused(&|spec| spec.stages[0] = u32::MAX), Error::Stages { counted: 4294967301, blocks: 8 });
     assert_eq!(refused(&|spec| spec.units[1] = 0), Error::Zero("the number of blocks of a unit"));
     assert_eq!(refused(&|spec| spec.units.truncate(3)), Error::Units { counted: 3, blocks: 8 });
-    assert_eq!(refused(&|spec| spec.units = vec![1, 2, 5]), Error::DividedUnit(2));
+    assert_eq!(refused(&|spec| spec.units = vec![1, 2, 5]), Error::SplitUnit(2));
     assert_eq!(refused(&|spec| spec.micro_batches = 5), Error::Rounds { micro_batches: 5, pp: 2 });
     let alone = |spec: &mut ParallelSpec| {
         spec.mesh.pp = 1;

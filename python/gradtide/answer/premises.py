@@ -95,17 +95,17 @@ _DEVICE_KEYS = {
 
 def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and key of each premise of a job; keys are relative to the job, except for the cluster's."""
-    if (division := job.division) is not None:
-        training, own = division.training, division.own
-        yield "device", division.accelerator.name, _DEVICE_KEYS[job.device.origin]
+    if (parallel_model := job.parallel_model) is not None:
+        training, own = parallel_model.training, parallel_model.own
+        yield "device", parallel_model.accelerator.name, _DEVICE_KEYS[job.device.origin]
         yield "compute times", "roofline model" if own is None else f"from {own.source}", "compute.times"
-        stated = division.accelerator.stated_efficiency(training.precision)
+        stated = parallel_model.accelerator.stated_efficiency(training.precision)
         if stated is not None:
             yield "efficiency", f"{words.percent(stated)} of the peak", "compute.efficiency"
         yield "precision", training.precision, "compute.precision"
         yield "sequence length", f"{training.seq:,}", "compute.seq"
         yield "micro-batch", f"{training.micro_batch:,}", "compute.micro_batch"
-        yield "global batch", f"{division.global_batch:,} sequences", "compute.global_batch"
+        yield "global batch", f"{parallel_model.global_batch:,} sequences", "compute.global_batch"
         yield "recompute", training.recompute, "compute.recompute"
         return
     if job.step is not None:

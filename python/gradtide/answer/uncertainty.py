@@ -29,7 +29,7 @@ Kind = dict[str, Any]
 MEASUREMENTS = "measurements"
 PRECISIONS = {"float8": "fp8"}
 FAMILIES = {"dense": "dense language models", "moe": "mixtures of experts"}
-DIVISIONS = {
+PARALLELISMS = {
     "data": "data-parallel alone (DP or FSDP)",
     "tensor": "tensor-parallel",
     "context": "context-parallel",
@@ -114,7 +114,7 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
         )
         return Uncertainty(what, parts=_parts(scenario))
     (job,) = scenario.jobs
-    if job.division is not None and job.division.own is None:
+    if job.parallel_model is not None and job.parallel_model.own is None:
         return _step(scenario, job)
     return _iteration(scenario, job)
 
@@ -124,19 +124,19 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
 
 def step_kind(scenario: "Scenario", job: "Job") -> Kind:
     """Return the kind of the answer for a step of a language model that is divided over ranks."""
-    division = job.division
-    assert division is not None
-    mesh, layout = division.costs.mesh.sizes, division.layout
+    parallel_model = job.parallel_model
+    assert parallel_model is not None
+    mesh, layout = parallel_model.costs.mesh.sizes, parallel_model.layout
     axes = (("pipeline", "pp"), ("tensor", "tp"), ("context", "cp"))
-    experts = any(kind.expert_parameter_bytes for kind in division.described.kinds)
-    stated = division.accelerator.stated_efficiency(division.training.precision)
+    experts = any(kind.expert_parameter_bytes for kind in parallel_model.described.kinds)
+    stated = parallel_model.accelerator.stated_efficiency(parallel_model.training.precision)
     return {
         "what": "step",
         "family": "moe" if experts else "dense",
-        "device": division.accelerator.name,
-        "precision": division.training.precision,
-        "division": next((name for name, axis in axes if mesh[axis] > 1), "data"),
-        "nodes": "one" if division.described.ranks <= layout.gpus_per_node else "several",
+        "device": parallel_model.accelerator.name,
+        "precision": parallel_model.training.precision,
+        "parallelism": next((name for name, axis in axes if mesh[axis] > 1), "data"),
+        "nodes": "one" if parallel_model.described.ranks <= layout.gpus_per_node else "several",
         "efficiency": stated,
         "engine": scenario.engine,
     }
@@ -150,7 +150,7 @@ def step_words(kind: Mapping[str, Any]) -> str:
     engine = "" if kind["engine"] == "fluid" else f", by the {kind['engine']} engine"
     return (
         f"steps of {FAMILIES[kind['family']]} on {kind['device']} in {precision}{stated}, "
-        f"{DIVISIONS[kind['division']]} {nodes}{engine}"
+        f"{PARALLELISMS[kind['parallelism']]} {nodes}{engine}"
     )
 
 
@@ -172,7 +172,7 @@ def _step(scenario: "Scenario", job: "Job") -> Uncertainty:
 def _iteration(scenario: "Scenario", job: "Job") -> Uncertainty:
     if job.step is not None:
         return Uncertainty("iterations rebuilt from a recorded step", parts=_parts(scenario))
-    is_given = job.compute.batch is None or job.division is not None
+    is_given = job.compute.batch is None or job.parallel_model is not None
     if is_given:
         gloo = _gloo(scenario, job)
         if gloo is not None:
@@ -209,7 +209,7 @@ def _gloo(scenario: "Scenario", job: "Job") -> Uncertainty | None:
         return _found({"what": "servers"}, "iterations of timed layers on CPUs with parameter servers over gloo")
     if job.collective.ps is not None or job.is_uneven:
         return None
-    if job.division is not None:
+    if job.parallel_model is not None:
         return _of_pairs(measured.pairs(sharded=True), "steps of FSDP by timed ops on CPUs over gloo")
     if not scenario.expected_traffic:
         alone = [one for one in measured.pairs() if one.setup not in _beside_flows()]
@@ -275,8 +275,8 @@ def _collectives(scenario: "Scenario") -> Uncertainty:
 def _device(scenario: "Scenario") -> str | None:
     """Return the device of the job without its precision; None if its times are given."""
     for job in scenario.jobs:
-        if job.division is not None:
-            return _plain(job.division.accelerator.name)
+        if job.parallel_model is not None:
+            return _plain(job.parallel_model.accelerator.name)
         if job.device.name is not None:
             return _plain(job.device.name)
     return None

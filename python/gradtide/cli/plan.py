@@ -80,11 +80,11 @@ def plan(  # a table: the options of the command  # noqa: PLR0913
         base = changes.of(study.trained(scenario, cluster, workers, **keys))
 
     def example() -> dict[str, float | None]:
-        if base.jobs and base.jobs[0].division is not None:
+        if base.jobs and base.jobs[0].parallel_model is not None:
             return study.figures(study.plan(base))
         return study.figures(study.plan({"job": sample().to_dict()["job"]}))
 
-    taker = f"gradtide run {scenario} --plan" if base.jobs[0].division is None else "gradtide.torch.wrap"
+    taker = f"gradtide run {scenario} --plan" if base.jobs[0].parallel_model is None else "gradtide.torch.wrap"
     conduct(
         "plans",
         replace(common, output=output),

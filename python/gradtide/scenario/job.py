@@ -18,7 +18,7 @@ from gradtide.units import PPM
 
 
 @dataclass(frozen=True)
-class Division:
+class ParallelModel:
     """How a model is divided over ranks, with every default.
 
     Attributes:
@@ -142,7 +142,7 @@ class Job:
         adaptive: policy by which workers change their bands; `None` if the bands are fixed.
         start_ps: simulated time at which the job starts.
         announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
-        division: how the model is divided over ranks; `None` if every worker has the whole model.
+        parallel_model: how the model is divided over ranks; `None` if every worker has the whole model.
         step: the recorded step that the ranks repeat; `None` for other models.
         device: device of the job, and where the scenario names it.
         stated: keys of `compute` that are given; all others are defaults.
@@ -164,16 +164,16 @@ class Job:
     adaptive: AdaptiveTable | None
     start_ps: int
     announced_packets: int | None
-    division: Division | None
+    parallel_model: ParallelModel | None
     step: RecordedStep | None
     # `device` and `stated` record the origin of values, so they do not affect equality.
     device: JobDevice = field(compare=False)
     stated: frozenset[str] = field(compare=False)
 
     @property
-    def is_divided(self) -> bool:
+    def is_parallel(self) -> bool:
         """Whether its model is divided over ranks."""
-        return self.division is not None or self.step is not None
+        return self.parallel_model is not None or self.step is not None
 
     @property
     def servers(self) -> int:
@@ -226,8 +226,8 @@ class Job:
     @property
     def compute_ps(self) -> int:
         """Compute time of one iteration, without noise or straggler."""
-        if (divided := self.division or self.step) is not None:
-            return divided.compute_ps
+        if (parallel := self.parallel_model or self.step) is not None:
+            return parallel.compute_ps
         if self.graph is not None:
             return sum(op.time for op in self.graph.ops if op.kind == "comp")
         return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
@@ -242,8 +242,8 @@ class Job:
     @property
     def op_count(self) -> int:
         """Number of ops that a worker computes per iteration."""
-        if (divided := self.division or self.step) is not None:
-            return divided.op_count
+        if (parallel := self.parallel_model or self.step) is not None:
+            return parallel.op_count
         return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
 
     @property

@@ -211,7 +211,7 @@ class Plan:
         """Return the scenario with its model sharded as `fsdp` states."""
         job = scenario.jobs[0]
         home = f"job.{job.name}"
-        if job.division is None:
+        if job.parallel_model is None:
             msg = "running a plan of FSDP on a model that is not divided over ranks is not built yet"
             hint = f"write `parallel` in [{home}], or apply the plan to real training with gradtide.torch.wrap"
             raise ScenarioError([Fault("GT090", FSDP, msg, None, hint, "plan")])
@@ -230,9 +230,9 @@ class Plan:
             "zero": 3 if fsdp.reshard_after_forward else 2,
         }
         changed = scenario.set({f"{home}.parallel": parallel})
-        division = changed.jobs[0].division
-        assert division is not None
-        if division.described.units != fsdp.units:
+        parallel_model = changed.jobs[0].parallel_model
+        assert parallel_model is not None
+        if parallel_model.described.units != fsdp.units:
             of_plan = "" if self.model in (None, job.model) else f"; the plan is for {self.model}"
             msg = f"the plan's units are not blocks in line of {job.model}{of_plan}"
             raise ScenarioError([Fault("GT081", f"{FSDP}.units", msg, None, _AGAIN, "plan")])

@@ -186,7 +186,7 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
 
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
-    if job.is_divided:
+    if job.is_parallel:
         if len(job.bands) > 1:
             yield "divided bands", (*loc, "priority"), "a list of bands"
         if job.adaptive is not None:

@@ -62,10 +62,10 @@ def refuse(why: str, options: Mapping[str, Any]) -> None:
 
 def refuse_parallel(base: Scenario, what: str) -> None:
     """Raise for a parallel job; for studies that support data parallelism only."""
-    job = next((job for job in base.jobs if job.is_divided), None)
+    job = next((job for job in base.jobs if job.is_parallel), None)
     if job is not None:
         has, able = "repeats a recorded step", "gradtide run"
-        if job.division is not None:
+        if job.parallel_model is not None:
             has, able = "has `parallel`", "gradtide run, and gradtide compare with --parallel"
         raise ValueError(
             f"{what} is not built yet for a model that is divided over ranks, and [job.{job.name}] {has}; "

@@ -148,9 +148,11 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
         if name in found:
             raise ValueError(f"parallel: {name} is given twice; delete one of them")
         found[name] = make(dict(table))
-    divisions = [job.division for one in found.values() for job in one.jobs if job.division is not None]
-    own = next((one.own for one in divisions if one.own is not None), None)
-    if own is not None and len({_parts(one.costs.mesh.sizes) for one in divisions}) > 1:
+    parallel_models = [
+        job.parallel_model for one in found.values() for job in one.jobs if job.parallel_model is not None
+    ]
+    own = next((one.own for one in parallel_models if one.own is not None), None)
+    if own is not None and len({_parts(one.costs.mesh.sizes) for one in parallel_models}) > 1:
         raise ValueError(
             f"times: {own.source} has the times of one rank, and with another tp, cp or ep a rank computes other "
             "parts; compare meshes that differ in fsdp, dp and pp, or leave `times` out"

@@ -215,7 +215,7 @@ def _candidates(result: RunResult) -> list[Candidate]:
     for job in result.scenario.jobs:
         facts = result.summary["jobs"][job.name]
         by, why = None, ""
-        if not job.is_divided and not job.is_pulled and job.workers > 1:
+        if not job.is_parallel and not job.is_pulled and job.workers > 1:
             by, why = runs_on(job.schedule.order, job.schedule.barrier, job.collective.kind, job.device.name)
         time_ms = facts["iteration_time_ms"]["mean"]
         found.append(Candidate(job.name, time_ms, feasibility(facts), by, why, group=job.name))

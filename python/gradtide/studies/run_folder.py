@@ -61,8 +61,8 @@ def write_core(result: "RunResult", folder: Path) -> None:
         if optional.get(name, True):
             write_text(folder / f"{name}.csv", table.to_csv())
     for job in result.scenario.jobs:
-        if job.division is not None:
-            text = ops_csv(job.division.described, job.division.own)
+        if job.parallel_model is not None:
+            text = ops_csv(job.parallel_model.described, job.parallel_model.own)
             write_text(folder / "ops.csv", text)
     write_summary({**result.summary, **result.answer.to_dict(), **BESIDE}, folder)
     write_versions(folder)

@@ -23,7 +23,7 @@ def has_what_ifs(scenario: Scenario) -> bool:
     would take seconds if the order is planned for each rate, and longer than the run itself on the packet engine, or
     with background flows.
     """
-    if any(job.is_divided for job in scenario.jobs):
+    if any(job.is_parallel for job in scenario.jobs):
         return False
     if scenario.engine != "fluid" or not has_rate_of_links(scenario):
         return False

@@ -96,7 +96,7 @@ pub enum ParallelError {
     Beside(String),
     /// A unit extends over two virtual stages.
     #[error("a stage begins with block {0}, inside a unit: end units where stages end")]
-    DividedUnit(u32),
+    SplitUnit(u32),
     /// The number of micro-batches cannot be divided into the rounds of an interleaved schedule.
     #[error("an interleaved pipeline needs micro-batches in multiples of pp: {micro_batches} is none of {pp}")]
     Rounds {
@@ -193,7 +193,7 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), ParallelError> {
     }
     let begins: BTreeSet<u32> = ranges(&spec.units).into_iter().map(|unit| unit.start).collect();
     if let Some(stage) = ranges(&spec.stages).into_iter().find(|stage| !begins.contains(&stage.start)) {
-        return Err(ParallelError::DividedUnit(stage.start));
+        return Err(ParallelError::SplitUnit(stage.start));
     }
     if chunks > 1 && pp == 1 {
         return Err(ParallelError::InterleavedAlone);

@@ -121,7 +121,7 @@ def _transport_spec(transport: Transport) -> dict[str, Any]:
 
 def job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
     """Return a job of the core's input."""
-    depth, division = job.schedule.depth, job.division
+    depth, parallel_model = job.schedule.depth, job.parallel_model
     ops = None if job.is_pulled else job.graph
     return {
         "name": job.name,
@@ -141,7 +141,9 @@ def job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
         "ops": None if ops is None else {"order": job.compute.order, "graph": graph(ops)},
         "announced_packets": job.announced_packets,
         "adaptive": _adaptive_spec(job, fabric),
-        "parallel": None if division is None else parallel(division.costs, division.layout, division.described),
+        "parallel": None
+        if parallel_model is None
+        else parallel(parallel_model.costs, parallel_model.layout, parallel_model.described),
         "recorded": None if job.step is None else job.step.recorded,
     }
 

@@ -42,7 +42,7 @@ def ranks_load(scenario: "Scenario") -> dict[str, tuple[int, int, int]]:
     """Return ops and transfers, messages, and bytes through network cards of an iteration of each parallel job."""
     resolved = scenario._resolved
     cluster = json.dumps(cluster_spec(resolved))
-    jobs = ((job.name, job_spec(job, resolved.fabric)) for job in resolved.jobs if job.is_divided)
+    jobs = ((job.name, job_spec(job, resolved.fabric)) for job in resolved.jobs if job.is_parallel)
     return {name: _core.ranks_load(json.dumps(spec), cluster) for name, spec in jobs}
 
 

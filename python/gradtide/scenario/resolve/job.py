@@ -9,7 +9,7 @@ from gradtide.errors import ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.job import Division, Job
+from gradtide.scenario.job import Job, ParallelModel
 from gradtide.scenario.keys.job import (
     OF_PARALLEL,
     OF_ROOFLINE,
@@ -39,7 +39,7 @@ def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric |
     """Resolve a job; return `None` if its keys, or keys on which it depends, have faults."""
     keys, loc = ctx.file.job[name], ("job", name)
     table = _read_table(ctx, name, keys, loc, len(hosts) if hosts else keys.workers or 1)
-    division = parallel.division(ctx, name, keys, loc, table)
+    parallel_model = parallel.parallel_model(ctx, name, keys, loc, table)
     step = parallel.recorded(ctx, keys, loc, table)
     if keys.iterations is not None and keys.iterations > MAX_ITERATIONS:
         ctx.too_many((*loc, "iterations"), keys.iterations, MAX_ITERATIONS, "iterations")
@@ -57,7 +57,7 @@ def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric |
     iterations = keys.iterations
     if iterations is None and ctx.file.run.duration_ps is None:
         # All iterations of a parallel job are alike.
-        iterations = DEFAULT_ITERATIONS if division is None and step is None else 1
+        iterations = DEFAULT_ITERATIONS if parallel_model is None and step is None else 1
     return Job(
         name=name,
         model=table.label,
@@ -67,7 +67,7 @@ def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric |
         iterations=iterations,
         placement=keys.placement if isinstance(keys.placement, str) else "packed",
         task=task or ("exchange" if keys.task == "exchange" else None),
-        compute=_compute(keys.compute, table, division, task),
+        compute=_compute(keys.compute, table, parallel_model, task),
         collective=of_collective,
         schedule=of_schedule,
         ranks=ranks,
@@ -75,9 +75,9 @@ def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric |
         adaptive=adaptive,
         start_ps=keys.start_ps,
         announced_packets=network.announced_packets(keys.announce, ctx.file.cluster.queue),
-        division=division,
+        parallel_model=parallel_model,
         step=step,
-        device=table.device if division is None else division.device,
+        device=table.device if parallel_model is None else parallel_model.device,
         stated=_stated(keys),
     )
 
@@ -91,9 +91,9 @@ def _timed(job: JobTable, table: LayerTable, task: str) -> tuple[OpDag | None, t
     return None, layers if total_ps is None or is_remade(job.model) else scaled(layers, total_ps)
 
 
-def _compute(keys: Compute, table: LayerTable, division: Division | None, task: str) -> Compute:
-    if division is not None:
-        return parallel.completed(keys, division)
+def _compute(keys: Compute, table: LayerTable, parallel_model: ParallelModel | None, task: str) -> Compute:
+    if parallel_model is not None:
+        return parallel.completed(keys, parallel_model)
     return keys.with_values(
         device=None if table.is_timed and table.device.origin != "stated" else table.device.name,
         batch=table.batch,
@@ -111,7 +111,7 @@ def completed(keys: JobTable, job: Job) -> JobTable:
         collective=job.collective,
         schedule=job.schedule,
         priority=keys.priority if job.adaptive is None else Adaptive.model_construct(adaptive=job.adaptive),
-        parallel=None if job.division is None else job.division.keys,
+        parallel=None if job.parallel_model is None else job.parallel_model.keys,
     )
 
 
@@ -151,8 +151,8 @@ def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> di
         of_schedule["ranking"] = ctx.rankings[name]
     table["collective"] = in_order_of(Collective, of_collective)
     table["schedule"] = in_order_of(Schedule, of_schedule)
-    is_divided = job.parallel is not None or ctx.tables[name].step is not None
-    return in_order_of(JobTable, parallel.without_effect(table)) if is_divided else table
+    is_parallel = job.parallel is not None or ctx.tables[name].step is not None
+    return in_order_of(JobTable, parallel.without_effect(table)) if is_parallel else table
 
 
 def in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:

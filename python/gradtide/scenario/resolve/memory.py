@@ -88,7 +88,7 @@ def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
     for job in jobs:
         table, name = ctx.tables[job.name], job.device.name
         memory_bytes = None if name is None else presets.memory_bytes(name)
-        is_of_workers = not (table.is_language or job.is_divided or job.is_pulled or job.task == "exchange")
+        is_of_workers = not (table.is_language or job.is_parallel or job.is_pulled or job.task == "exchange")
         needed = STATE_BYTES * job.parameter_bytes // 4
         if is_of_workers and memory_bytes is not None and needed > memory_bytes:
             yield (

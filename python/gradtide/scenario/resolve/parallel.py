@@ -1,6 +1,6 @@
 """Checks of a parallel job: its mesh against the model, the cluster and the job's other keys.
 
-`Division` is the result: the model's costs and layout per rank.
+`ParallelModel` is the result: the model's costs and layout per rank.
 """
 
 from collections.abc import Container
@@ -14,7 +14,7 @@ from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
 from gradtide.scenario.core import job as core
 from gradtide.scenario.device import HINT
-from gradtide.scenario.job import Division, RecordedStep
+from gradtide.scenario.job import ParallelModel, RecordedStep
 from gradtide.scenario.keys.job import OF_ROOFLINE, Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import OF_MESH, Parallel
 from gradtide.scenario.resolve.context import Context
@@ -35,7 +35,7 @@ ORDERS = ("fifo", "tic", "tac")
 """Orders for the transfers of a process group."""
 
 
-def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> Division | None:
+def parallel_model(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> ParallelModel | None:
     """Divide a model over ranks; None for a job without `parallel` or with faults."""
     keys = job.parallel
     if keys is None:
@@ -53,7 +53,7 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
         ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
         return None
     try:
-        return _divided(ctx, job, keys, table, loc)
+        return _parallel_model(ctx, job, keys, table, loc)
     except ScenarioError as error:
         ctx.faults += error.faults
         return None
@@ -69,7 +69,7 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
     # Keys in OF_ROOFLINE are skipped, because the check of models with times reports them.
     _without_effect(ctx, job, loc, OF_ROOFLINE)
     if job.parallel is not None:
-        return None  # refused by `division`
+        return None  # refused by `parallel_model`
     node = ctx.file.cluster.node
     spec = core.recorded(table.step, 1 if node is None else node.gpus)
     try:
@@ -114,7 +114,7 @@ def without_effect(written: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc: Loc) -> Division:
+def _parallel_model(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc: Loc) -> ParallelModel:
     from gradtide import presets
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
@@ -191,7 +191,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         **dict.fromkeys(OF_MESH),
     )
     device = replace(device, name=accelerator.name)
-    return Division(complete, device, costs, layout, described, own, rows)
+    return ParallelModel(complete, device, costs, layout, described, own, rows)
 
 
 def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
@@ -201,19 +201,21 @@ def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
     return 0 if says_how_ranks_differ else round(accelerator.scaling_loss * PPM)
 
 
-def completed(compute: Compute, division: Division) -> Compute:
+def completed(compute: Compute, parallel_model: ParallelModel) -> Compute:
     """Return the keys with the defaults of a parallel job."""
-    training = division.training
+    training = parallel_model.training
     return compute.with_values(
-        device=division.accelerator.name,
+        device=parallel_model.accelerator.name,
         batch=None,
         micro_batch=training.micro_batch,
-        global_batch=division.global_batch,
+        global_batch=parallel_model.global_batch,
         recompute=training.recompute,
         precision=training.precision,
         attention=training.attention,
-        compile=None if division.own is not None else training.compiled,
+        compile=None if parallel_model.own is not None else training.compiled,
         compile_loss=training.compiled_loss,
-        scaling_loss_ppm=None if division.own is not None else _scaling_loss_ppm(compute, division.accelerator),
-        times=division.times,
+        scaling_loss_ppm=None
+        if parallel_model.own is not None
+        else _scaling_loss_ppm(compute, parallel_model.accelerator),
+        times=parallel_model.times,
     )

@@ -52,9 +52,9 @@ class Resolved:
         the value is False.
         """
         cluster, run = self.file.cluster, self.file.run
-        if not any(job.is_divided for job in self.jobs):
+        if not any(job.is_parallel for job in self.jobs):
             return False
-        differ = any(job.is_divided and (job.compute.noise_ppm or job.compute.straggler) for job in self.jobs)
+        differ = any(job.is_parallel and (job.compute.noise_ppm or job.compute.straggler) for job in self.jobs)
         is_beside = len(self.jobs) > 1 or bool(self.file.traffic)
         shares = cluster.host is not None or self.fabric.kind != "star"
         return run.engine == "packet" or bool(differ) or is_beside or shares

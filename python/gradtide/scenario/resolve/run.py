@@ -76,12 +76,14 @@ MAX_WORKER_RECORDS = 20_000_000
 """Limit of workers times iterations if workers differ, equal to the core's; each product is a row of `workers.csv`."""
 
 
-def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
+def _check_parallel(ctx: Context, job: Job, loc: Loc) -> None:
     """Add a fault for a parallel job that would exceed the limits of memory or of the simulated clock."""
     count = job.iterations or 1
     if count * job.op_count > MAX_DIVIDED_OPERATIONS:
         msg = f"{count:,} iterations of about {job.op_count:,} ops and transfers are too many"
-        fewer, key = ("fewer iterations", "model") if job.division is None else ("a smaller `global_batch`", "parallel")
+        fewer, key = (
+            ("fewer iterations", "model") if job.parallel_model is None else ("a smaller `global_batch`", "parallel")
+        )
         ctx.add("GT050", (*loc, key), msg, f"at most {MAX_DIVIDED_OPERATIONS:,}; use {fewer}")
     elif count * job.compute_ps > MAX_RUN_PS // 100:
         days = count * job.compute_ps // (86_400 * units.PS_PER_SECOND)
@@ -110,8 +112,8 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
     run, link = ctx.file.run, ctx.file.cluster.link
     for job in jobs:
         loc: Loc = ("job", job.name)
-        if job.is_divided:
-            _check_divided(ctx, job, loc)
+        if job.is_parallel:
+            _check_parallel(ctx, job, loc)
             continue
         parts = sum(
             1 if job.schedule.chunk_bytes is None else -(-r.parameter_bytes // job.schedule.chunk_bytes)

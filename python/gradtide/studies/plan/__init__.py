@@ -126,7 +126,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     base = trained(scenario, cluster, workers, **{**keys, "device": computing(device)})
     how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
     options = Options(level, schedule, overhead, smallest, noise, seeds)
-    if len(base.jobs) == 1 and base.jobs[0].division is not None:
+    if len(base.jobs) == 1 and base.jobs[0].parallel_model is not None:
         of_ddp = {"device": None if computing(device) else device, **options._asdict()}
         _refuse_ddp({**of_ddp, "collectives": collectives, "baseline": baseline, "budget": budget})
         if base.jobs[0].is_uneven:

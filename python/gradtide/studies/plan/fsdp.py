@@ -7,7 +7,7 @@ from typing import Any
 
 from gradtide.parallel.bound import Least, Position, least
 from gradtide.scenario import Scenario
-from gradtide.scenario.job import Division
+from gradtide.scenario.job import ParallelModel
 from gradtide.scenario.plan import PlannedSharding
 from gradtide.studies.result import RunResult
 
@@ -50,9 +50,9 @@ class Setting:
             "backward_prefetch": self.backward,
         }
 
-    def planned(self, division: Division) -> PlannedSharding:
+    def planned(self, parallel_model: ParallelModel) -> PlannedSharding:
         """Return the setting as the FSDP part of a plan."""
-        units = division.described.units
+        units = parallel_model.described.units
         most = len(units) - 1
         reshards = self.zero == 3
         # With tied embeddings the shared parameters are in the root unit, which is not resharded.
@@ -64,9 +64,9 @@ DEFAULT = Setting()
 """PyTorch's default, with one block per unit."""
 
 
-def settings(division: Division) -> list[Setting]:
+def settings(parallel_model: ParallelModel) -> list[Setting]:
     """Return the search space, torch's default first. ZeRO-2 has no prefetch in the backward pass."""
-    blocks = len(division.described.blocks) - 2
+    blocks = len(parallel_model.described.blocks) - 2
     units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
     freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
     return freed + [Setting(2, *one) for one in product(units, DEPTHS)]
@@ -90,21 +90,21 @@ class Tried:
     checked: RunResult | None = None
 
     @property
-    def division(self) -> Division:
+    def parallel_model(self) -> ParallelModel:
         """Parallelisation of the model over the ranks."""
-        found = self.scenario.jobs[0].division
+        found = self.scenario.jobs[0].parallel_model
         assert found is not None
         return found
 
     @property
     def memory_bytes(self) -> int:
         """Largest memory of a rank, in bytes."""
-        return self.division.described.memory.total
+        return self.parallel_model.described.memory.total
 
     @property
     def fits(self) -> bool:
         """Whether the setting fits in the memory of each rank."""
-        return self.division.fit.verdict != "does not fit"
+        return self.parallel_model.fit.verdict != "does not fit"
 
     @property
     def time_ms(self) -> float:
@@ -162,9 +162,9 @@ def bound(ran: Sequence[Tried]) -> Least:
         assert one.result is not None
         rows = one.result.transfers.to_dicts()
         step = least(_positions(one))
-        once = one.division.described.optimizer_ps[0] / 1e9
+        once = one.parallel_model.described.optimizer_ps[0] / 1e9
         once += sum(_took_ms(row, one) for row in rows if row["group"] == "norm")
-        found.append(Least(one.division.layout.micro_batches * step.time + once, step.why))
+        found.append(Least(one.parallel_model.layout.micro_batches * step.time + once, step.why))
     return min(found)
 
 
@@ -179,7 +179,7 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
 def _positions(one: Tried) -> list[Position]:
     """Return the units in the order of the forward and then of the backward pass, with times in milliseconds."""
     assert one.result is not None
-    described, rows = one.division.described, one.result.transfers.to_dicts()
+    described, rows = one.parallel_model.described, one.result.transfers.to_dicts()
     # If other groups have transfers, these may have slowed the FSDP transfers down, so durations are no lower bound.
     is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
     took: dict[tuple[str, int], float] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from gradtide.errors import Unfinished
 from gradtide.estimate import foresee
 from gradtide.scenario import Scenario
-from gradtide.scenario.job import Division
+from gradtide.scenario.job import ParallelModel
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan import confirm
 from gradtide.studies.plan.fsdp import DEFAULT, Setting, Tried, best_of, settings
@@ -39,9 +39,9 @@ def plan_sharding(
         ValueError: if `fully_shard` does not apply to the job.
     """
     job = requested.jobs[0]
-    division = job.division
-    assert division is not None
-    _refuse(division)
+    parallel_model = job.parallel_model
+    assert parallel_model is not None
+    _refuse(parallel_model)
     base = confirm.on_fluid(requested) if requested.engine == "packet" else requested
     home = f"job.{job.name}.parallel"
     written = base.to_dict()["job"][job.name]["parallel"]
@@ -49,9 +49,9 @@ def plan_sharding(
     def tried(setting: Setting) -> Tried:
         return Tried(setting, base.set({home: {**written, **setting.keys}}))
 
-    layout = division.layout
+    layout = parallel_model.layout
     own = Setting(layout.zero, layout.unit, layout.prefetch, layout.backward_prefetch)
-    every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(division)])]
+    every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(parallel_model)])]
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     why_not = ""
     # The best setting is run again in another order. For a packet scenario, the settings of the table are run again as
@@ -85,8 +85,8 @@ def _take(runs: Sequence[Tried], results: Sequence[RunResult | None]) -> None:
         one.result = result
 
 
-def _refuse(division: Division) -> None:
-    mesh, layout = division.costs.mesh.sizes, division.layout
+def _refuse(parallel_model: ParallelModel) -> None:
+    mesh, layout = parallel_model.costs.mesh.sizes, parallel_model.layout
     for axis, what in (("pp", "a pipeline"), ("ep", "experts that are spread over ranks")):
         if mesh[axis] > 1:
             raise ValueError(f"plan is not built yet for {what}, and `parallel` has {axis} = {mesh[axis]}; write 1")

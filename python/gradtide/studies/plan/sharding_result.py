@@ -150,7 +150,7 @@ class ShardingResult(Planned):
                 "memory_bytes": one.memory_bytes,
             },
             advice=tuple(self._advice(one)),
-            fsdp=one.setting.planned(one.division),
+            fsdp=one.setting.planned(one.parallel_model),
         )
 
     def _headline(self, best: Tried) -> str:
@@ -179,7 +179,7 @@ class ShardingResult(Planned):
         if one.setting != DEFAULT:
             yield 'gradtide.torch.wrap(model, "plan.json", mesh=mesh) does it with public methods of fully_shard.'
         yield self._order()
-        if one.division.described.units[0] == ("",):
+        if one.parallel_model.described.units[0] == ("",):
             yield (
                 "The head shares the parameters of the embedding: both are of the model itself, which fully_shard "
                 "keeps. The prediction gathers the embedding once more."
@@ -208,8 +208,8 @@ class ShardingResult(Planned):
 
 
 def _fits(one: Tried) -> Feasibility:
-    memory = one.division.described.memory
-    return Feasibility(one.division.fit.verdict, memory.total, memory.device)
+    memory = one.parallel_model.described.memory
+    return Feasibility(one.parallel_model.fit.verdict, memory.total, memory.device)
 
 
 def listed(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
@@ -254,9 +254,9 @@ def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
             for key, share in (("saves", saves), ("saves_low", low), ("saves_high", high))
         },
         "memory_bytes": one.memory_bytes,
-        "device_bytes": one.division.described.memory.device,
+        "device_bytes": one.parallel_model.described.memory.device,
         "fits": one.fits,
-        "feasibility": one.division.fit.verdict,
+        "feasibility": one.parallel_model.fit.verdict,
         "engine": "" if result is None else str(result.summary["engine"]),
     }
 
@@ -301,7 +301,7 @@ def _basis() -> str:
 
 def snippet(one: Tried) -> list[str]:
     """Return lines of Python that apply the setting with torch only."""
-    planned = one.setting.planned(one.division)
+    planned = one.setting.planned(one.parallel_model)
     is_tied = planned.units[0] == ("",)
     inner = planned.units[1:] if is_tied else planned.units[1:-1]
     of_unit = one.setting.unit

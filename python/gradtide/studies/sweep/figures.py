@@ -82,12 +82,14 @@ def kinds(scenario: Scenario) -> tuple[object, ...]:
 def is_recorded(name: str, scenario: Scenario) -> bool:
     """Return whether a figure is one of a recorded step's rank groups, whose names only the recording contains."""
     return any(
-        name.startswith(f"jobs.{job.name}.parallel.") for job in scenario.jobs if job.is_divided and not job.division
+        name.startswith(f"jobs.{job.name}.parallel.")
+        for job in scenario.jobs
+        if job.is_parallel and not job.parallel_model
     )
 
 
 def _kinds(job: "Job") -> list[str]:
-    found = ["plain"] + ["parallel"] * job.is_divided
+    found = ["plain"] + ["parallel"] * job.is_parallel
     return found + ["async"] * (job.collective.bound != 0)
 
 
