@@ -1,4 +1,5 @@
-//! A second executor of step graphs, made for tests: transfers take fixed times and go first come, first served.
+//! A second executor of step graphs, for tests. Transfers take fixed times, and each communicator sends one transfer at
+//! a time, first come, first served.
 
 use gradtide_train::dag::OpId;
 use gradtide_train::parallel::{GroupTransfer, Step};
