@@ -20,7 +20,8 @@ struct Drawn {
     update: u64,
     idle: u64,
     steps: u64,
-    /// Difference of a launch's number and its operator's, so that one may coincide with that of another operator.
+    /// Difference between the correlation id of a launch and the external id of its operator, so that a correlation id
+    /// may equal the external id of another operator.
     shift: u64,
 }
 
