@@ -89,7 +89,7 @@ pub struct History {
     pub budget: Time,
     /// Time by which the cost of the low band has exceeded the budget.
     pub debt: Time,
-    /// Bytes sent in the low band before its time per KiB was known.
+    /// Bytes sent in the low band before the time per KiB of this band was known.
     pub tried: Bytes,
     /// Whether the last chunk was sent in the high band.
     pub is_high: bool,
