@@ -226,7 +226,7 @@ impl MaxMin {
         }
     }
 
-    /// Changes the bottleneck of a class, and thereby its rate. Marks its other links as stale if their level may change.
+    /// Changes the bottleneck of a class, and thereby its rate. Marks its other links whose level may change.
     fn move_class(&mut self, class: u32, bottleneck: u32) {
         let before = u128::from(self.rate_of(class));
         self.set_bottleneck(class, bottleneck);

@@ -16,13 +16,13 @@
 //!   zero length per update.
 //! - A10: an update without further dependencies belongs to an op that has run, and shares the place of this op.
 //! - A11, A12: only a parameter larger than X is large. A batch may exceed X, by less than its last member.
-//! - A13: a large parameter is sent before an open batch. The batch stays open, or is sent if the queue is empty by the
-//!   next update.
-//! - A14, A15: an open batch does not count when the queue is tested for being empty. A small parameter that is alone on
-//!   an idle channel is sent immediately, and so is the last batch.
+//! - A13: a large parameter is sent before an open batch. The batch stays open, or is sent if the queue is empty by
+//!   the next update.
+//! - A14, A15: an open batch does not count when the queue is tested for being empty. A small parameter that is alone
+//!   on an idle channel is sent immediately, and so is the last batch.
 //! - A16: the boundaries of a batch are the latest update and the earliest read of its members.
-//! - A17, A18: the threshold X is the next byte above the bound of the open interval. If the fixed cost is not positive,
-//!   X is 0 and nothing is batched.
+//! - A17, A18: the threshold X is the next byte above the bound of the open interval. If the fixed cost is not
+//!   positive, X is 0 and nothing is batched.
 //! - A19, A20, A21: 4 MB are 4 x 2^20 B. The median of repeated measurements counts. The job's own collective is
 //!   measured on its number of workers.
 //! - A22, A27: a transfer is placed at the earliest time in a gap. Larger groups are placed first, then those with the
