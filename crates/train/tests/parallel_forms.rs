@@ -278,7 +278,7 @@ proptest! {
         }
     }
 
-    /// The placement of a group's ranks on nodes, against an enumeration of all ranks.
+    /// Compares the placement of each group's ranks on nodes with an enumeration of all ranks.
     #[test]
     fn groups_lie_on_nodes_as_their_ranks_do(
         axes in prop::array::uniform5(1..5_u32),

@@ -432,8 +432,8 @@ fn a_ring_sends_the_parts_of_the_thesis() {
         let mut expected: Vec<(u32, u32, Bytes)> = Vec::new();
         for step in 0..2 * (n - 1) {
             expected.extend((0..n).map(|i| {
-                // The arrival of the previous message of worker i-1 releases the next message of worker i;
-                // the first step is in the order of ranks.
+                // The first step is in the order of ranks. Later, the arrival of worker i-1's previous message releases
+                // the next message of worker i.
                 let i = (i + step) % n;
                 let index = if step < n - 1 { i - step } else { i + 1 - (step - (n - 1)) }.rem_euclid(n) as u32;
                 (i as u32, ((i + 1) % n) as u32, Bytes(part(bytes, ranks, index)))

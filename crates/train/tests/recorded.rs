@@ -30,7 +30,7 @@ fn step(spec: &Spec) -> Step {
     Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap()
 }
 
-/// Returns the step of a scenario's mesh with all ranks, as a trace contains it.
+/// Returns the step of a scenario's mesh with one class per rank, as in a trace.
 fn of_all_ranks(spec: &Spec) -> StepSpec {
     let mut document = step(spec).per_rank().unwrap().graph();
     document.groups.iter_mut().filter(|group| group.name != "pp").for_each(|group| group.stride = Some(1));

@@ -1,4 +1,4 @@
-//! Exchanges and 10 000 flows against the times of SimGrid, which `validation/simgrid/make_cases.py` records. Debug
+//! Exchanges and 10 000 flows against the times of SimGrid, which `validation/simgrid/make_cases.py` produces. Debug
 //! builds skip the largest cases.
 #![allow(missing_docs)]
 

@@ -19,7 +19,7 @@ struct Run<'a> {
     time: &'a dyn Fn(&GroupTransfer) -> u64,
     missing: Vec<Vec<u32>>,
     times: Vec<Times>,
-    /// Waiting transfers of each communicator, and whether a transfer is under way.
+    /// Waiting transfers of each communicator, and whether it has a transfer in flight.
     queues: Vec<(VecDeque<(usize, OpId)>, bool)>,
     ends: BinaryHeap<Reverse<(u64, u64, usize, OpId)>>,
     sequence: u64,
