@@ -98,8 +98,8 @@ fn a_busy_port_leaves_room_in_a_shared_buffer() {
     assert!((200_000 - 2 * 1434..=200_000 + 1434 / 2).contains(&counters.queue_bytes_max), "{counters:?}");
 }
 
-/// Compares the fabric with another one that lists its links in another order and has an additional idle host on leaf
-/// 1. RED drops the same packets.
+/// Compares the fabric with another one that lists its links in another order and has an additional idle host on its
+/// second leaf. RED drops the same packets in both.
 #[test]
 fn an_idle_host_and_another_order_of_links_change_no_coin_of_red() {
     let link = star(4).link;
