@@ -1,11 +1,11 @@
-//! Plans of collectives: whatever the order of arrivals, every rank ends with what the collective promises.
+//! Plans of collectives: in any order of arrivals, every rank ends with the result of the collective.
 
 #[path = "../../crates/train/tests/executed/mod.rs"]
 mod executed;
 
 use arbitrary::{Arbitrary, Unstructured};
 
-/// Values of that many ranks fit in the sums of `executed`.
+/// Limit for which the values of all ranks fit into the sums of `executed`.
 const MOST_RANKS: u32 = 17;
 const MOST_BYTES: u16 = 400;
 
@@ -15,11 +15,11 @@ struct Exchange {
     algorithm: u8,
     bytes: u16,
     depth: u8,
-    /// Which message arrives next.
+    /// Draws that determine which message arrives next.
     arrivals: Vec<u8>,
 }
 
-/// An exchange of any bytes by any algorithm, whole and in chunks.
+/// Executes an exchange of any size by any algorithm, and checks the plan as a whole and in chunks.
 pub fn collective(data: &[u8]) {
     let Ok(exchange) = Exchange::arbitrary(&mut Unstructured::new(data)) else { return };
     let ranks = 1 + u32::from(exchange.ranks) % MOST_RANKS;
@@ -31,7 +31,7 @@ pub fn collective(data: &[u8]) {
 
     let executed::Case { name, plan, .. } = case;
     let message_count = executed::messages(plan).len() as u64;
-    // The closed form of trees is that of both.
+    // The closed form of trees counts two trees, but the plan has one.
     if let Some(algorithm) = case.algorithm.filter(|algorithm| algorithm.name() != "tree") {
         let counts = algorithm.counts(ranks);
         assert_eq!((u64::from(plan.step_count()), message_count), (counts.steps, counts.messages), "{name}");

@@ -1,4 +1,4 @@
-//! Mutants of JSON documents: a value is changed, moved or left out, and the rest stays what it was.
+//! Mutants of JSON documents: a value is changed, moved or removed, and the rest is unchanged.
 
 use gradtide_net::Seed;
 use gradtide_net::seed::Stream;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 const NUMBERS: [u64; 14] =
     [0, 1, 2, 3, 7, 255, 65_536, 1_000_000, u32::MAX as u64, 1 << 40, 1 << 62, i64::MAX as u64, 1 << 63, u64::MAX];
 
-/// A mutant of a document; nothing if it is none, or does not fit.
+/// Returns a mutant of a document; `None` if the data is not JSON, or the mutant exceeds `most_bytes`.
 pub fn mutated(data: &[u8], most_bytes: usize, seed: u64) -> Option<Vec<u8>> {
     let mut tree: Value = serde_json::from_slice(data).ok()?;
     let mut draw = Seed(seed).stream("mutate");
@@ -19,7 +19,8 @@ pub fn mutated(data: &[u8], most_bytes: usize, seed: u64) -> Option<Vec<u8>> {
     written(&tree, most_bytes)
 }
 
-/// A document with a value of another one; nothing if one of them is none, or the two have nothing in common.
+/// Returns a document with a value of `other`; `None` if one of them is not JSON, if they have no field in common, or
+/// if the result exceeds `most_bytes`.
 pub fn crossed(data: &[u8], other: &[u8], most_bytes: usize, seed: u64) -> Option<Vec<u8>> {
     let mut tree: Value = serde_json::from_slice(data).ok()?;
     let other: Value = serde_json::from_slice(other).ok()?;
@@ -43,7 +44,7 @@ fn written(tree: &Value, most_bytes: usize) -> Option<Vec<u8>> {
     (text.len() <= most_bytes).then_some(text)
 }
 
-/// Values of a tree, itself among them.
+/// Returns the number of values in a tree, including the tree itself.
 fn count(tree: &Value) -> u64 {
     1 + match tree {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -52,7 +53,7 @@ fn count(tree: &Value) -> u64 {
     }
 }
 
-/// The value that is reached as the `place`-th of a tree.
+/// Returns the value with index `place` in a depth-first traversal of the tree.
 fn at(tree: &mut Value, place: u64) -> Option<&mut Value> {
     if place == 0 {
         return Some(tree);
@@ -95,7 +96,7 @@ fn fields<'a>(tree: &'a Value, found: &mut Vec<(&'a String, &'a Value)>) {
     }
 }
 
-/// Replaces the value of the `skip`-th field of this name.
+/// Replaces the value of the field with this name that follows `skip` others.
 fn replace(tree: &mut Value, key: &str, value: &Value, skip: &mut u64) {
     match tree {
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, key, value, skip)),

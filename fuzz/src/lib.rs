@@ -1,7 +1,7 @@
-//! Targets for a fuzzer: each takes any bytes, and panics where the core does what it never may.
+//! Fuzz targets. Each target takes any bytes, and panics if the core violates an invariant.
 //!
-//! `make fuzz` has libFuzzer feed them (`libfuzzer/`), guided by coverage. `cargo test` feeds them the files of `seeds/`
-//! and some mutants of each, so that a target cannot stop working unseen.
+//! `make fuzz` runs the targets in libFuzzer (`libfuzzer/`), guided by coverage. `cargo test` runs them on the files of
+//! `seeds/` and some mutants of each, so that a broken target is noticed.
 
 pub mod collectives;
 pub mod json;
@@ -10,18 +10,18 @@ pub mod orders;
 pub mod runs;
 pub mod traces;
 
-/// A target by the name of its folder in `seeds/`.
+/// A target, named like its folder in `seeds/`.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name.
+    /// Name of the target.
     pub name: &'static str,
-    /// Checks what the core makes of any bytes.
+    /// Runs the core on any bytes, and checks the result.
     pub check: fn(&[u8]),
-    /// Whether its inputs are JSON, and are mutated as such.
+    /// Whether the inputs are JSON, and are mutated as JSON.
     pub is_json: bool,
 }
 
-/// Every target.
+/// All targets.
 pub const TARGETS: [Target; 8] = [
     Target { name: "kineto", check: traces::kineto, is_json: true },
     Target { name: "execution_trace", check: traces::execution_trace, is_json: true },
@@ -33,10 +33,10 @@ pub const TARGETS: [Target; 8] = [
     Target { name: "maxmin", check: maxmin::maxmin, is_json: false },
 ];
 
-/// The target of this name.
+/// Returns the target with this name.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no such target.
 pub fn target(name: &str) -> Target {
     TARGETS.into_iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target is called {name}"))
 }

@@ -1,5 +1,5 @@
-//! The max-min solver: after any history of flows and capacities, its rates have the certificate, and are those of a
-//! solver that has seen no history.
+//! The max-min solver: after any history of flows and capacities, its rates satisfy the certificate of max-min
+//! fairness, and equal those of a solver without this history.
 
 #[path = "../../crates/net/tests/certificate/mod.rs"]
 mod certificate;
@@ -18,15 +18,15 @@ struct History {
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// A flow over the links of these bits, in a class of its own or not.
+    /// Adds a flow over the links of these bits, in its own class if true.
     Add(u16, bool),
     Remove(u8),
-    /// Another capacity of a link.
+    /// Changes the capacity of a link.
     Set(u8, u32),
     Read,
 }
 
-/// A history of flows.
+/// Plays a history of flows, and checks the rates.
 pub fn maxmin(data: &[u8]) {
     let Ok(history) = History::arbitrary(&mut Unstructured::new(data)) else { return };
     let mut capacities = history.capacities.map(u64::from);

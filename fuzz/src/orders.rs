@@ -1,15 +1,15 @@
-//! Orders of op DAGs: every transfer once, and between the bounds that are told with it.
+//! Orders of op DAGs: every order contains each transfer once, and its makespan is within the reported bounds.
 
 use gradtide_train::opdag::{Kind, OpDag};
 use gradtide_train::order::{OrderMethod, OrderRequest, order as ordered};
 
-/// Ops of a DAG that is ordered: the best order is searched for, and TAC takes the cube of the transfers.
+/// Limit on the ops of a DAG. The effort of TAC grows with the cube of the number of transfers.
 const MOST_OPS: usize = 200;
 
-/// Transfers of a DAG of which the best order is searched.
+/// Limit on the transfers of a DAG for which the optimal order is searched.
 const MOST_SEARCHED: usize = 12;
 
-/// A request of `gradtide order`, which both TAC and the best order answer, too.
+/// Checks the answer to a request of `gradtide order`, and compares it with the optimal order.
 pub fn order(data: &[u8]) {
     let Ok(request) = serde_json::from_slice::<OrderRequest>(data) else { return };
     if request.dag.ops.len() > MOST_OPS || request.dag.ops.iter().map(|op| op.inputs.len()).sum::<usize>() > 1000 {
@@ -28,7 +28,7 @@ pub fn order(data: &[u8]) {
     }
 }
 
-/// Checks an answer; its makespan, and what no order beats.
+/// Checks an answer. Returns its makespan and its proven bound.
 fn check(request: &OrderRequest) -> Option<(u64, u64)> {
     let answer = ordered(request);
     assert_eq!(ordered(request), answer, "equal requests have equal answers");
@@ -45,7 +45,7 @@ fn check(request: &OrderRequest) -> Option<(u64, u64)> {
     Some((answer.makespan_ticks, answer.proven_bound_ticks))
 }
 
-/// Ops that the target needs, by a second rule: whatever can be reached from it.
+/// Returns the ops that the target needs. Unlike the implementation, it follows the inputs from the target.
 fn needed(dag: &OpDag) -> Vec<u32> {
     let mut found = vec![dag.target];
     let mut next = 0;

@@ -1,5 +1,5 @@
-//! Runs: a resolved scenario that was mutated is refused, or runs to its end on each engine: bytes are conserved, time
-//! goes forward, and the parts of an iteration sum to it.
+//! Runs: a mutated scenario is rejected, or runs to its end on each engine. Then bytes are conserved, time does not go
+//! back, and the parts of an iteration add up to its duration.
 
 use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::{Bytes, Link, Time};
@@ -13,19 +13,20 @@ use gradtide_watch::watched;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Bytes of a model.
+/// Limit on the bytes of a model.
 const MOST_BYTES: u128 = 1_000_000_000_000_000;
 
-/// Messages and packets of a run that is tried: a run is to take milliseconds.
+/// Limit on the messages and packets of a run, so that it takes milliseconds.
 const MOST_WORK: u128 = 20_000;
 
-/// Hosts of a network, ranks of a job and switches that are tried.
+/// Limit on the hosts of a network, the ranks of a job, and the switches.
 const MOST_HOSTS: u128 = 64;
 
-/// A run of so little work that takes longer does not end, or takes time that its size does not tell.
+/// Time limit of a run. A run within [`MOST_WORK`] that takes longer does not end, or takes time out of proportion to
+/// its size.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// A resolved scenario.
+/// Runs a resolved scenario, and checks its results.
 pub fn run(data: &[u8]) {
     let Ok(spec) = serde_json::from_slice::<Spec>(data) else { return };
     if !keeps_its_word(&spec) || !is_small(&spec) {
@@ -54,7 +55,7 @@ fn check(spec: &Spec) {
     }
 }
 
-/// The same with a probe, if it can have one.
+/// Returns the scenario with a probe, if it can have one.
 fn looked_at(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
     if spec.run.engine == EngineSpec::Packet && spec.run.probe.is_none() {
@@ -64,7 +65,7 @@ fn looked_at(spec: &Spec) -> Spec {
     spec
 }
 
-/// All but what a probe saw.
+/// Returns all results but the samples of the probe.
 fn told(outcome: &Result<RunResult, RunError>) -> Result<String, &RunError> {
     outcome.as_ref().map(|result| {
         let RunResult { iterations, workers, transfers, operations, links, flows, queues: _, cwnd: _, summary } =
@@ -75,8 +76,8 @@ fn told(outcome: &Result<RunResult, RunError>) -> Result<String, &RunError> {
     })
 }
 
-/// Whether it is what Python may hand down: what `spec` says of its fields holds, and no run could pass the end of the
-/// simulated clock (`check_limits` of `gradtide.scenario.resolve.run`).
+/// Returns whether Python could pass the scenario: the constraints of `spec` hold, and no run can exceed the simulated
+/// clock (`check_limits` of `gradtide.scenario.resolve.run`).
 fn keeps_its_word(spec: &Spec) -> bool {
     let Spec { cluster, traffic, jobs, run } = spec;
     let host = cluster.host.iter();
@@ -114,12 +115,12 @@ fn keeps_its_word(spec: &Spec) -> bool {
         && jobs.iter().all(keeps_its_word_as_job)
 }
 
-/// Slowest rate, longest time of anything and latest start with which a run of [`MOST_WORK`] cannot pass 2^63 ps.
+/// Slowest rate, longest single duration and latest start with which a run of [`MOST_WORK`] stays below 2^63 ps.
 const LEAST_BPS: u64 = 1_000_000;
 const LONGEST_PS: u64 = 1_000_000_000_000;
 const LATEST_PS: u64 = 1 << 61;
 
-/// Parts of a chunk (`depth` of docs/reference/scenario.md).
+/// Limit on the parts of a chunk (`depth` of docs/reference/scenario.md).
 const MOST_DEPTH: u32 = 1024;
 
 fn keeps_its_word_as_job(job: &JobSpec) -> bool {
@@ -144,7 +145,7 @@ fn keeps_its_word_as_job(job: &JobSpec) -> bool {
         && graphs.flat_map(|graph| &graph.ops).all(|op| is_short(op.time_ps) && op.receives_bytes != Some(0))
 }
 
-/// Whether its run is short on each engine.
+/// Returns whether the run is short on each engine.
 fn is_small(spec: &Spec) -> bool {
     let hosts: u128 = match &spec.cluster.topology {
         TopologySpec::Star { hosts } => (*hosts).into(),
@@ -174,17 +175,17 @@ fn is_small(spec: &Spec) -> bool {
         && jobs.saturating_add(flows as u128).saturating_add(packets(flow_bytes)) <= MOST_WORK
 }
 
-/// Payload of the shortest packets that a sender makes of many bytes.
+/// Returns the payload of the smallest packets into which a sender cuts a large message.
 fn segment_bytes(spec: &Spec) -> u32 {
     let transport = &spec.cluster.transport;
     match transport.congestion {
         CongestionAlgorithm::Ideal(_) => transport.segment_bytes,
-        // A window of less than a segment is sent as such.
+        // A window that is smaller than a segment is sent as one packet.
         _ => transport.segment_bytes.min(u32::try_from(transport.window_bytes).unwrap_or(u32::MAX)),
     }
 }
 
-/// Messages and bytes of an iteration, at most.
+/// Returns upper bounds of the messages and bytes of an iteration.
 fn exchanged(job: &JobSpec) -> (u128, u128) {
     if let Some(parallel) = &job.parallel {
         let mesh = parallel.mesh;
@@ -225,7 +226,7 @@ fn exchanged(job: &JobSpec) -> (u128, u128) {
     (chunks.saturating_mul(depth).saturating_mul(counts.messages.into()), bytes.saturating_mul(counts.sent.into()))
 }
 
-// What a run gave
+// Results of a run
 
 fn column<'a>(table: &'a Table, name: &str) -> &'a Column {
     let found = table.columns.iter().find(|(known, _)| known == name);
@@ -279,7 +280,7 @@ fn check_times(spec: &Spec, result: &RunResult) {
             spans[row],
             "parts of an iteration: {iterations:?}"
         );
-        // The slowest worker of one iteration may begin the next one after another has.
+        // The slowest worker of an iteration may begin the next one later than another worker.
         assert!(row == 0 || jobs[row] != jobs[row - 1] || starts[row] >= starts[row - 1], "{iterations:?}");
         assert!(starts[row] + spans[row] <= end, "an iteration ends after the run: {iterations:?}");
     }
@@ -313,7 +314,8 @@ fn check_times(spec: &Spec, result: &RunResult) {
     }
 }
 
-/// As `unconserved` of `tests/specs.py`: links carry the bytes of the messages and flows that cross them.
+/// Checks that links carry the bytes of the messages and flows that cross them, as `unconserved` of `tests/specs.py`
+/// does.
 fn check_bytes(spec: &Spec, result: &RunResult) {
     let is_of_host = |name: &str, start: &str| {
         name.strip_prefix(start).is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
@@ -348,7 +350,7 @@ fn check_bytes(spec: &Spec, result: &RunResult) {
     assert!(if is_packet { least <= received } else { least <= sent && sent <= most }, "{told}: {spec:?}");
 }
 
-/// As `sent_bytes` of `tests/specs.py`: the least and the most bytes that hosts must have sent.
+/// Returns the least and the most bytes that hosts must have sent, as `sent_bytes` of `tests/specs.py` does.
 fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
     let is_cut = spec.run.duration.is_some_and(|duration| result.summary.end_ps >= duration.ps());
     let mut of_iteration: BTreeMap<&str, u128> = BTreeMap::new();
@@ -356,12 +358,12 @@ fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
         let names = texts(&result.transfers, "job");
         let rows = names.into_iter().zip(counts(&result.transfers, "iteration"));
         for ((name, &iteration), &bytes) in rows.zip(counts(&result.transfers, "bytes")) {
-            // An iteration sends the same bytes every time.
+            // All iterations send the same bytes.
             *of_iteration.entry(name).or_default() += if iteration == 0 { u128::from(bytes) } else { 0 };
         }
     }
     let (mut least, mut most) = (0_u128, 0);
-    // A job that goes on for others is stopped within an iteration.
+    // A job that continues while other jobs run is stopped within an iteration.
     let cut = u128::from(is_cut || spec.jobs.len() > 1);
     for (job, did) in spec.jobs.iter().zip(&result.summary.jobs) {
         let sent = of_iteration.get(job.name.as_str()).copied().unwrap_or(0);
@@ -374,18 +376,18 @@ fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
         }
         let times = u128::from(job.collective.algorithm.counts(job.hosts.len() as u32).sent);
         let is_tree = job.collective.algorithm.name() == "tree";
-        // One iteration is run before the first that is measured, unless those begin with the backward pass.
+        // The iteration before the first measured one counts, unless iterations are measured from the backward pass.
         count += u128::from(spec.run.engine != EngineSpec::Packet || job.ops.is_some());
-        // Flows over nodes and of trees have whole bytes in each of their rounds, of which there are at most 2 n.
+        // Flows over nodes, and flows of trees, are rounded to whole bytes in each round; there are at most 2 n rounds.
         let ranks = job.hosts.len() as u128;
         let chunks = job.schedule.chunk.map_or(0, |chunk| sent / u128::from(chunk.0.max(1)));
         let rounded = match is_tree || spec.cluster.node.is_some() {
             true => (chunks + job.layers.len() as u128) * 2 * ranks * (2 * ranks + 1) * (count + cut),
             false => 0,
         };
-        // Without a barrier, what the last iteration sends may still be under way in the next one.
+        // Without a barrier, transfers of the last iteration may still be in flight in the next one.
         least += (sent * times * count.saturating_sub(cut)).saturating_sub(rounded);
-        // Of a tree, every card carries what those of its inner nodes do.
+        // In a tree, the card of a rank may carry as much as the card of an inner node.
         most += sent * (times + 2 * u128::from(is_tree)) * (count + cut) + rounded;
     }
     if let Column::MaybeTime(received) = column(&result.flows, "received_us") {

@@ -1,4 +1,5 @@
-//! Traces of other tools: what is read does not depend on how a file is cut into pieces, and survives being written.
+//! Traces of other tools: the result of reading does not depend on the pieces in which a file arrives, and a written
+//! trace is read back unchanged.
 
 use gradtide_trace::{RankTrace, TraceError, chakra, dag, execution_trace, kineto, step, tables};
 use std::sync::Arc;
@@ -59,9 +60,9 @@ fn read_in_pieces(read: fn(&[u8], usize) -> Read, data: &[u8]) {
     }
 }
 
-/// Checks what is made of a trace.
+/// Checks the conversions and the analysis of a trace.
 fn check(trace: RankTrace) {
-    // What a format has no room for is lost the first time; what is left is kept.
+    // The first conversion may lose information that the format cannot represent. Later conversions lose nothing.
     let as_chakra = |trace: &RankTrace| {
         let file = chakra::write(trace, "0.0.4");
         read_chakra(&file, file.len()).expect("our own Chakra file is one").ops

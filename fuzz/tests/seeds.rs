@@ -1,4 +1,4 @@
-//! Every target on its seeds and on some mutants of them. `make fuzz` does the same for ten minutes a target, guided by
+//! Every target on its seeds and on some mutants of them. `make fuzz` runs each target for ten minutes, guided by
 //! coverage.
 
 use gradtide_fuzz::{TARGETS, Target, json, target};
@@ -7,7 +7,7 @@ use gradtide_train::spec::Spec;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Mutants of a seed.
+/// Number of mutants of each seed.
 const MUTANTS: u64 = 4;
 
 fn seeds(target: Target) -> Vec<(PathBuf, Vec<u8>)> {
@@ -18,7 +18,7 @@ fn seeds(target: Target) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), fs::read(&path).expect("a seed can be read"))).collect()
 }
 
-/// Bytes with some of them changed.
+/// Returns the data with random changes of single bytes.
 fn changed(data: &[u8], seed: u64) -> Vec<u8> {
     let mut draw = Seed(seed).stream("bytes");
     let mut data = data.to_vec();
@@ -75,7 +75,8 @@ macro_rules! tests {
 
 tests! { kineto execution_trace chakra trace_dag order run collective maxmin }
 
-/// A field that the core has learnt or forgotten would leave a target with nothing to do.
+/// The seeds must follow changes of the scenario's fields. Otherwise, the target rejects all of them and checks
+/// nothing.
 #[test]
 fn seeds_of_runs_are_scenarios() {
     for (path, data) in seeds(target("run")) {

@@ -102,7 +102,8 @@ fn bands(words: &[&str]) -> usize {
     if words.first() == Some(&"bands") { 2 } else { 1 }
 }
 
-/// Drains the flows, in `bands` alternating bands; returns completions by flow, CPU seconds, instants and events.
+/// Runs the flows, in `bands` alternating bands. Returns completions by flow, CPU seconds, and the numbers of advances
+/// and of events.
 fn drain(
     graph: &Graph,
     flows: &[(u32, u32, u64)],
@@ -128,8 +129,8 @@ fn drain(
     (done, cpu_seconds(start) - before, instants, network.counters().events)
 }
 
-/// Returns the errors of durations relative to the exact ones: the largest, the 99th percentile, and the signed mean;
-/// then the error of the last end; then the fraction of flows that are off by more than `most`.
+/// Returns the errors of durations, relative to the exact ones: the largest, the 99th percentile and the signed mean.
+/// Then returns the error of the last end, and the fraction of flows that are off by more than `most`.
 fn errors(exact: &[Completion], bounded: &[Completion], most: f64) -> [f64; 5] {
     let times = |done: &[Completion]| {
         let mut by_flow: Vec<(u64, f64)> =
@@ -188,7 +189,7 @@ fn main() {
     let ((graph, flows), bands) = (case(&words), bands(&words));
     let (done, seconds, instants, events) = drain(&graph, &flows, bands, ppm);
     let last = done.iter().map(|done| done.received.ps()).max().unwrap_or(0) as f64 * 1e-12;
-    // Digest of every flow and its instant, to show that two versions produce the same result.
+    // Digest of the completion times, to show that two versions produce the same results.
     let digest = done.iter().fold(0_u64, |digest, completion| {
         (digest ^ completion.flow.0 ^ completion.received.ps().rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });

@@ -1,8 +1,8 @@
-//! Packet-hops per CPU second : `speed [FLOWS.csv]`, or for a profiler one case alone: `speed HOSTS FLOWS.csv`,
-//! or `speed HOSTS BYTES`, a saturated star with flows of so many bytes.
+//! Packet-hops per CPU second: `speed [FLOWS.csv]`. For a profiler, one case alone: `speed HOSTS FLOWS.csv`, or `speed
+//! HOSTS BYTES` for a saturated star with flows of this size.
 //!
-//! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows at eight times
-//!    the load without the job, on stars of 8, 64 and 1024 hosts;
+//! 1. With a list of flows: 12 s of the study (8 hosts, the flows, a training job), and the flows without the job at
+//!    eight times the load, on stars of 8, 64 and 1024 hosts;
 //! 2. saturated stars of 8, 64 and 1024 hosts: every host sends to the next seven at once.
 #![allow(missing_docs)]
 

@@ -15,7 +15,7 @@
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, ForkNetwork, Host, HostId, Hosts, Network, Time};
 
-/// Numbers of machines, GPUs and cards, and the hosts of the engine that stand for each GPU.
+/// Numbers of machines, GPUs and cards, and the hosts of the engine that represent each GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes {
     gpus: u32,

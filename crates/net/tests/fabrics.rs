@@ -107,7 +107,7 @@ proptest! {
         let nodes: Vec<NodeId> = (0..graph.host_count + graph.switch_count).map(NodeId).collect();
         let top = nodes.iter().map(|&node| tier(&tree, node)).max().unwrap();
         prop_assert_eq!(tree.hop_count(), 2 * top, "up to the top and down again");
-        // Ports are listed by tier, so all hosts below a node are known before its own links up are followed.
+        // Links are listed by tier, so all hosts below a node are known before the node's own links up are visited.
         let mut below: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); nodes.len()];
         (0..graph.host_count).for_each(|host| { below[host as usize].insert(host); });
         let mut shared = 0;
@@ -132,7 +132,8 @@ fn paths_are_as_long_as_the_hosts_are_apart() {
 
 #[test]
 fn hashes_use_every_top_alike() {
-    // Hashes in even steps over all 32 bits: each of the 16 tops of a Clos network of 8-port switches gets its share.
+    // 160 hashes in equal steps over all 32 bits: each of the 16 top switches of a Clos network of 8-port switches gets
+    // 10.
     let (graph, routes) = routes(&clos3(8, 1), Policy::Ecmp);
     let mut loads = vec![0; graph.links.len()];
     for step in 0..160_u32 {
@@ -145,7 +146,7 @@ fn hashes_use_every_top_alike() {
 
 #[test]
 fn shifts_meet_no_conflict_when_spread() {
-    // As many links lead up as down: a permutation can use every link exclusively, and with any shift it does.
+    // With as many links up as down, a permutation can use every link exclusively. With `spread`, every shift does.
     for tree in [clos2(6, 1), clos2(8, 1), clos2(16, 1), clos3(4, 1), clos3(6, 1), clos3(8, 1)] {
         let (graph, routes) = routes(&tree, Policy::Spread);
         let hosts = graph.host_count;
@@ -158,7 +159,7 @@ fn shifts_meet_no_conflict_when_spread() {
 
 #[test]
 fn shifts_share_the_links_up_evenly_at_any_bisection() {
-    // 8 hosts of a leaf share 8 r links: at most 1/r flows each.
+    // The 8 hosts of a leaf share its 8 r links up, so a link carries at most 1/r flows.
     for denominator in [2, 4, 8] {
         let (graph, routes) = routes(&clos2(16, denominator), Policy::Spread);
         for shift in 1..128 {
@@ -170,8 +171,8 @@ fn shifts_share_the_links_up_evenly_at_any_bisection() {
 
 #[test]
 fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
-    // A butterfly among the first hosts of all edge switches of 1024 hosts: in each step the partner is 2^step edges
-    // away.
+    // A butterfly among the first hosts of the 128 edge switches of a network of 1024 hosts. In step s, the partner is
+    // 2^s edge switches away.
     let heads = |step: u32| (0..128_u32).map(move |edge| (8 * edge, 8 * (edge ^ (1 << step))));
     for denominator in [1, 2, 4, 8] {
         let tree = clos3(16, denominator);
@@ -180,18 +181,19 @@ fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
             (0..7).map(|step| loads(&graph, &routes, heads(step)).into_iter().max().unwrap()).max().unwrap()
         };
         assert_eq!(most(Policy::Spread), 1, "r = 1/{denominator}");
-        // All head numbers are multiples of 8. With r = 1 their top is dst mod 64: 8 tops, all below aggregation switch
-        // 0 of each pod, whose 8 links up carry one head each. With fewer aggregation switches, P = 8 r, the top's
-        // number dst / P mod 8 is a multiple of 1/r: 8 heads of a pod share 8 r links.
+        // The number of a head is a multiple of 8. With r = 1 its top switch is dst mod 64, so heads use 8 top
+        // switches. All of these are connected to aggregation switch 0 of a pod, whose 8 links up carry one head each.
+        // With P = 8 r aggregation switches, the top switch's number dst / P mod 8 is a multiple of 1/r, so the 8 heads
+        // of a pod share 8 r links.
         assert_eq!(most(Policy::DModK), denominator as u32, "r = 1/{denominator}");
     }
 }
 
 #[test]
 fn one_server_on_every_edge_switch_loads_no_link_more_than_its_share_when_spread() {
-    // 32 servers, the first host of every edge switch; flows from each of the 96 workers to each server, and back. With
-    // an even distribution, a link between edge and aggregation switch carries the 31 flows of one worker to the other
-    // edges. D-mod-k sends all flows of three workers through one link.
+    // 32 servers are the first hosts of the edge switches; each of the 96 workers has a flow to or from each server.
+    // With an even distribution, a link between an edge and an aggregation switch carries the 31 flows of one worker to
+    // the other edge switches. D-mod-k sends all flows of three workers through one link.
     let tree = clos3(8, 1);
     let pairs = || (0..128_u32).filter(|host| host % 4 != 0).flat_map(|worker| (0..32).map(move |e| (worker, 4 * e)));
     let most = |policy, pull: bool| {
@@ -253,8 +255,9 @@ fn arrival(src: u32, dst: u32, bytes: u64) -> Arrival {
 
 #[test]
 fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
-    // As over two hops in packet_theory.rs, with `hops` links of 10 Gbit/s and 1 us: SYN (58 B) there, SYN-ACK back, a
-    // segment there behind the handshake's ACK (54 B), and the acknowledgement back with the FIN behind it.
+    // As over two hops in packet_theory.rs, but with `hops` links of 10 Gbit/s and 1 us: the SYN (58 B) and the
+    // SYN-ACK, then a segment behind the handshake's ACK (54 B), then the acknowledgement with the receiver's FIN
+    // behind it.
     let wire_ns = |bytes: u64| (bytes * 8 + 5) / 10;
     for policy in POLICIES {
         for (tree, dst, hops) in [(clos2(8, 1), 31, 4), (clos3(4, 1), 2, 4), (clos3(4, 1), 15, 6)] {
@@ -287,7 +290,7 @@ fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
     // windows 10, 15, ... reach 725 segments in 9 rounds, and the handshake takes two more ways.
     let most = alone + 725 * 44 + 11 * 6 * 1_148;
     assert!((alone..=most).contains(&spread), "{alone} <= {spread} <= {most}");
-    // Two flows on one link take the time of 1 MB more.
+    // If two flows share a link, the slower one takes the time of 1 MB more.
     let ecmp = slowest(Policy::Ecmp);
     assert!(ecmp > most, "hashes collide: {ecmp} > {most}");
 }
@@ -329,10 +332,10 @@ fn waves(network: &mut dyn Network, bytes: u64) {
 
 #[test]
 fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
-    // 200 segments of 1380 bytes of payload. A link carries the data of the same flows on both engines if the packets'
-    // bytes equal those of the fluid engine plus 54 bytes of headers per segment, with a tolerance of less than one
-    // flow for acknowledgements and handshakes. All of these together are less than that: 36 flows with 101
-    // acknowledgements of 54 bytes or 4 packets of 58.
+    // 200 segments with a payload of 1380 bytes. A link carries the data of the same flows on both engines if the
+    // packet engine counts the bytes of the fluid engine, plus at most one flow for acknowledgements and handshakes.
+    // All of these together are less than one flow: 36 flows with 101 acknowledgements of 54 bytes and 4 packets of 58
+    // bytes each.
     const SEGMENTS: u64 = 200;
     let of_flow = SEGMENTS * (1_380 + 54);
     assert!(36 * (101 * 54 + 4 * 58) < of_flow);

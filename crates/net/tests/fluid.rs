@@ -74,7 +74,7 @@ fn what_takes_no_time_is_told_at_the_instant_of_its_start() {
 fn a_message_takes_its_delays_and_its_bytes() {
     assert_eq!(times(&star(2), &[flow(0, 1, 3_000)]), [5 * US]);
     assert_eq!(times(&star(2), &[flow(0, 1, 0)]), [2 * US]);
-    // A third of a byte takes 333.33 ps, of which the clock shows whole ones.
+    // A third of a byte takes 333.33 ps, which the clock rounds down.
     assert_eq!(times(&star(2), &[Flow { parts: 3, ..flow(0, 1, 1) }]), [2 * US + 333]);
 }
 
@@ -100,10 +100,10 @@ fn what_remains_of_a_flow_is_what_its_share_has_not_moved() {
         left.sort();
         left
     };
-    // Both enter after 2 us and share the link at 500 bytes a microsecond; streams are not reported.
+    // Both flows enter after 2 us of delay and share the link at 500 bytes per microsecond. Streams are not reported.
     assert_eq!(at(1), []);
     assert_eq!(at(4), [(first, Bytes(9_000)), (second, Bytes(1_000))]);
-    // The second has ended at 6 us.
+    // The second flow has ended at 6 us.
     assert_eq!(at(8), [(first, Bytes(6_000))]);
 }
 
@@ -111,13 +111,13 @@ fn what_remains_of_a_flow_is_what_its_share_has_not_moved() {
 fn flows_of_a_stream_follow_one_another_and_others_share() {
     assert_eq!(times(&star(2), &[stream(0, 1, 1_000), stream(0, 1, 2_000)]), [3 * US, 5 * US]);
     assert_eq!(times(&star(2), &[flow(0, 1, 1_000), flow(0, 1, 2_000)]), [4 * US, 5 * US]);
-    // Two receivers: the sender's link is shared.
+    // Flows to two receivers share the sender's link.
     assert_eq!(times(&star(3), &[stream(0, 1, 1_000), stream(0, 2, 1_000)]), [4 * US, 4 * US]);
 }
 
 #[test]
 fn a_stream_that_rested_takes_its_delay_again() {
-    // The first message has left after 1 us, and is received after 3.
+    // The first message has left after 1 us and is received after 3 us.
     for (start_us, received_us) in [(0, 4), (1, 4), (2, 5), (10, 13)] {
         let mut network = fluid(&star(2));
         network.start(stream(0, 1, 1_000));
@@ -140,15 +140,15 @@ fn a_lock_step_ring_takes_its_slices_and_delays() {
 
 #[test]
 fn a_band_has_what_those_before_it_leave() {
-    // In any order of starts: the flow of the highest band is not slowed, the others follow as if sent one after the
-    // other.
+    // Whatever the order of starts, the flow of band 0 is not slowed down, and each other flow follows the flow of the
+    // band above it.
     for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
         let flows = order.map(|band| in_band(band, flow(0, 1, 1_000)));
         let times = times(&star(2), &flows);
         assert_eq!(times, order.map(|band| (3 + u64::from(band)) * US), "{order:?}");
     }
-    // Capacity that the high band cannot use because of another link is available to lower bands: 0 and 1 halve the
-    // link of 3.
+    // Capacity that a high band cannot use because of another link is available to lower bands. Here hosts 0 and 1
+    // share the link to host 3, so band 0 uses half of host 0's link, and band 5 uses the other half.
     let flows = [in_band(0, flow(0, 3, 1_000)), in_band(0, flow(1, 3, 1_000)), in_band(5, flow(0, 2, 1_000))];
     assert_eq!(times(&star(4), &flows), [4 * US; 3]);
 }
@@ -160,18 +160,20 @@ fn a_stream_changes_its_band_with_what_is_left() {
     network.start(in_band(1, stream(0, 1, 2_000)));
     network.start(in_band(1, stream(0, 1, 1_000)));
     network.advance(Time::from_ps(3 * US), &mut Vec::new());
-    // One of two microseconds has passed; both streams now share the link, until the second overtakes.
+    // Half of the first flow has crossed by 3 us. Both streams then share the link in band 1, until the second stream
+    // is raised to band 0 at 4 us.
     network.set_band(0, Band::new(1).unwrap());
     network.advance(Time::from_ps(4 * US), &mut Vec::new());
     network.set_band(1, Band::new(0).unwrap());
-    // At 4 us, half a microsecond of the first flow is left, one and a half of the second, and its follower.
+    // At 4 us, 500 bytes of the first flow and 1500 of the second are left. The second flow ends at 5.5 us, its
+    // successor on the stream at 6.5 us, and the first flow at 7 us.
     assert_eq!(received(&mut network, 3), [7 * US, 5 * US + US / 2, 6 * US + US / 2]);
 }
 
 #[test]
 fn bands_of_a_stream_can_have_connections_of_their_own() {
-    // On one connection an urgent flow follows a non-urgent one; with a connection per band it goes first, on the same
-    // link. A thousand bytes take a microsecond, and the path two.
+    // On one connection, an urgent flow follows a non-urgent one. With one connection per band, it is sent first on the
+    // same link. A thousand bytes take 1 us, and the delay of the path is 2 us.
     let begun = |connection| {
         let mut network = fluid(&star(2));
         for (band, bytes) in [(1, 3_000), (0, 1_000)] {
@@ -189,7 +191,7 @@ fn ports_count_what_has_crossed() {
     network.start(flow(0, 2, 3_000));
     network.start(flow(1, 2, 1_000));
     network.advance(Time::from_ps(3 * US), &mut Vec::new());
-    // A microsecond at half the rate of a link each.
+    // Both flows have entered at 2 us and used half of their link's rate for 1 us.
     let bytes = |network: &Fluid| [0, 1, 5].map(|port| network.port_counters(PortId(port)).bytes);
     assert_eq!(bytes(&network), [500, 500, 1_000]);
     received(&mut network, 2);
@@ -199,8 +201,8 @@ fn ports_count_what_has_crossed() {
 
 #[test]
 fn messages_count_in_whole_bytes_and_those_under_way_as_far_as_they_have_come() {
-    // A third of 8000 bytes in time. Two ranks of three have a part of 2667 bytes, one of 2666; the last case is
-    // artificial.
+    // The flow takes the time of a third of 8000 bytes. Of three ranks, two count a part of 2667 bytes and one a part
+    // of 2666 bytes. The last case, 1000 bytes, is artificial.
     for (counted, halfway) in [(2_666, 1_333), (2_667, 1_333), (1_000, 1_000)] {
         let mut network = fluid(&star(2));
         network.start(Flow { parts: 3, counted: Bytes(counted), ..flow(0, 1, 8_000) });
@@ -253,7 +255,7 @@ fn finish_times_are_simgrids() {
     let ours = times(&graph, &flows);
     for (line, ours) in data("f2000_128_fin.csv").lines().skip(1).zip(ours) {
         let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
-        // Resolution: a picosecond of the clock, and 12 digits in SimGrid's output. The requirement is 1e-6.
+        // The clock has a resolution of 1 ps, and SimGrid prints 12 digits. The requirement is 1e-6.
         let late_ps = ours as f64 - theirs * 1e12;
         assert!(late_ps.abs() < 1.0 + theirs * 1e12 * 1e-11, "{line}: {ours} ps");
     }
@@ -622,8 +624,7 @@ proptest! {
         }
     }
 
-    /// Twice the rates and half the delays halve all times, except for the picosecond by which each clock may be
-    /// behind.
+    /// Twice the rates and half the delays halve all times, up to 1 ps by which each clock is rounded down.
     #[test]
     fn a_faster_network_is_the_same_one_sooner(
         pairs in prop::collection::vec((0..8_u32, 1..8_u32, 0..50_000_u64, 0..3_u8), 1..40)

@@ -89,7 +89,7 @@ proptest! {
         let mut network = engine(kind);
         let before = go(network.as_mut(), &starts, Time::ZERO, at, u64::MAX);
         let [mut copy, mut other] = [(); 2].map(|()| network.fork());
-        // Another flow, or the same flows in other steps; the network is affected by neither.
+        // The other copy gets another flow, and the first copy runs in other steps. Neither affects the network.
         other.start(Flow::alone(HostId(0), HostId(1), Bytes(1_000_000)));
         other.set_band(0, Band::new(2).unwrap());
         go(other.as_mut(), &starts, at, end, u64::MAX);

@@ -26,8 +26,8 @@ fn finish_times_are_simgrids() {
     assert_eq!(theirs.lines().count(), ours.len() + 1);
     for (flow, line) in theirs.lines().skip(1).enumerate() {
         let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
-        // SimGrid prints 12 digits; rates are whole parts, at worst 1e-10 of the slowest flow's rate. The requirement
-        // is 1e-6.
+        // SimGrid prints 12 digits, and rates are multiples of 1/PARTS, at worst 1e-10 of the slowest flow's rate. The
+        // requirement is 1e-6.
         assert!((ours[flow] / theirs - 1.0).abs() < 1e-9, "flow {flow}: {} s, SimGrid {theirs} s", ours[flow]);
     }
 }
@@ -53,8 +53,8 @@ fn a_permutation_has_every_link_alone() {
 
 #[test]
 fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
-    // Link i carries the long flow and i + 1 short ones: the last link has most flows, and leaves (C - C / 5) / i
-    // elsewhere.
+    // Link i has capacity 60 and carries the long flow and i + 1 short flows. The last link has the most flows, five,
+    // so the long flow gets 60 / 5 = 12, and the short flows of link i share the other 48.
     let mut solver = MaxMin::new(&[60; 4]);
     let long = solver.add(&links(&[0, 1, 2, 3]));
     let short: Vec<Vec<ClassId>> =
@@ -65,7 +65,7 @@ fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
             assert_eq!(solver.rate(key), 48 * PARTS / (link as u64 + 1));
         }
     }
-    // Without the short flows of the last link, the third has most flows.
+    // Without the short flows of the last link, link 2 has the most flows, four.
     for &key in &short[3] {
         solver.remove(key);
     }

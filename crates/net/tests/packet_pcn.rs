@@ -53,7 +53,8 @@ fn end(engine: &mut PacketEngine, flow_count: usize) -> Time {
 
 #[test]
 fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_threshold() {
-    // Two hops of 10 us, 64 bytes at 10 Gbit/s (51.2 ns, in whole nanoseconds 51) each way.
+    // Announcement and answer cross two hops each. A hop takes 10 us, and 51.2 ns (51 in whole nanoseconds) for 64
+    // bytes at 10 Gbit/s.
     let round_ns = 4 * (10_000 + 51);
     let plain = end(
         &mut {
@@ -75,8 +76,9 @@ fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_th
         }
         assert_eq!(engine.threshold(PortId(0)), Some(40), "a host is no switch");
     }
-    // From the announcement at the switch to the first segment at the switch: two round trips, of the answer and of the
-    // SYN, with packets of 47 ns per hop, and the extra time of the segment of 1434 bytes, 1.1 us.
+    // The threshold is lowered when the announcement reaches the switch, and restored when the first segment reaches
+    // it. In between are the round trips of the announcement and of the SYN (47 ns per packet and hop), one hop of 10
+    // us, and 1.1 us for a segment of 1434 bytes.
     let (first, last) = (lowered_ns[0], lowered_ns[lowered_ns.len() - 1]);
     assert!((10_051..10_200).contains(&first), "lowered at {first} ns");
     assert!((2 * round_ns + 10_000..2 * round_ns + 11_500).contains(&last), "restored after {last} ns");
@@ -93,8 +95,8 @@ fn what_an_application_needs_first_begins_with_the_answer() {
     plain.start(held);
     let mut engine = engine(1000, pcn());
     engine.start(Flow { announced: Some(announced(10)), ..held });
-    // The answer's round trip as above; the handshake is over long before the first segment, which reaches the switch a
-    // hop and 1.1 us after the hold.
+    // The answer arrives after a round trip, as above. The hold begins then and lasts longer than the handshake. The
+    // first segment reaches the switch one hop and 1.1 us after the hold.
     let restored_ns = 4 * (10_000 + 51) + hold_ns + 10_000;
     let mut done = Vec::new();
     engine.advance(Time::from_ps((restored_ns - 1_000) * NS), &mut done);
@@ -134,7 +136,7 @@ fn a_lost_announcement_costs_the_timeout() {
     config.host_queue = QueueConfig::fifo(Capacity::Packets(0));
     let closes = |flow_count: u64, is_announced: bool| {
         let mut engine = PacketEngine::new(&star.graph(), config.clone()).unwrap();
-        // Of three packets one is on the wire, one in the device, and the third is dropped.
+        // One of three packets is on the wire, one in the device, and the third is dropped.
         for _ in 0..flow_count {
             engine.start(Flow { announced: is_announced.then(|| announced(5)), ..burst(0, 1_000) });
         }

@@ -88,8 +88,8 @@ fn one_busy_port_of_a_shared_buffer_behaves_as_one_with_the_whole_buffer() {
 
 #[test]
 fn a_busy_port_leaves_room_in_a_shared_buffer() {
-    // A single queue stops at alpha B / (1 + alpha): half of the buffer with alpha = 1. The last packet admitted lowers
-    // the threshold with which it was compared by its length, so half of the packet may be above it.
+    // A single queue is limited to alpha B / (1 + alpha), half of the buffer B with alpha = 1. The threshold with which
+    // the last admitted packet was compared shrinks with that packet, so half of the packet may exceed it.
     let shared = SharedBuffer { capacity: Capacity::Bytes(400_000), alpha_ppm: 1_000_000 };
     let mut engine = engine_of(QueueConfig::pfifo_fast(), Some(shared));
     replay(&mut engine, &incast(3_000_000));
@@ -98,8 +98,8 @@ fn a_busy_port_leaves_room_in_a_shared_buffer() {
     assert!((200_000 - 2 * 1434..=200_000 + 1434 / 2).contains(&counters.queue_bytes_max), "{counters:?}");
 }
 
-/// The fabric is compared with one of 4 hosts. It has its links in another order and an additional idle host on leaf 1,
-/// but RED drops the same packets.
+/// Compares the fabric with another one that lists its links in another order and has an additional idle host on its
+/// second leaf. RED drops the same packets in both.
 #[test]
 fn an_idle_host_and_another_order_of_links_change_no_coin_of_red() {
     let link = star(4).link;

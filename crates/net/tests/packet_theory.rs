@@ -48,13 +48,14 @@ fn engine_with(host_count: u32, change: impl FnOnce(&mut PacketConfig)) -> Packe
 
 #[test]
 fn one_segment_takes_its_handshake_its_bytes_and_its_close() {
-    // SYN there, SYN-ACK back; the application writes 1 ns later; the segment with its FIN there; an acknowledgement
-    // back and, behind it on the wire, the other FIN.
+    // The SYN crosses to the receiver and the SYN-ACK back. The application writes 1 ns later, and the segment crosses
+    // with its FIN. The acknowledgement comes back, and the receiver's FIN right behind it.
     for bytes in [1, 100, 1380] {
         let results = replay(&mut engine(2), &[arrival(0, 1, bytes, 16)]);
         let fct = results[0].unwrap();
         let connected_ns = 2 * two_hops_ns(SYN);
-        // The handshake's ACK occupies the link for 43 ns from 1 ns before the write: 42 ns of wait.
+        // The handshake's ACK starts 1 ns before the write and occupies the link for 43 ns, so the segment waits for 42
+        // ns.
         let data_ns = 1 + wire_ns(HEADER) - 1 + two_hops_ns(HEADER + bytes);
         let close_ns = two_hops_ns(HEADER) + wire_ns(HEADER);
         assert_eq!(fct.connected_ns, connected_ns);
@@ -66,14 +67,15 @@ fn one_segment_takes_its_handshake_its_bytes_and_its_close() {
 #[test]
 fn a_flow_of_no_bytes_is_a_handshake_and_a_close() {
     let results = replay(&mut engine(2), &[arrival(0, 1, 0, 16)]);
-    // The FIN is sent at once, behind the handshake's ACK.
+    // The FIN is sent immediately after the handshake's ACK.
     let expected_ns = 2 * two_hops_ns(SYN) + wire_ns(HEADER) + 2 * two_hops_ns(HEADER) + wire_ns(HEADER);
     assert_eq!(results[0].unwrap().close_ns, expected_ns);
 }
 
 #[test]
 fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
-    // The window holds the whole message: n segments back to back, one more serialisation at the switch, two delays.
+    // The window holds the whole message. Its n segments leave back to back: n + 1 serialisations, because the switch
+    // stores and forwards the last one, two delays, and 1 ns for the write.
     let mut engine = engine(2);
     let mut done = Vec::new();
     let bytes = 100 * SEGMENT;
@@ -93,9 +95,9 @@ fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
 
 #[test]
 fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
-    // The window is 10 segments; every acknowledgement of two segments (and that of the first one) adds one segment. A
-    // flow of n segments completes after the first round whose sum reaches n. Rounds are two hops and back; within a
-    // round segments leave back to back.
+    // Slow start begins with a window of 10 segments. Each acknowledgement of two segments, and that of the first one,
+    // adds one segment. The flow completes in the round in which the sum of the windows reaches its number of segments.
+    // A round takes two hops there and two back, and the segments of a round leave back to back.
     let mut sent = 10;
     let mut window = 10;
     let mut odd = 0;
@@ -113,18 +115,19 @@ fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
     let transfer_ns = results[0].unwrap().received_ns - 2 * two_hops_ns(SYN);
     let round_ns = two_hops_ns(SEGMENT + HEADER) + two_hops_ns(HEADER);
     let least_ns = (rounds - 1) * round_ns;
-    // In addition, only the serialisation of all segments, which idle times hide in part.
+    // At most, the last crossing and the serialisation of all segments are added, although a part of the latter
+    // overlaps with the rounds.
     let most_ns = least_ns + two_hops_ns(SEGMENT + HEADER) + segments * wire_ns(SEGMENT + HEADER);
     assert!((least_ns..=most_ns).contains(&transfer_ns), "{rounds} rounds: {least_ns} <= {transfer_ns} <= {most_ns}");
 }
 
 #[test]
 fn flows_that_share_a_link_fill_it() {
-    // n flows of B bytes into one host end no sooner than the serialisation of their bytes, and the last within 25 % of
-    // that: the link idles only in slow start and during the recovery of the last flows.
+    // The last of n flows into one host ends no earlier than the serialisation of all bytes, and at most 25 % later,
+    // because the link idles only in slow start.
     for count in [2_u32, 4, 7] {
         let list: Vec<Arrival> = (0..count).map(|src| arrival(src, count, 20_000_000, 16)).collect();
-        // The buffer holds all windows: no losses.
+        // The buffer holds all windows, so no packet is lost.
         let mut engine = engine_with(count + 1, |config| {
             config.switch_queue = QueueConfig { capacity: Capacity::Packets(200_000), ..QueueConfig::pfifo_fast() };
             config.host_queue = config.switch_queue.clone();
@@ -139,12 +142,14 @@ fn flows_that_share_a_link_fill_it() {
 
 #[test]
 fn a_saturating_low_band_delays_a_high_one_by_two_packets_per_hop_and_round() {
-    // One packet on the wire and one in the device queue cannot be overtaken, on the host's port and on the switch's.
+    // A packet of the low band that is on the wire or in the device queue cannot be overtaken: two packets at the
+    // host's port, and two at the switch's.
     let alone = replay(&mut engine(3), &[arrival(1, 2, 10 * SEGMENT, 16)])[0].unwrap();
     for src in [0, 1] {
         let late = Arrival { start_ns: 20_000_000, ..arrival(1, 2, 10 * SEGMENT, 16) };
         let beside = replay(&mut engine(3), &[arrival(src, 2, 50_000_000, 8), late])[1].unwrap();
-        // Three crossings (SYN, data, and the packet ahead of the acknowledgements), two hops each.
+        // This delays three crossings of two hops each: of the SYN, of the data, and of the packet ahead of the
+        // acknowledgements.
         let most_ns = 3 * 2 * 2 * wire_ns(SEGMENT + HEADER);
         assert!(beside.close_ns >= alone.close_ns && beside.close_ns <= alone.close_ns + most_ns, "from host {src}");
     }
@@ -161,8 +166,8 @@ fn mirrored_flows_end_together() {
 
 #[test]
 fn a_ring_step_is_its_bytes_and_one_serialisation_more() {
-    // Gao (2020), equation 4.1, on the wire: 2(N-1) partitions of ceil(S/N / 1380) segments each, one full segment more
-    // for the switch, two delays and the nanosecond of the write.
+    // Gao (2020), equation 4.1, with headers: 2(N-1) steps, each with a partition of ceil(S/N / 1380) segments. A step
+    // also takes one serialisation of a full segment at the switch, two delays, and 1 ns for the write.
     let all_reduces = all_reduce_everything(&mut engine(8), &Job::thesis(2240, 16));
     let partition = 666_666;
     let full = partition / SEGMENT;
@@ -176,7 +181,8 @@ fn a_ring_step_is_its_bytes_and_one_serialisation_more() {
 fn a_lost_syn_comes_again_after_the_connect_timeout() {
     let connect_timeout = PacketConfig::basic_sim(&star(3)).tcp.connect_timeout;
     let mut engine = engine_with(3, |config| config.switch_queue = QueueConfig::fifo(Capacity::Packets(0)));
-    // Two packets at one instant and a third 46 ns later at a port without a queue: the third finds the device full.
+    // The switch's port has no queue. Two SYNs arrive at the same time, one for the wire and one for the device. The
+    // third one arrives 46 ns later and may find the device full.
     let list = [arrival(0, 2, 0, 16), arrival(1, 2, 0, 16)];
     let late = Arrival { start_ns: 10, ..arrival(0, 2, 0, 16) };
     let results = replay(&mut engine, &[list[0], list[1], late]);
@@ -192,7 +198,7 @@ fn a_tiny_buffer_loses_much_and_delivers_all() {
         let results = replay(&mut engine, &list);
         assert!(results.iter().all(Option::is_some), "{packets} packets");
         let counters = engine.counters();
-        // Without any queue only SYNs collide, and after their timeouts the flows run one by one.
+        // Without a queue only SYNs collide. After their timeouts, the flows run one after the other and lose nothing.
         assert!(counters.drops > 0 && (counters.retransmits > 0 || packets == 0), "{packets} packets: {counters:?}");
         assert!(engine.port_counters(PortId(5 + 4)).queue_packets_max <= u64::from(packets));
         assert!(engine.conserves_packets());
@@ -216,7 +222,7 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     assert!(counters[1].retransmits > counters[1].drops * 3 / 2, "{:?}", counters[1]);
 }
 
-/// The windows hold many more packets than the 100 of the NIC. No packet is lost, the link is never idle once it is
+/// The windows hold many more packets than the NIC's queue of 100. No packet is lost, the link is never idle once it is
 /// full, and all connections of a host share its NIC equally, whatever their order.
 #[test]
 fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
@@ -240,8 +246,8 @@ fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
             assert_eq!((engine.counters().drops, engine.counters().retransmits), (0, 0), "{algorithm:?}");
             closes
         };
-        // Full packets take 1147.2 ns. The window doubles at least every other round of 44 us up to 40 packets, which
-        // fill the link; handshake and close take a round each.
+        // A full packet takes 1147.2 ns. In slow start, the window doubles at least every second round of 44 us until
+        // 40 packets fill the link. The handshake and the close take one round each.
         let wire_ns = segments * 11_472 / 10;
         let alone = run(&[0])[0];
         assert!((wire_ns..wire_ns + 8 * 44_000).contains(&alone), "{algorithm:?}: {alone} ns, of which {wire_ns} full");
@@ -283,14 +289,15 @@ fn who_loses_of_two_symmetric_senders_is_drawn() {
     let seeds = 0..100;
     let first = later(0, Time::ZERO);
     assert!(seeds.clone().all(|seed| later(seed, Time::ZERO) == first));
-    // Binomial with a standard deviation of 5; tolerance of four.
+    // The count is binomial with a standard deviation of 5. The tolerance is four of these.
     let count = seeds.map(|seed| later(seed, PACKET_TIME)).sum::<u32>();
     assert!((30..=70).contains(&count), "the second ends last for {count} of 100 seeds");
 }
 
 #[test]
 fn one_lost_tail_waits_for_the_timeout() {
-    // Two flows of 10 segments into a queue of 8 packets: no later segment reports a loss at the end.
+    // Two flows of 10 segments share a queue of 4 packets. If the last segments of a flow are lost, no later segment is
+    // acknowledged selectively, so only the timeout detects the loss.
     let timeout_ns = PacketConfig::basic_sim(&star(3)).tcp.min_rto.ps() / NS;
     let mut engine = engine_with(3, |config| config.switch_queue = QueueConfig::fifo(Capacity::Packets(4)));
     let list = [arrival(0, 2, 10 * SEGMENT, 16), arrival(1, 2, 10 * SEGMENT, 16)];
@@ -315,8 +322,8 @@ fn a_stream_carries_flows_one_after_the_other() {
 
 #[test]
 fn a_stream_changes_its_band_on_the_way() {
-    // Next to a saturating flow of the middle band, a stream in the low band hardly progresses; raised, it completes at
-    // once.
+    // Beside a saturating flow in the middle band, a stream in the low band hardly progresses. Raised to the high band,
+    // it completes earlier.
     let run = |is_raised: bool| {
         let mut engine = engine(3);
         engine.start(background(&Arrival { tos: 0, ..arrival(0, 2, 50_000_000, 0) }));
@@ -337,8 +344,8 @@ fn a_stream_changes_its_band_on_the_way() {
 
 #[test]
 fn a_connection_has_no_more_under_way_than_its_window() {
-    // A window of W bytes is sent once per round trip, which takes at least four crossings of a link, two each way: B
-    // bytes take at least (B / W - 1) of them. Without a window the flow takes half as long.
+    // At most W bytes are in flight, and a round trip crosses four links, two in each direction. B bytes thus take at
+    // least B / W - 1 round trips. Without a limit, the flow takes less than half as long.
     let bytes = 3_000_000;
     let time = |window: u64| {
         let mut engine = engine(2);
@@ -353,8 +360,8 @@ fn a_connection_has_no_more_under_way_than_its_window() {
 
 #[test]
 fn a_window_of_less_than_a_segment_is_sent_as_such() {
-    // The window is smaller than a segment, so the sender has to send less than a full segment: if it waited for room
-    // for one, it would never start. Each window takes at least one round trip, which crosses four links.
+    // The window is smaller than a segment, so the sender has to send partial segments. If it waited for room for a
+    // full segment, it would never start. Each window takes at least one round trip over four links.
     let (bytes, window) = (10_000, 1_000);
     let mut engine = engine(2);
     engine.start(Flow { connection: Connection::StreamBand { window: Bytes(window) }, ..stream(0, 1, bytes, 0) });
@@ -365,7 +372,7 @@ fn a_window_of_less_than_a_segment_is_sent_as_such() {
 
 #[test]
 fn pauses_change_nothing() {
-    // Between any two instants there may be a pause; flows that start meanwhile still start at the same times.
+    // The engine may pause between any two events. Flows that start during a pause still start at the same times.
     let run = |pause_every: u64| {
         let mut engine = engine_with(4, |_| {});
         engine.pause_every(pause_every);

@@ -136,11 +136,12 @@ fn endless(graph: &Graph, config: PacketConfig) -> PacketEngine {
 
 #[test]
 fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
-    // Segments acknowledged one by one return s apart, D of them in a round trip. A round that begins with window w is
-    // a train of length w s. With w <= D/2 the train never exceeds D/2 s, and the window doubles; with D/2 < w <= D it
-    // does, and slow start ends with w + D/2 segments: D to 1.5 D. Tolerance: a segment or two for whole windows, for
-    // round trips in whole microseconds, and for the last acknowledgement's own growth. Later growth is a stage of
-    // CUBIC after a slow start without losses.
+    // HyStart ends slow start when the train of acknowledgements of a round exceeds half a round trip. Every segment is
+    // acknowledged, so acknowledgements are s apart, D of them per round trip, and a round that begins with window w
+    // has a train of w s. With w <= D/2 the train stays below D/2 s, and the window doubles. With D/2 < w <= D, slow
+    // start ends with w + D/2 segments: D to 1.5 D. Tolerance: a few segments, because windows are whole, round trips
+    // are in whole microseconds, and the last acknowledgement still grows the window. CUBIC then grows the window
+    // without a loss.
     for round in [48_u64, 100, 330, 1_000] {
         let run = |hystart| {
             let mut configuration = config(
@@ -167,8 +168,8 @@ fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
         let (window, drops, busy) = run(true);
         assert!((held - 2.0..=1.5 * held + 3.0).contains(&window), "{held} held, slow start ends at {window}");
         assert_eq!((drops, busy > 0.999), (0, true), "{busy}");
-        // Without HyStart, slow start ends when the queue of four round trips is full: the window is five round trips
-        // by then.
+        // Without HyStart, slow start ends when the queue of four round trips overflows: the window is then five round
+        // trips.
         let (_, drops, _) = run(false);
         assert!(drops > round, "{drops}");
     }
@@ -210,9 +211,10 @@ fn acks_between(from: f64, to: f64) -> f64 {
 
 #[test]
 fn slow_start_doubles_per_round_trip() {
-    // 10 (2^r - 1) segments take r round trips. The segments of a round cross the bottleneck back to back, because each
-    // acknowledgement, S apart from the next, releases two. The last segment of round r thus arrives (10 2^(r-1) - 1) S
-    // after the first of that round, which arrives (r - 1) round trips after the very first.
+    // 10 (2^r - 1) segments take r round trips. Acknowledgements arrive S apart, and each releases two segments, so the
+    // segments of a round cross the bottleneck back to back. The last of the 10 2^(r-1) segments of round r thus
+    // arrives (10 2^(r-1) - 1) S after the first one, which arrives r - 1 round trips after the first segment of the
+    // flow.
     let round_ns = 1_000 * S_NS;
     for rounds in 1..=5_u32 {
         let graph = dumbbell(1, GIGABIT, round_ns);
@@ -221,7 +223,8 @@ fn slow_start_doubles_per_round_trip() {
         engine.start(stream(0, 1, segments * SEGMENT, 0));
         let mut done = Vec::new();
         engine.advance(Time::MAX, &mut done);
-        // On 100 Gbit/s a SYN takes 5 ns, an acknowledgement 4, a packet 115; on 1 Gbit/s 464, 432 and S.
+        // Serialisation times of a SYN, an acknowledgement and a packet: 5, 4 and 115 ns at 100 Gbit/s; 464 ns, 432 ns
+        // and S at 1 Gbit/s.
         let connected_ns = 2 * (5 + 464) + round_ns;
         // The handshake's acknowledgement precedes the first packet on both links.
         let first_ns = connected_ns + 4 + round_ns / 4 + 432 + S_NS + round_ns / 4;
@@ -235,9 +238,9 @@ fn slow_start_doubles_per_round_trip() {
 #[test]
 fn renos_window_saws_between_a_half_and_the_whole() {
     // One flow, and a buffer B larger than the capacity D of a round trip. The window peaks at W = D + B + 1, including
-    // the packet in the device. A loss leaves W/2, so the queue falls to W/2 - D - 1 and never to zero: the link is
-    // always busy. The lost segment and three SACKed ones may be missing from the halved flight (-2), and windows are
-    // whole segments (1).
+    // the packet in the device. A loss leaves W/2, so the queue falls to W/2 - D - 1, which is above zero: the link is
+    // always busy. Tolerance: the lost segment and three SACKed ones may be missing from the flight that is halved
+    // (-2), and windows are whole segments (1).
     let (buffer, round) = (60.0, 40);
     let saw = saw(NEWRENO, false, fifo(60), 1, round, (1_000, 3_000));
     let top = saw.held + buffer + 1.0;
@@ -245,7 +248,7 @@ fn renos_window_saws_between_a_half_and_the_whole() {
     assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
     assert_eq!(saw.seen.queue_max, buffer);
     assert!((low - 3.0..=low + 1.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);
-    // From W/2 to the first window above W, one acknowledgement per s; then up to two windows until the loss is
+    // From W/2 to the first window above W, with one acknowledgement per s; then up to two windows until the loss is
     // detected and repaired.
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
     let period = saw.seen.period_ns() / S_NS as f64;
@@ -254,9 +257,10 @@ fn renos_window_saws_between_a_half_and_the_whole() {
 
 #[test]
 fn reno_without_a_buffer_uses_three_quarters() {
-    // Almost no queue: the window saws between W/2 and W = D + 4 (two in the queue, one in the device, one dropped),
-    // all round trips take the same time, and a window above D fills the link. Detection and recovery add up to two
-    // round trips, at any rate between one half and the full rate, to the W/2 or more of the climb.
+    // With a queue of two packets, the window varies between W/2 and W = D + 4: two packets in the queue, one in the
+    // device, one dropped. All round trips take the same time, and a window above D fills the link. A period has at
+    // least W/2 round trips of growth. Detection and recovery add up to two round trips, at a rate between half and
+    // full.
     let saw = saw(NEWRENO, false, fifo(2), 1, 100, (1_000, 3_000));
     let top = saw.held + 4.0;
     let windows: Vec<f64> = (0..=(top / 2.0) as u32).map(|step| top / 2.0 + f64::from(step)).collect();
@@ -268,16 +272,17 @@ fn reno_without_a_buffer_uses_three_quarters() {
 
 #[test]
 fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
-    // K marks as B drops: the window is halved when the mark is echoed, a round trip later, by which time each of n
-    // windows has grown by one more. Windows of n <= 8 flows are halved to more than D while K > D.
+    // A marking threshold K acts like a buffer B. The window is halved when the mark is echoed, a round trip later, in
+    // which each of n windows grows by one more segment. As K > D, halving all windows leaves more than D packets in
+    // flight.
     for (algorithm, floor) in [(NEWRENO, 0.5), (CUBIC, 0.7)] {
         for count in [1, 2, 8] {
             let saw = saw(algorithm, true, marking(60), count, 40, (1_000, 2_000));
             assert_eq!((saw.drops, saw.retransmits), (0, 0));
             assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
             assert!(saw.seen.queue_max <= 60.0 + f64::from(count), "{count} flows: {}", saw.seen.queue_max);
-            // The deepest cut is a simultaneous one; each window may lack the two segments acknowledged together and a
-            // rounding.
+            // The queue is lowest if all flows cut their windows at the same time. Each window may be two packets
+            // smaller, because of segments that are acknowledged together and of rounding.
             let low = floor * (saw.held + 61.0) - saw.held - 1.0 - 2.0 * f64::from(count);
             assert!(saw.seen.queue_min >= low, "{algorithm:?}, {count} flows: {} >= {low}", saw.seen.queue_min);
         }
@@ -286,8 +291,8 @@ fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
 
 #[test]
 fn a_mark_is_answered_once_per_window() {
-    // If the sender reacted twice, W/4 instead of W/2 would be left: the queue would run empty, and the period would be
-    // longer.
+    // If the sender reacted twice to the marks of a window, W/4 instead of W/2 would be left. The queue would run
+    // empty, and the period would be longer.
     let saw = saw(NEWRENO, true, marking(60), 1, 40, (1_000, 3_000));
     let top = saw.held + 61.0;
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
@@ -299,8 +304,8 @@ fn a_mark_is_answered_once_per_window() {
 fn dctcp_holds_the_queue_at_the_threshold() {
     // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 10), amplitude A = sqrt(2 n (D + K))
     // / 2 (eq. 8), Q_min = K + n - A (eq. 12), period sqrt(2 (D + K) / n) / 2 round trips of D + K (eq. 9). Tolerance:
-    // a packet either way at both ends, because windows are whole; and a period longer by at most one round trip,
-    // because acknowledgements with ECE grow no window (RFC 3168), whereas in the paper every round trip does.
+    // one packet at both ends, because windows are whole; and a longer period, because acknowledgements with ECE do not
+    // grow the window (RFC 3168), whereas in the paper it grows in every round trip.
     for (count, threshold) in [(1, 20), (1, 40), (2, 20), (2, 40)] {
         let saw = saw(DCTCP, true, marking(threshold), count, 40, (1_000, 3_000));
         let (k, n) = (f64::from(threshold), f64::from(count));
@@ -323,8 +328,8 @@ fn dctcp_holds_the_queue_at_the_threshold() {
 
 #[test]
 fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
-    // Section 3.4, eq. 13: K > D/7 keeps the queue from running empty for every n. With K far below, eq. 12 is negative
-    // for one flow, and the link idles.
+    // Section 3.4, eq. 13: with K > D/7 the queue never runs empty, for any n. With a much smaller K, eq. 12 is
+    // negative for one flow, and the link idles.
     let round = 160;
     let (held, enough, little) = (held(round * S_NS), 30, 3);
     assert!(f64::from(enough) > held / 7.0);
@@ -343,16 +348,17 @@ fn dctcp_keeps_a_shorter_queue_than_reno_with_the_same_marks() {
         let [dctcp, reno] =
             [DCTCP, NEWRENO].map(|algorithm| saw(algorithm, true, marking(20), count, 40, (1_000, 2_000)));
         let swing = |saw: &Saw| saw.seen.queue_max - saw.seen.queue_min;
-        // Reno falls by half of D + K + 1, 31, or to an empty queue; DCTCP by A, 5.5 for one flow and 15.6 for eight.
+        // With Reno the queue falls by half of D + K + 1, 31 packets, or until it is empty. With DCTCP it falls by A:
+        // 5.5 packets for one flow, 15.6 for eight.
         assert!(swing(&dctcp) < swing(&reno) && dctcp.seen.busy > reno.seen.busy, "{count} flows");
     }
 }
 
 #[test]
 fn cubic_saws_at_renos_pace_on_short_round_trips() {
-    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is in seconds, the saw's period in milliseconds, so the window is W_est
-    // throughout. It climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so the climb takes
-    // (1 - 0.49) W^2 / (2 * 9/17) s. In addition, up to two windows until the mark is echoed and ECE ends.
+    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is in the order of seconds, the period of milliseconds, so the window equals
+    // W_est throughout. It grows from 0.7 W to W by 9/17 segments per round trip. With a queue a round trip takes W s,
+    // so this takes (1 - 0.49) W^2 / (2 * 9/17) s. Up to two windows are added until the mark is echoed and ECE ends.
     let saw = saw(CUBIC, true, marking(60), 1, 40, (1_000, 3_000));
     let per_epoch = |top: f64| 0.51 * top * top * 17.0 / 18.0;
     let top = saw.held + 61.0;
@@ -365,8 +371,9 @@ fn cubic_saws_at_renos_pace_on_short_round_trips() {
 
 #[test]
 fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
-    // 100 Mbit/s and 100 ms: D = 873 packets, K = 600 marked, W about 1480, hence K_s = cbrt(0.3 W / 0.4) = 10.3 s, in
-    // which Reno would add 70 segments. While the queue is not empty, the flight D + 1 + queue must equal W_cubic(t).
+    // At 100 Mbit/s and 100 ms, D is 873 packets. K = 600 packets are the marking threshold, so W is about 1480 and K_s
+    // = cbrt(0.3 W / 0.4) = 10.3 s, in which Reno would add 70 segments. While the queue is not empty, the flight D + 1
+    // + queue must equal W_cubic(t).
     let bps = 100_000_000;
     let (round_ns, s_ns) = (100_000_000, 114_720);
     let held = (round_ns + 1_488 * 81) as f64 / s_ns as f64;
@@ -381,7 +388,7 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
         flights.push(held + 1.0 + f64::from(engine.port_state(PortId(0)).queue_packets));
     }
     assert_eq!(engine.counters().drops, 0);
-    // Peaks: the last sample before the flight falls by a tenth within half a second.
+    // A peak is the last sample before the flight falls by a tenth within half a second.
     let mut summits: Vec<usize> = Vec::new();
     for index in 0..flights.len() - 25 {
         let falls = flights[index + 25] < 0.9 * flights[index];
@@ -390,11 +397,12 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
             summits.push(index);
         }
     }
-    // Fast convergence (4.7): a peak below the last W_max sets W_max to 0.85 of the peak. A single flow then climbs
-    // beyond that W_max with increasing speed, overshoots the threshold, and reaches the threshold before W_max in the
-    // next epoch: two kinds of epochs alternate.
+    // Fast convergence (4.7): a peak below the last W_max sets W_max to 0.85 of the peak. A single flow then grows
+    // beyond this W_max with increasing speed and overshoots the marking threshold, so the next peak sets W_max above
+    // the threshold. In the next epoch the flow reaches the threshold before W_max. Hence two kinds of epochs
+    // alternate.
     let round_s = (held + 600.0) * s_ns as f64 * 1e-9;
-    // Slow start's peak, twice as high, comes first; it is cut twice, and the next peak is below its W_max.
+    // The first peak, of slow start, is twice as high. It is cut twice, so the next peak is below its W_max.
     let mut w_max = f64::INFINITY;
     let mut kinds = [0, 0];
     for pair in summits[1..].windows(2) {
@@ -418,8 +426,8 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
 
 #[test]
 fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
-    // The window is above D: after the handshake n packets leave back to back, for any n, and cross the bottleneck back
-    // to back.
+    // The window is above D, so after the handshake any number of packets leave back to back, and they cross the
+    // bottleneck back to back.
     let round_ns = 40 * S_NS;
     for segments in [1, 10, 100, 1_000] {
         let mut configuration = config(IDEAL, false, fifo(1_000));
@@ -430,7 +438,7 @@ fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
         let mut done = Vec::new();
         engine.advance(Time::MAX, &mut done);
         let connected_ns = 2 * (5 + 464) + round_ns;
-        // Both links; the handshake's acknowledgement comes first.
+        // The handshake's acknowledgement precedes the data on both links.
         let expected_ns = connected_ns + 4 + round_ns / 4 + 432 + segments * S_NS + round_ns / 4;
         assert_eq!(done[0].received.ps() / NS, expected_ns, "{segments} segments");
     }
@@ -438,7 +446,7 @@ fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
 
 #[test]
 fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
-    // n windows of 80 packets fit into the queue: from its first packet on the bottleneck never idles.
+    // n windows of 80 packets fit into the queue, so the bottleneck is never idle after its first packet.
     let round_ns = 40 * S_NS;
     for count in [2_u32, 4, 8] {
         let segments = 500;
@@ -455,9 +463,9 @@ fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
             engine.advance(Time::MAX, &mut done);
             last_ns = done[done.len() - 1].received.ps() / NS;
         }
-        // The SYNs wait for one another at the bottleneck, so connections are established 464 ns apart; each one's
-        // acknowledgement precedes its data. The first packet finds its own acknowledgement on the wire, and from then
-        // on the bottleneck never idles: n handshakes and all data.
+        // The SYNs wait for one another at the bottleneck, so connections are established 464 ns apart. The
+        // acknowledgement of each handshake precedes the data of its flow. From the first acknowledgement on, the
+        // bottleneck is never idle: it carries n acknowledgements of handshakes and all data.
         let first_ns = 2 * (5 + 464) + round_ns + 4 + round_ns / 4;
         let busy_ns = u64::from(count) * (432 + segments * S_NS);
         assert_eq!(last_ns, first_ns + busy_ns + round_ns / 4, "{count} flows");
@@ -520,9 +528,9 @@ fn parking_lot_shares(configuration: PacketConfig, round_ns: u64, (from_ms, to_m
 
 #[test]
 fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
-    // Windows of W, round trips of D without queues; each bottleneck holds a queue of q. By Little's law W / (D + 2q) +
-    // W / (D + q) = 1 on both, which determines q and with it the shares. Queues and windows take whole packets: 1 in
-    // W.
+    // Every flow has a window of W packets. A round trip without queues has D packets, and each bottleneck has a queue
+    // of q packets. By Little's law, the rates of the long flow and of a cross flow add up to W / (D + 2q) + W / (D +
+    // q) = 1, which determines q and the shares. Tolerance: one packet in W.
     let round_ns = 80 * S_NS;
     let window = 120.0;
     let mut configuration = config(IDEAL, false, fifo(1_000));
@@ -543,11 +551,11 @@ fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
 
 #[test]
 fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
-    // A threshold marks every flow that passes: whenever a bottleneck marks, its cross flow and the long flow are
-    // halved. If the two bottlenecks take turns, the long flow is halved twice as often, so its mean window is half; if
-    // they mark together, it is the same. The long flow's round trip is longer by one queue, K plus the growth of n
-    // windows. Windows grow by a segment a round trip, so the ratio of the rates is at least (RTT_cross / RTT_long)^2 /
-    // 2, and below 1.
+    // When a bottleneck marks, it marks both its cross flow and the long flow, and both are halved. If the two
+    // bottlenecks mark in turn, the long flow is halved twice as often as a cross flow, so its mean window is half as
+    // large; if they mark together, the windows are equal. The long flow's round trip has one queue more: K plus the
+    // growth of n windows. As windows grow by a segment per round trip, the ratio of the rates is at least (RTT_cross /
+    // RTT_long)^2 / 2, and below 1.
     let (round_ns, threshold) = (80 * S_NS, 80_u32);
     let reno = |ecn, queue| parking_lot_shares(config(NEWRENO, ecn, queue), round_ns, (1_000, 4_000));
     let shares = reno(true, marking(threshold));
@@ -559,7 +567,7 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
         // Both links are full: the cross flow takes the rest of the long flow's rate.
         assert!((shares[0] + cross - 1.0).abs() < 0.01, "{shares:?}");
     }
-    // A tail drop hits one flow, not all: it may be the long one each time (Floyd & Jacobson 1992, phase effects).
+    // A tail drop affects one flow only, which may be the long one each time (Floyd & Jacobson 1992, phase effects).
     let dropped = reno(false, fifo(threshold));
     assert!(dropped[0] > 0.0 && dropped[0] < dropped[1].min(dropped[2]), "{dropped:?}");
 }
@@ -588,7 +596,7 @@ fn equal_flows_share_equally_in_the_long_run() {
 
 #[test]
 fn a_mark_on_a_flows_last_acknowledgement_is_survived() {
-    // A threshold of zero marks every segment; the acknowledgement of a FIN is one beyond the last byte.
+    // A threshold of zero marks every segment. The acknowledgement number of a FIN is one beyond the last byte.
     for algorithm in [NEWRENO, CUBIC, DCTCP] {
         for segments in [1, 2, 3, 40] {
             let mut engine =

@@ -791,7 +791,7 @@ impl Graph {
         let comm = Comm {
             collective,
             bytes: if is_barrier { Some(0) } else { bytes },
-            // The peer stands for both ends until the rank of this trace is known.
+            // Until the rank of this trace is known, the peer represents both ends.
             ends: peer.and_then(|peer| known.rank(peer)).map(|rank| (rank, rank)),
             ranks: known.ranks,
             group,

@@ -426,7 +426,7 @@ pub enum TraceError {
     /// The file is complete but contains no ops with a duration.
     #[error("it holds no ops: {what}")]
     NoOps {
-        /// What the user can do.
+        /// Advice to the user.
         what: Cow<'static, str>,
     },
     /// Two ops have the same id.

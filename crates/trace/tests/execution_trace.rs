@@ -272,7 +272,7 @@ impl Writer {
         for _ in 0..calls {
             parents.push(self.id());
         }
-        // Each call is inside the previous one and written when it returns: the innermost first.
+        // Each call is nested in the previous one. A call is written when it returns, so the innermost is first.
         for place in (0..parents.len()).rev() {
             let around = if place == 0 { parent } else { parents[place - 1] };
             let own: Vec<String> = (0..reads.len())
@@ -320,7 +320,7 @@ impl Writer {
             (Names::Pair, None) => push("[\"\",\"\"]".to_owned(), "Tuple[String,String]"),
             (_, group) => push(group.map_or(0, |group| GROUPS[group].1).to_string(), "Int"),
         }
-        // Rank 1 of four is rank 0 of ranks 1 and 3; for a broadcast it is the root.
+        // The rank of process 1 in its group (0 in the group of ranks 1 and 3), or the root of a broadcast.
         push(if group == Some(0) && what != "broadcast" { "1" } else { "0" }.to_owned(), "Int");
         push(format!("\"{what}\""), "String");
         push("[]".to_owned(), "GenericList[]");

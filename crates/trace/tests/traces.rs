@@ -281,7 +281,8 @@ fn a_clock_is_ahead_by_what_most_shared_ends_say() {
     assert_eq!(clock_offsets_ns(&ranks), [Some(0), Some(2_000_000), Some(-7_000_000), None]);
 }
 
-/// A step of 100 us from `start_us`: forward to 20, backward to 60 with two alike buckets, the second exposed, update.
+/// A step of 100 us from `start_us`: forward until 20 us, backward until 60 us, two equal buckets, the second of which
+/// is exposed, and the update.
 fn step_events(number: u64, start_us: u64) -> Vec<String> {
     let event = |category: &str, name: &str, thread: &str, start: u64, duration: u64| {
         format!(
@@ -332,7 +333,7 @@ fn steps_are_where_the_profiler_was_told_of_them() {
 fn steps_without_marks_are_what_repeats_with_a_forward_pass() {
     let found = step::steps(&steps_of(3, "ProfilerStep"));
     assert_eq!(found.found_by, FoundBy::Transfers);
-    // From the end of the last transfer of one step to that of the next.
+    // A window extends from the end of the last transfer of one step to that of the next step.
     let windows: Vec<_> = found.steps.iter().map(|step| step.windows_ns[0]).collect();
     assert_eq!(windows, [(5, 85_005), (85_005, 185_005), (185_005, 285_005)]);
     // Two equal buckets are not two steps.
@@ -348,7 +349,7 @@ fn kernels_are_of_the_pass_that_launches_them_and_of_the_device_s_step() {
             u8::from(thread < 5)
         )
     };
-    // The host finishes a step before the device begins it.
+    // The host finishes its part of a step before the device begins it.
     let events = [
         event("user_annotation", "ProfilerStep#4", 1, 0, 30, ""),
         event("cpu_op", "aten::mm", 1, 1, 5, r#""External id":1"#),
@@ -366,7 +367,7 @@ fn kernels_are_of_the_pass_that_launches_them_and_of_the_device_s_step() {
     let one = &step::cut(&ranks, &found.steps[0], 100).ranks[0];
     let passes = Passes { forward_ns: 20_000, backward_ns: 20_000, update_ns: 15_000, unsaid_ns: 0 };
     assert_eq!((one.passes, one.idle_ns), (passes, 5_000));
-    // Without a mark of the device, its step is the work that the host's step launched.
+    // Without a mark on the device, the device's step is the work that the host's step launched.
     let events: Vec<_> = events.into_iter().filter(|event| !event.contains("gpu_user_annotation")).collect();
     let ranks = [(0, Arc::new(read_kineto(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(",")), 77).unwrap()))];
     assert_eq!(step::steps(&ranks), found);

@@ -20,7 +20,8 @@ struct Drawn {
     update: u64,
     idle: u64,
     steps: u64,
-    /// Difference of a launch's number and its operator's, so that one may coincide with that of another operator.
+    /// Difference between the correlation id of a launch and the external id of its operator, so that a correlation id
+    /// may equal the external id of another operator.
     shift: u64,
 }
 
@@ -320,7 +321,7 @@ fn joined(head: &str, events: &[String]) -> String {
 #[test]
 fn a_call_before_and_a_kernel_after_the_recording_shift_no_bytes() {
     let (head, mut events) = events_of(&written(&SPELLINGS[2], SIMPLE));
-    // The very first call, and the last communication kernel.
+    // Removes the first call with its two events, and the last communication kernel.
     let first = events.iter().position(|event| event.contains("c10d::allreduce_")).unwrap();
     events.drain(first..first + 3);
     let last = events.iter().rposition(|event| event.contains("ncclKernel")).unwrap();
@@ -375,7 +376,7 @@ fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
         trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| (comm.collective, comm.bytes)).collect()
     };
     assert_eq!(kinds(&read(&text, 100)), [(Some(CollectiveType::Barrier), Some(0)); 6]);
-    // A send/receive kernel without a call: its operation is unknown.
+    // A send/receive kernel without a call. Its operation is unknown.
     let (head, mut events) = events_of(&written(&SPELLINGS[0], SIMPLE));
     let lone = r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":20,"ts":900000,"dur":9,"args":{}}"#;
     events.insert(0, lone.to_owned());
@@ -443,7 +444,7 @@ fn damage_costs_what_it_touches() {
         assert!(gaps.iter().all(|(gap, ..)| matches!(gap, Gap::Damaged | Gap::Mended)), "{damage}: {gaps:?}");
         assert!(gaps[0].1.ends_with(&format!("from line {}", 5 * place + 1)), "{damage}: {gaps:?}");
     }
-    // Infinite values in unused fields of a used event.
+    // Infinite values in unused fields of an event have no effect.
     let infinite: Vec<String> =
         events.iter().map(|event| event.replace(r#""correlation""#, r#""blocks per SM": inf,"correlation""#)).collect();
     assert_eq!(read(&joined(&head, &infinite), 100).ops, whole.ops);

@@ -1,4 +1,5 @@
-//! Simulated time of one exchange, and what it costs to know it: `exchange CASE…`, without a case all of them.
+//! Simulated time of one exchange, with the CPU time and memory of the simulation: `exchange CASE…`. Without a case,
+//! runs all cases.
 //!
 //! 100 MB over links of 4 GB/s and 0.2 us (stars: 1.25 GB/s, 1 us); d-mod-k.
 #![allow(missing_docs)]

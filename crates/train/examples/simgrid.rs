@@ -1,6 +1,5 @@
-//! Flows that start together, or one gradient exchange, on the fluid engine, asked and answered as by
-//! `validation/simgrid/exchange.cc`, where the options are told: `simgrid --network=clos2 --ports=16
-//! --collective=ring`.
+//! Flows that start together, or one gradient exchange, on the fluid engine. The options and the output are those of
+//! `validation/simgrid/exchange.cc`: `simgrid --network=clos2 --ports=16 --collective=ring`.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
@@ -11,7 +10,7 @@ use gradtide_train::collective::exchange;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Options as they are given; what is not given is as in the other program.
+/// Options of the command line. Defaults are those of `exchange.cc`.
 struct Options(BTreeMap<String, String>);
 
 impl Options {
@@ -54,7 +53,7 @@ fn option(argument: &str) -> (String, String) {
     (name.into(), value.into())
 }
 
-/// The network, and how many hosts an edge switch has.
+/// Returns the network, and the number of hosts of an edge switch.
 fn fabric(options: &Options, half: u32, link: Link) -> (FatTree, u32) {
     let divisor = options.number("divisor", 1.0) as u32;
     let ratio = Ratio::new(1, divisor.into()).expect("a ratio");
@@ -82,7 +81,8 @@ fn algorithm(name: &str, hosts: u32, group: u32) -> Algorithm {
     }
 }
 
-/// Starts all flows of a file, writes when each has finished, and tells how many there were and when the last had.
+/// Runs all flows of a file, and writes the time at which each ends. Returns the number of flows and the end of the
+/// last one.
 fn drain(mut network: Fluid, flows: &str, out: &str) -> (u64, Time) {
     let text = std::fs::read_to_string(flows).unwrap_or_else(|error| panic!("{flows}: {error}"));
     let mut order = BTreeMap::new();
@@ -110,7 +110,7 @@ fn drain(mut network: Fluid, flows: &str, out: &str) -> (u64, Time) {
     (finish.len() as u64, network.now())
 }
 
-/// Most memory that the process has had, where the kernel tells.
+/// Returns the peak memory of the process in MB, or NaN if the kernel does not report it.
 fn peak_megabytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

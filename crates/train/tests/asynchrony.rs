@@ -1,4 +1,5 @@
-//! Asynchronous workers: rates against closed forms, bounds as properties, and staleness against a recount.
+//! Asynchronous workers: iteration rates against closed forms, the staleness bound as a property, and staleness figures
+//! against a recount.
 #![allow(missing_docs)]
 
 mod star;
@@ -12,11 +13,12 @@ use serde_json::{Value, json};
 use star::star;
 use tables::column;
 
-/// At 8 Gbit/s a byte takes a nanosecond.
+/// At 8 Gbit/s a byte takes 1 ns.
 const RATE_BPS: u64 = 8_000_000_000;
 const PS_PER_BYTE: u64 = 1000;
 
-/// Layers (forward, backward, bytes) on `workers` and `servers` around one switch.
+/// Returns a spec of layers (forward time in ps, backward time in ps, bytes) on `workers` and `servers` around one
+/// switch.
 fn chain(layers: &[(u64, u64, u64)], workers: u64, servers: u64, sync: Value) -> Value {
     let layers: Vec<Value> = (layers.iter().enumerate())
         .map(|(index, &(forward, backward, bytes))| {
@@ -63,22 +65,22 @@ fn rows<const N: usize>(table: &Table, names: [&str; N]) -> Vec<[i64; N]> {
     (0..table.row_count()).map(|row| std::array::from_fn(|index| columns[index][row])).collect()
 }
 
-/// What a worker alone takes at least and at most: `compute`, and every byte twice, at the whole link or at a share of
-/// it.
+/// Returns the minimum and the maximum iteration time of a worker: `compute_ps`, and the pull and push of all bytes at
+/// the full link rate or at 1/`workers` of it.
 fn span(compute_ps: f64, bytes: u64, workers: u64) -> [f64; 2] {
     [1, workers].map(|share| compute_ps + (2 * bytes * PS_PER_BYTE * share) as f64)
 }
 
 #[test]
 fn equal_workers_are_as_fast_as_one_and_together_n_times() {
-    // 3 ms of compute and 1 us of transfers each way, which n workers on one link make n us at most.
+    // An iteration has 3 ms of compute, and 1 us each to pull and to push, or up to n us if n workers share the link.
     let layers = [(1_000_000_000, 2_000_000_000, 1000)];
     for workers in [1_u64, 2, 5, 16] {
         for bound in [None, Some(1), Some(4)] {
             let result = ran(&chain(&layers, workers, 1, sync(bound)));
             let [least, most] = span(3e9, 1000, workers);
             let found = figures(&result);
-            // Each completion is rounded by up to a picosecond.
+            // Each completion is rounded by at most 1 ps.
             for worker in &found.workers {
                 assert!(
                     (least - 2.0..=most + 2.0).contains(&worker.time_ps),
@@ -104,11 +106,11 @@ fn with_a_straggler_the_job_goes_at_the_sum_of_the_workers_rates() {
             1.0 / slow + (workers - 1) as f64 / span(3e9, 1000, workers)[share]
         };
         let [least, most] = [0, 1].map(|share| workers as f64 / rate(share));
-        // Holds for the last iteration, too, because an unfinished iteration counts by its completed share.
+        // This also holds for the last iteration, because an unfinished iteration counts with its completed share.
         for &time in &result.summary.jobs[0].iteration_time_ps {
             assert!((least - 2.0..=most + 2.0).contains(&(time as f64)), "{workers} {factor_ppm}: {time}");
         }
-        // Synchronous workers are all as slow as the slowest.
+        // Synchronous workers take as long as the slowest one.
         spec["jobs"][0]["servers"]["sync"] = json!({"kind": "sync"});
         let in_step = mean_ps(&ran(&spec));
         let [slowest, shared] = span(3e9 * factor_ppm as f64 / 1e6, 1000, workers);
@@ -118,9 +120,12 @@ fn with_a_straggler_the_job_goes_at_the_sum_of_the_workers_rates() {
 
 #[test]
 fn two_workers_have_their_closed_form() {
-    // Worker 1 computes three times as long: 30 and 10 us. Each pulls and pushes 5 us, alone on the link, or twice as
-    // long while the other does the same. Worker 0 pulls 0..10 with the other, computes ..20, pushes ..25, pulls ..30,
-    // computes ..40; worker 1 computes 10..40 and pushes: both push 40..50. And so it goes on: 50 us each two and one.
+    // A pull or push takes 5 us alone on the link, and 10 us while the other worker uses it too. Worker 0 computes for
+    // 10 us, worker 1 for 30 us.
+    //
+    // Both workers pull from 0 to 10 us. Worker 0 computes until 20, pushes until 25, pulls until 30 and computes until
+    // 40; worker 1 computes from 10 to 40. Both push from 40 to 50, and the pattern repeats. In 50 us, worker 0
+    // completes two iterations and worker 1 completes one.
     let mut spec = chain(&[(4_000_000, 6_000_000, 5000)], 2, 1, sync(None));
     spec["jobs"][0]["compute"]["straggler"] = straggler(Some(1), 3_000_000, 1_000_000);
     let result = ran(&spec);
@@ -131,10 +136,13 @@ fn two_workers_have_their_closed_form() {
         [0, 1].map(|worker| iterations.iter().filter(|row| row[0] == worker).map(us).take(4).collect::<Vec<_>>());
     assert_eq!(first, [[0, 25], [25, 25], [50, 25], [75, 25]]);
     assert_eq!(second, [[0, 50], [50, 50], [100, 50], [150, 50]]);
-    // Worker 0 does two of each three iterations in 50 us, so that two iterations of the job take 100/3 us.
+    // The workers complete three iterations per 50 us. An iteration of the job is two of these, one per worker: 100/3
+    // us.
     let times = &result.summary.jobs[0].iteration_time_ps;
     assert!(times.iter().all(|&time| time.abs_diff(100_000_000 / 3) <= 1), "{times:?}");
-    // Worker 1's gradients pass one of worker 0's in each 50 us and come with another, which is behind it or before it.
+    // Between worker 1's pull and the update with its gradients, one gradient of worker 0 is applied (the push that
+    // ends at 25 us). Another arrives together with worker 1's at 50 us and may be applied before or after it:
+    // staleness 1 to 2.
     let found = figures(&result);
     assert_eq!(found.workers[0].bound_wait_ps, 0.0);
     assert!((1.0..=2.0).contains(&found.workers[1].staleness_updates.unwrap().0));
@@ -150,8 +158,8 @@ fn a_bound_lets_the_job_go_at_the_stragglers_pace_in_the_long_run() {
         spec["jobs"][0]["compute"]["straggler"] = straggler(Some(2), 5_000_000, 1_000_000);
         let result = ran(&spec);
         let [least, most] = span(15e9, 1000, 4);
-        // The others are at most bound + 1 complete iterations ahead of the straggler, which so completes 60 of them
-        // less that lead, and at most 60.
+        // The job has 60 iterations. When it ends, the other workers are at most bound + 1 iterations ahead of the
+        // straggler, which has thus completed between 60 - (bound + 1) and 60 iterations.
         let mean = mean_ps(&result);
         let least = least * f64::from(60 - bound - 1) / 60.0;
         assert!((least..=most + 2.0).contains(&mean), "{bound}: {mean} in {least}..{most}");
@@ -179,8 +187,9 @@ fn inference_without_a_barrier_has_no_updates_that_it_could_miss() {
 
 #[test]
 fn a_server_applies_each_gradient_alone() {
-    // One worker: 8 us to add 4000 B, and 1 us to apply, as in step. Of two, whose gradients come at the same time, the
-    // second waits for the first one's: 9 us and 18 us behind their arrival, and an update for each.
+    // The server adds 4000 B in 8 us and applies the result in 1 us. With one worker this is the same as with
+    // synchronous workers. With two workers, both gradients arrive at 46 us; the server adds and applies one after the
+    // other, until 55 and 64 us.
     let spec = |workers, sync| {
         let mut spec = chain(&[(10_000_000, 20_000_000, 4000)], workers, 1, sync);
         spec["jobs"][0]["collective"]["reduction_rate_bps"] = json!(RATE_BPS / 2);
@@ -194,7 +203,7 @@ fn a_server_applies_each_gradient_alone() {
     let first: Vec<i64> =
         rows(&two.workers, ["iteration", "time_us"]).iter().filter(|row| row[0] == 0).map(|row| row[1]).collect();
     assert_eq!(first, [55_000_000, 64_000_000]);
-    // Synchronous servers apply the sum once.
+    // A synchronous server adds both gradients and applies their sum once: 46 + 2 · 8 + 1 us.
     assert_eq!(ran(&spec(2, json!({"kind": "sync"}))).summary.jobs[0].iteration_time_ps, [63_000_000]);
 }
 
@@ -207,7 +216,8 @@ fn packets_take_as_long_as_the_fluid_and_their_headers() {
         spec["cluster"]["link"]["delay_ps"] = json!(2_000_000);
         mean_ps(&ran(&spec))
     };
-    // As of `servers.rs`: 1434 B on the wire for 1380 B, and the first windows of the first iteration of six.
+    // As in `servers.rs`: 1380 B take 1434 B on the wire, and slow start, in the first of six iterations, adds less
+    // than 1 %.
     let ratio = time("packet") / time("fluid");
     assert!((1434.0 / 1380.0..1.01 * 1434.0 / 1380.0).contains(&ratio), "{ratio}");
 }
@@ -219,17 +229,18 @@ fn a_duration_ends_a_job_that_is_not_in_step() {
     spec["jobs"][0]["compute"]["straggler"] = straggler(Some(1), 2_000_000, 1_000_000);
     spec["run"]["duration_ps"] = json!(21_000_000_000_u64);
     let result = ran(&spec);
-    // 10 iterations of 2 ms and 5 of 4 ms; an iteration of the job is one per worker: 15 halves, of which 7 are whole.
+    // In 21 ms, worker 0 completes 10 iterations of 2 ms and worker 1 completes 5 of 4 ms. An iteration of the job is
+    // two of these 15, one per worker, so the job has 7 complete iterations.
     let found = figures(&result);
     assert_eq!(found.workers.iter().map(|worker| worker.iteration_count).collect::<Vec<_>>(), [10, 5]);
     assert_eq!(result.summary.jobs[0].iteration_count, 7);
-    // If no worker completes an iteration, the job has none.
+    // If worker 1 completes no iteration, the job has none.
     spec["run"]["duration_ps"] = json!(3_000_000_000_u64);
     let error = run(&serde_json::from_value(spec).unwrap(), &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("completes no measured iteration"), "{error}");
 }
 
-/// Draws jobs with random layers, workers, servers, bound, noise, straggler and engine.
+/// Draws jobs with random layers, workers, servers, bound, noise, straggler and reduction rate.
 fn jobs() -> impl Strategy<Value = (Value, u64, u64, Option<u32>)> {
     let layer = (1..3_000_000_u64, 1..3_000_000_u64, 1..3000_u64);
     let layers = prop::collection::vec(layer, 1..6);
@@ -262,7 +273,8 @@ proptest! {
         let iterations = rows(&result.workers, names);
         let pushes: Vec<[i64; 4]> = rows(&result.transfers, ["worker", "iteration", "end_us", "direction"]);
         for &[worker, iteration, start, time] in &iterations {
-            // An iteration of another worker is complete when its gradients are applied, behind its last push.
+            // Iteration k may begin when all workers have completed iteration k - bound - 1. An iteration is complete
+            // when its gradients are applied, which is not before its last push has arrived.
             let behind = iterations.iter().filter(|row| row[1] == iteration - i64::from(bound.unwrap_or(0)) - 1);
             let allowed = behind.filter(|_| bound.is_some()).count() as u64;
             prop_assert!(bound.is_none() || iteration <= i64::from(bound.unwrap()) || allowed == workers);
@@ -294,7 +306,8 @@ proptest! {
             end = start + time;
         }
         prop_assert!(job.lower_bound_ps <= mean_ps(&result) + 2.0);
-        // All iterations that began are done: as many as 6 for each worker, and those that were under way then.
+        // The job ends when the workers have completed 6 iterations each on average. Iterations in progress, fewer than
+        // one per worker, are recorded too.
         let done: u64 = rows(&result.workers, ["worker"]).len() as u64;
         prop_assert!((6 * workers..7 * workers).contains(&done) || bound == Some(0) && done == 6 * workers, "{done}");
         let sent: i64 = rows(&result.transfers, ["bytes"]).iter().map(|row| row[0]).sum();
@@ -306,7 +319,7 @@ proptest! {
 
     #[test]
     fn staleness_is_what_the_tables_say((mut spec, _, _, bound) in jobs()) {
-        // Servers take no time, so that a gradient is applied when it has arrived.
+        // Servers add and apply gradients in no time, so that a gradient is applied on arrival.
         spec["jobs"][0]["collective"]["reduction_rate_bps"] = Value::Null;
         spec["jobs"][0]["layers"][0]["update_ps"] = json!(0);
         prop_assume!(bound != Some(0));
@@ -327,7 +340,7 @@ proptest! {
             }
             let sum = figures.staleness_updates.unwrap().0 * f64::from(count);
             prop_assert!((least as f64 - 1e-6..=most as f64 + 1e-6).contains(&sum), "{least} {sum} {most}");
-            // Iterations of the other worker that were complete at the time `at`.
+            // Returns the number of iterations that worker `other` has completed by the time `at`.
             let completed = |other: i64, at: i64| {
                 starts.iter().filter(|row| row[0] == other).filter(|row| {
                     pushes.iter().filter(|push| push[..2] == row[..2]).all(|push| push[3] <= at)
@@ -358,7 +371,7 @@ proptest! {
 
     #[test]
     fn a_bound_that_nobody_reaches_changes_nothing((mut spec, ..) in jobs()) {
-        // No worker completes more iterations than all workers together.
+        // No worker completes 40 iterations, since all workers together complete fewer.
         let tables = [None, Some(40)].map(|bound| {
             spec["jobs"][0]["servers"]["sync"] = sync(bound);
             let result = ran(&spec);

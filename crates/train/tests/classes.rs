@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 const KINDS: [CollectiveKind; 6] = [AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Send];
 
-/// Nodes of 8 GPUs with ports of 1 byte per picosecond and cards of 0.1; a message takes 2 us inside and 20 us outside.
+/// Nodes of 8 GPUs. A scale-up port sends 1 byte per ps, a network card 0.1 byte per ps. A message is delayed by 2 us
+/// within a node and by 20 us between nodes.
 fn cluster(topology: Value, nics: u32) -> ClusterSpec {
     serde_json::from_value(json!({
         "topology": topology,
@@ -43,7 +44,7 @@ fn carriage() -> Carriage {
     Carriage { band: Band::new(0).unwrap(), stream: 0 }
 }
 
-/// Returns the end of each of these ops, which all begin at time 0.
+/// Returns the end of each op. All ops begin at time 0.
 fn ends(classes: &Classes, network: &mut dyn Network, ops: &[GroupOp<'_>]) -> Vec<Time> {
     let mut under_way: Vec<_> = ops.iter().map(|op| classes.begin(op, carriage(), network)).collect();
     let mut ends = vec![network.now(); ops.len()];
@@ -69,7 +70,8 @@ fn ends_on_fluid(classes: &Classes, ops: &[GroupOp<'_>]) -> Vec<Time> {
 }
 
 fn assert_near(found: Time, expected: f64, what: &str) {
-    // Times are rounded to picoseconds, and sizes to bytes at each of two levels, where a byte takes at most 10 ps.
+    // Times are rounded to picoseconds. Sizes are rounded to bytes at each of two levels, and a byte takes at most 10
+    // ps.
     assert!((found.ps() as f64 - expected).abs() <= 32.0, "{what}: {found:?}, and {expected} ps are expected");
 }
 
@@ -78,19 +80,23 @@ fn collectives_alone_take_their_closed_forms() {
     let classes = Classes::new(&star(8), 2).unwrap();
     let (s, inside, outside) = (64e6, 2e6, 20e6);
     let cases = [
-        // On one node of 8: (n-1) messages of S/n.
+        // One node of n = 8 ranks. An all-gather or reduce-scatter has n-1 rounds of S/n, an all-reduce twice as many.
+        // The messages of an all-to-all share the port and its delay. A broadcast is a pipeline over a chain of n-1
+        // links.
         (op(AllGather, 8, 8, 64_000_000, &[0]), 7.0 * (s / 8.0 + inside)),
         (op(ReduceScatter, 8, 8, 64_000_000, &[0]), 7.0 * (s / 8.0 + inside)),
         (op(AllReduce, 8, 8, 64_000_000, &[0]), 14.0 * (s / 8.0 + inside)),
         (op(AllToAll, 8, 8, 64_000_000, &[0]), 7.0 * s / 8.0 + inside),
         (op(Broadcast, 8, 8, 64_000_000, &[0]), s + 7.0 * inside),
-        // One rank on each of 64 nodes: every message crosses cards, which have a tenth of the rate.
+        // One rank on each of 64 nodes. Every message of S/64 is sent by a card, at 0.1 byte per ps: S/6.4 ps.
         (op(AllGather, 64, 1, 64_000_000, &[0]), 63.0 * (s / 6.4 + outside)),
         (op(AllToAll, 64, 1, 64_000_000, &[0]), 63.0 * s / 6.4 + outside),
-        // 8 on each of 8 nodes: cards carry an eighth of the ring, which the 56 rounds within nodes precede.
+        // 8 ranks on each of 8 nodes. A ring has 56 rounds within nodes and 7 between them. The 8 cards of a node share
+        // its traffic: 63/64 S leave the node at 0.8 byte per ps. In an all-to-all, each card sends 56/64 S, the parts
+        // for other nodes.
         (op(AllGather, 64, 8, 64_000_000, &[0]), 56.0 * inside + s * 63.0 / 64.0 / 0.8 + 7.0 * outside),
         (op(AllToAll, 64, 8, 64_000_000, &[0]), s * 56.0 / 64.0 * 10.0 + outside),
-        // A tree of 8 nodes has 6 rounds between them.
+        // A small all-reduce is a tree: 14 rounds within nodes, 6 rounds between 8 nodes, and 2 S at 0.8 byte per ps.
         (op(AllReduce, 64, 8, 1_000, &[0]), 14.0 * inside + 2_000.0 / 0.8 + 6.0 * outside),
         (op(Send, 2, 2, 64_000_000, &[0, 1]), s + inside),
         (op(Send, 2, 1, 64_000_000, &[0, 1]), s * 10.0 + outside),
@@ -106,7 +112,8 @@ fn collectives_alone_take_their_closed_forms() {
 fn of_ring_and_tree_the_faster_one_is_taken() {
     let classes = Classes::new(&star(8), 1).unwrap();
     let time = |bytes| classes.time(&op(AllReduce, 64, 8, bytes, &[0])).unwrap().ps() as f64;
-    // Small: 14 + 6 rounds of the tree, not 112 + 14 of the ring. Large: 2 · 63/64 S / 8 of the ring, not 2S/8.
+    // A small all-reduce is the tree, with 14 + 6 rounds instead of 112 + 14 of the ring. A large one is the ring, in
+    // which a card sends 2 · 63/64 S / 8 instead of 2 S / 8.
     assert!(time(8) < 14.0 * 2e6 + 6.0 * 20e6 + 100.0);
     let large = 64_000_000_000_f64;
     assert_near(
@@ -130,7 +137,7 @@ fn groups_of_one_class_share_its_ports() {
     let sending = alone - 2e6;
     let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]); 2];
     assert_near(ends_on_fluid(&classes, &ops)[1], 2.0 * sending + 2e6, "both");
-    // A concurrent op of another class or on another level does not delay the first.
+    // An op of another class, or on another level, does not delay the first op.
     let apart = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(AllToAll, 8, 8, 64_000_000, &[1])];
     ends_on_fluid(&classes, &apart).iter().for_each(|&end| assert_near(end, alone, "another class"));
     let levels = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 1, 64_000_000, &[0, 1])];
@@ -140,7 +147,8 @@ fn groups_of_one_class_share_its_ports() {
 #[test]
 fn an_all_to_all_has_the_share_of_each_of_its_messages() {
     let classes = Classes::new(&star(8), 2).unwrap();
-    // Eight flows share the port: seven messages of 8 MB and one of 64 MB, each at an eighth of the rate.
+    // Eight flows share the port at 1/8 byte per ps each: seven messages of 8 MB and the send of 64 MB. The messages
+    // end after 64 us and the delay of 2 us. The send ends when all 120 MB have left the port, plus the delay.
     let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 2, 64_000_000, &[0, 1])];
     let [exchange, send] = ends_on_fluid(&classes, &ops)[..] else { panic!("two ends") };
     assert_near(exchange, 8.0 * 8e6 + 2e6, "the all-to-all");
@@ -180,7 +188,8 @@ fn networks_of_several_switches_have_no_classes() {
     let leaf_spine = json!({"kind": "leaf_spine", "leaves": 8, "hosts_per_leaf": 8, "spines": 8,
                             "fabric_link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 5_000_000}});
     let clos = |kind, ratio| json!({"kind": kind, "ports": 8, "bisection": [1, ratio]});
-    // What ranks have at best takes the longest route: two links of hosts, and those between switches.
+    // Without hosts, `unshared` assumes the longest route: two links of 10 us to the hosts, and the links between
+    // switches.
     let networks = [(leaf_spine, 30), (clos("clos2", 1), 40), (clos("clos2", 2), 40), (clos("clos3", 1), 60)];
     for (topology, delay_us) in networks {
         let cluster = cluster(topology, 8);
@@ -189,7 +198,7 @@ fn networks_of_several_switches_have_no_classes() {
             Classes::unshared(&cluster, hosts).unwrap().time(&op(AllToAll, 64, 1, 0, &[0])).unwrap().ps() / 1_000_000
         };
         assert_eq!(time_of(&[]), delay_us);
-        // On nodes of 8 cards, GPUs 0 and 1 are below one switch, 0 and 127 are not.
+        // On nodes of 8 cards, GPUs 0 and 1 are below one switch, but GPUs 0 and 127 are not.
         assert_eq!((time_of(&[0, 1]), time_of(&[0, 127])), (20, delay_us));
     }
 }
@@ -204,8 +213,8 @@ fn nodes_that_cannot_be_are_refused() {
     assert_eq!(Classes::new(&slow, 1).unwrap_err(), NetworkError::ZeroRate);
 }
 
-/// All ranks of groups on the graph of the cluster: when the last message of each collective has arrived. `groups`
-/// has the GPUs of each, in the order of their ranks.
+/// Simulates one collective in each group, with all ranks on the cluster's graph, and returns the time at which the
+/// last message arrives. A group lists its GPUs in the order of its ranks.
 fn per_rank(cluster: &ClusterSpec, algorithm: Algorithm, groups: &[Vec<u32>], bytes: u64) -> Time {
     let fabric = Fabric::new(cluster).unwrap();
     let mut fluid = Fluid::new(&fabric.graph, Policy::Ecmp, Seed(0)).unwrap();
@@ -233,7 +242,7 @@ fn per_rank(cluster: &ClusterSpec, algorithm: Algorithm, groups: &[Vec<u32>], by
     network.now()
 }
 
-/// GPUs 8m + i of all nodes m, one group for each i.
+/// Returns, for each i below 8, the group of the i-th GPUs of all nodes.
 fn across(nodes: u32) -> Vec<Vec<u32>> {
     (0..8).map(|gpu| (0..nodes).map(|node| 8 * node + gpu).collect()).collect()
 }
@@ -280,7 +289,8 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
 fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
     let bytes = 64_000_000;
     let sharded = Hierarchical { group: 8, inside: Inside::Sharded }.into();
-    // The per-rank simulation has the ring between nodes and not the tree, which has fewer rounds.
+    // The per-rank simulation uses a ring between nodes. An all-reduce of classes would use the tree, which has fewer
+    // rounds, so its two halves are listed as ring collectives.
     let rings = [
         op(ReduceScatter, 8, 8, bytes, &[0]),
         op(ReduceScatter, 8, 1, bytes / 8, &[0]),
@@ -288,7 +298,8 @@ fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
         op(AllGather, 8, 8, bytes, &[0]),
     ];
     for nics in [8, 4] {
-        // Cho et al. (2019): 2 · 7 messages of S/8 within nodes, 2 · 7 of S/64 between them.
+        // Cho et al. (2019): 2 · 7 messages of S/8 = 8 MB within nodes, and 2 · 7 of S/64 = 1 MB between them, where a
+        // rank has nics/8 of a card.
         let expected = 14.0 * (8e6 + 2e6) + 14.0 * (10e6 * 8.0 / f64::from(nics) + 20e6);
         let cluster = eight_nodes(nics);
         assert_near(per_rank(&cluster, sharded, &[(0..64).collect()], bytes), expected, "all ranks");
@@ -298,7 +309,7 @@ fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
     }
 }
 
-/// Returns eight rings over 64 GPUs; each ring leaves a node by a different card.
+/// Returns eight rings over 64 GPUs. Each ring leaves a node through a different card.
 fn turned_rings() -> Vec<Vec<u32>> {
     (0..8).map(|ring| (0..64).map(|rank| rank / 8 * 8 + (ring + rank) % 8).collect()).collect()
 }
@@ -309,12 +320,13 @@ fn a_ring_over_nodes_is_a_ring_for_each_card() {
     let rings = |cluster: &ClusterSpec| per_rank(cluster, algorithms::AllGather.into(), &turned_rings(), bytes / 8);
     let op = op(AllGather, 64, 8, bytes, &[0]);
     let sending = 64e6 * 63.0 / 64.0 / 0.8;
-    // With delays: messages follow one another through cards, so all but the last delay may pass while others are sent.
+    // With delays, a card may send the next message while the previous one still travels. All ranks thus take at most
+    // the time of the classes, and at least the time of sending plus one delay.
     let of_classes = Classes::new(&cluster, 1).unwrap().time(&op).unwrap();
     let found = rings(&cluster);
     assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
     assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
-    // Without delays, cards are never idle, so that they alone determine the time.
+    // Without delays, cards are never idle, so the time is that of sending alone.
     cluster.link.delay = Time::ZERO;
     cluster.node.as_mut().unwrap().scale_up.delay = Time::ZERO;
     assert_near(rings(&cluster), sending, "all ranks without delays");

@@ -1,5 +1,5 @@
-//! One exchange on an idle fluid network: SimGrid's times, closed forms, and the ring's shortcut against its
-//! messages.
+//! One exchange on an idle fluid network: against SimGrid's times, against closed forms, and the shortcut for rings
+//! against the simulation of each message.
 #![allow(missing_docs)]
 
 use gradtide_net::route::{Policy, Routes};
@@ -44,7 +44,7 @@ fn seconds(exchange: &Exchange) -> f64 {
     exchange.duration.ps() as f64 * 1e-12
 }
 
-/// Returns gradtide's result for a row of SimGrid's table, which has SimGrid's names of the algorithms.
+/// Returns gradtide's result for a row of SimGrid's table, which uses SimGrid's names of the algorithms.
 fn answer(row: &serde_json::Value) -> Exchange {
     let ranks = row["hosts"].as_u64().unwrap() as u32;
     let ratio = || {
@@ -102,8 +102,8 @@ fn durations_and_messages_are_simgrids() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Rank by rank is message by message, to the picosecond: on stars and Clos networks, packed and spread, rates that
-    /// divide and others.
+    /// On exclusive paths, the rank-by-rank shortcut gives the same result as the simulation of each message, to the
+    /// picosecond: on stars and Clos networks, with consecutive and spread hosts, at any rate.
     #[test]
     fn a_ring_on_exclusive_paths_is_its_messages(
         ranks in 2..17_u32, bytes in 0..1_000_000_u64, bps in 1_000_000_000..40_000_000_000_u64, delay_ps in 0..2_000_000_u64,
@@ -124,7 +124,7 @@ proptest! {
         }
     }
 
-    /// Links count the whole bytes of a buffer's parts, although the time of a transfer is that of even shares.
+    /// Links count the whole bytes of each message, although the duration is computed from equal shares of the buffer.
     #[test]
     fn links_count_the_whole_bytes_of_the_messages_that_cross_them(
         ranks in 2..17_u32, bytes in 0..1_000_u64, fabric in 0..3_u32, pick: Index
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// 32 hosts.
+/// Returns one of three networks with 32 hosts.
 fn network(fabric: u32, link: Link) -> Graph {
     let thin = Link { rate: Rate::from_bps(link.rate.bps() / 2).unwrap(), ..link };
     match fabric {
@@ -154,7 +154,8 @@ fn network(fabric: u32, link: Link) -> Graph {
     }
 }
 
-/// S bytes over N ranks at 1.25 GB/s, two links of 1 us each on the way, in ps, before the clock's rounding.
+/// Returns the time in ps, before rounding, of `steps` sequential messages over two links of 1 us each, and of `shares`
+/// N-th parts of the bytes at 1.25 GB/s.
 fn closed_form(ranks: u64, bytes: u64, steps: u64, shares: u64) -> f64 {
     (steps * 2_000_000) as f64 + (shares * bytes * 800) as f64 / ranks as f64
 }
@@ -163,7 +164,7 @@ fn closed_form(ranks: u64, bytes: u64, steps: u64, shares: u64) -> f64 {
 fn on_a_star_collectives_take_their_closed_forms() {
     for ranks in [2_u32, 4, 8, 16, 32] {
         let (n, levels) = (u64::from(ranks), u64::from(ranks.ilog2()));
-        // Algorithm, messages one upon another, and shares of S/N that the busiest link carries
+        // Algorithm, number of sequential messages, and number of parts of S/N bytes on the busiest link
         // (docs/models/collectives.md).
         let cases = [
             (Algorithm::from(Ring), 2 * (n - 1), 2 * (n - 1)),
@@ -180,8 +181,8 @@ fn on_a_star_collectives_take_their_closed_forms() {
             for bytes in [0, 1_000_000, 12_345_677] {
                 let ours = exchange::run(&plan(algorithm, ranks, bytes), &packed(ranks), fluid(&star(ranks)));
                 let late_ps = ours.duration.ps() as f64 - closed_form(n, bytes, steps, shares);
-                // A picosecond of the clock; a femtosecond for each message one upon another, and of each share what is
-                // rounded down, 1e-14 of a second at most.
+                // Tolerance: 1 ps of clock resolution, 1 fs per sequential message, and at most 1e-14 s of rounding per
+                // part.
                 assert!((-1.0..0.2).contains(&late_ps), "{algorithm:?} of {ranks}, {bytes} B: {late_ps} ps late");
             }
         }

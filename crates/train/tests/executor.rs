@@ -1,4 +1,4 @@
-//! The executor on small graphs, solved by hand to the picosecond.
+//! The executor on small graphs that are solved by hand, to the picosecond.
 #![allow(missing_docs)]
 
 mod star;
@@ -17,7 +17,8 @@ use gradtide_train::schedule::Fifo;
 use gradtide_train::traffic::Background;
 use std::sync::Arc;
 
-/// An all-gather among two ranks of class 0 takes 5 ps for a byte, a send 10 ps: links carry 800 Gbit/s without delay.
+/// Links carry 800 Gbit/s without delay: an all-gather among two ranks of class 0 takes 5 ps per byte, a send 10 ps per
+/// byte.
 const GATHER: CollectiveKind = CollectiveKind::AllGather;
 const SEND: CollectiveKind = CollectiveKind::Send;
 
@@ -25,8 +26,8 @@ fn link() -> Link {
     Link { rate: Rate::from_bps(800_000_000_000).unwrap(), delay: Time::ZERO }
 }
 
-/// A graph: costs of the ops of each class, transfers as (communicator, kind, bytes), classes of each communicator.
-/// Ids of transfers follow those of the ops.
+/// A job in short form: op costs in ps for each class, transfers as (communicator, kind, bytes), and the classes of
+/// each communicator. Ids of transfers follow those of the ops.
 struct Graph<'a> {
     programs: &'a [&'a [u64]],
     transfers: &'a [(u32, CollectiveKind, u64)],
@@ -111,13 +112,13 @@ fn run(graph: &Graph<'_>) -> JobRecord {
     record
 }
 
-/// Returns the times at which each transfer of an iteration is ready, starts, ends and is needed, in ps.
+/// Returns for each transfer of an iteration the times in ps at which it is ready, starts, ends and is needed.
 fn transfers(record: &JobRecord, iteration: u32) -> Vec<[u64; 4]> {
     let times = |it: &run::TransferRecord| [it.ready, it.start, it.end, it.needed].map(Time::ps);
     record.transfers.blocks(iteration, 1).flatten().map(times).collect()
 }
 
-/// Returns an iteration's start, its duration, and its compute, exposed and straggler times for a class, in ps.
+/// Returns for an iteration of a class its start, duration, compute time, exposed time and straggler time in ps.
 fn iteration(record: &JobRecord, class: usize, index: usize) -> [u64; 5] {
     let it = &record.workers[class][index];
     [it.start, it.time, it.compute, it.exposed, it.straggler].map(Time::ps)
@@ -125,8 +126,8 @@ fn iteration(record: &JobRecord, class: usize, index: usize) -> [u64; 5] {
 
 #[test]
 fn a_class_waits_for_what_another_sends() {
-    // Class 0: a takes 100, b 50. Class 1: c takes 30, d 20, and d needs 10 bytes that a sends. So d runs from 200 to
-    // 220. The next a waits for d, and with it everything.
+    // Class 0 runs a (100 ps) and b (50 ps), class 1 runs c (30 ps) and d (20 ps). Op d needs 10 bytes that a sends,
+    // from 100 to 200, so d runs from 200 to 220. In the next iteration a waits for d, so an iteration takes 220 ps.
     let (a, d, send) = (0, 3, 4);
     let graph = Graph {
         programs: &[&[100, 50], &[30, 20]],
@@ -139,7 +140,8 @@ fn a_class_waits_for_what_another_sends() {
     let record = run(&graph);
     assert_eq!(transfers(&record, 0), [[100, 100, 200, 30]]);
     assert_eq!(transfers(&record, 1), [[320, 320, 420, 250]]);
-    // Class 0 waits 70 for the compute of class 1. Class 1 waits 170, of which 70 are for the compute of class 0.
+    // Class 0 ends at 150 and waits 70 for the compute of class 1. Class 1 waits 170: 70 until a ends at 100, which is
+    // compute of class 0, and 100 for the send.
     assert_eq!(iteration(&record, 0, 0), [0, 220, 150, 70, 70]);
     assert_eq!(iteration(&record, 0, 1), [220, 220, 150, 70, 70]);
     assert_eq!(iteration(&record, 1, 0), [0, 220, 50, 170, 70]);
@@ -148,8 +150,8 @@ fn a_class_waits_for_what_another_sends() {
 
 #[test]
 fn three_layers_wait_for_their_parameters() {
-    // Each layer's parameters take 100 to gather, its op 60. The second gather follows the first; the third waits for
-    // the first op too. Ops run at 100, 200 and 300, and the first gather of the next iteration follows the last op.
+    // Gathering a layer's parameters takes 100 ps, its op 60 ps. The gathers follow one another; the third also waits
+    // for the first op. Ops run from 100, 200 and 300. The first gather of the next iteration follows the last op.
     let (gather, last) = ([3, 4, 5], 2);
     let graph = Graph {
         programs: &[&[60, 60, 60]],
@@ -180,7 +182,9 @@ fn three_layers_wait_for_their_parameters() {
 
 #[test]
 fn transfers_of_two_communicators_share_the_network_and_those_of_one_follow_each_other() {
-    // Two all-gathers of 100 each are ready when the first op ends, at 10; the second op needs both.
+    // Two all-gathers of 100 ps each are ready when the first op ends, at 10. The second op needs both. On two
+    // communicators they share the network and end at 210; on one communicator they follow each other and end at 110
+    // and 210.
     let graph = |communicators| Graph {
         programs: &[&[10, 10]],
         transfers: communicators,
@@ -198,8 +202,8 @@ fn transfers_of_two_communicators_share_the_network_and_those_of_one_follow_each
 
 #[test]
 fn a_transfer_slows_the_classes_of_its_communicator_alone() {
-    // From 100 to 600 class 0 gathers, and computes half as fast: its op of 1000 has 250 done at 600 and ends at 1350.
-    // Class 1 computes beside that at its own speed, and is done at 1100.
+    // Class 0 gathers from 100 to 600 and computes at half speed meanwhile: 250 of the 1000 ps of its second op are
+    // done at 600, and the op ends at 1350. Class 1 is not slowed down and ends at 1100.
     let (first, last) = ([0, 2], [1, 3]);
     let graph = Graph {
         programs: &[&[100, 1000], &[100, 1000]],

@@ -1,5 +1,5 @@
-//! All-reduce training of op graphs: against layers where the graph is their chain, against the simulation of one
-//! channel where all workers compute in one order, and what must hold in any order.
+//! All-reduce training of op graphs. A chain of ops is compared with a table of layers, and workers with one compute
+//! order are compared with the simulation of one channel. Invariants are checked for any orders.
 #![allow(missing_docs)]
 
 mod star;
@@ -20,7 +20,8 @@ use tables::column;
 const US: u64 = 1_000_000;
 const ORDERS: [&str; 3] = ["listed", "random", "caramel"];
 
-/// An op by hand: bytes if it is received, else compute time in microseconds; what it waits for, what it updates.
+/// An op of a test graph: the bytes of a receive op, or the time of a compute op in microseconds; its inputs, and the
+/// parameters that it updates.
 #[derive(Clone, Debug)]
 struct Row {
     bytes: Option<u64>,
@@ -33,8 +34,9 @@ fn comp(time: u64, inputs: Vec<u32>, updates: Vec<u32>) -> Row {
     Row { bytes: None, time, inputs, updates }
 }
 
-/// Forward ops over parameters with random edges, then one op that needs all of them, then gradients: each needs that
-/// op and any ops before, and updates a parameter. With `early`, gradients need not wait for the whole forward pass.
+/// Draws models. Each parameter has a forward op, with random edges between them, and the loss op needs all forward
+/// ops. Each parameter also has a gradient op, which needs the loss op and any earlier gradient op, and updates the
+/// parameter. With `early`, it needs its own forward op instead of the loss op.
 fn models(early: bool) -> impl Strategy<Value = Vec<Row>> {
     let sizes = prop::collection::vec(1..1_000_000_u64, 1..8);
     let draws = prop::collection::vec((1..400_u64, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 16);
@@ -66,7 +68,7 @@ fn models(early: bool) -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// Returns the chain of ops of layers with forward time, backward time and bytes.
+/// Returns the ops of a chain of layers (forward time, backward time, bytes).
 fn chain(layers: &[(u64, u64, u64)]) -> Vec<Row> {
     let recv = |&(_, _, bytes): &(u64, u64, u64)| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };
     let mut rows: Vec<Row> = layers.iter().map(recv).collect();
@@ -153,7 +155,7 @@ fn plan(spec: &Spec) -> (CollectiveJob, Idle) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A chain has only one order, so that all workers take as long as one representative, to the picosecond.
+    /// A chain has only one order, so the workers of an op graph take as long as one representative, to the picosecond.
     #[test]
     fn a_chain_is_its_layers(
         layers in prop::collection::vec((1..600_u64, 1..600_u64, 1..1_000_000_u64), 1..7), workers in 2..4_u32,
@@ -180,7 +182,7 @@ proptest! {
         }
     }
 
-    /// Workers with one order behave like the simulation of one channel, also if updates precede reads.
+    /// Workers with one compute order behave like the simulation of one channel, even if updates precede reads.
     #[test]
     fn one_order_is_one_channel(
         rows in any::<bool>().prop_flat_map(models), workers in 2..4_u32, barrier in any::<bool>(),
@@ -198,7 +200,7 @@ proptest! {
             let timeline = timeline::run(&job.gradients().unwrap().boundaries, &plan);
             let result = run(&spec);
             let found = result.summary.jobs[0].iteration_time_ps.clone();
-            // The engine runs 7 iterations; the simulation runs until its iterations repeat.
+            // The engine runs 7 iterations. The simulation runs until its iterations repeat.
             let starts: Vec<u64> = timeline.starts.iter().map(|start| start.ps()).collect();
             let reads_first = job.gradients().unwrap().without_barrier[0].windows.iter().any(|window| window.read == Time::ZERO) || barrier;
             if reads_first {
@@ -217,7 +219,8 @@ proptest! {
         }
     }
 
-    /// With any orders, a run ends, every parameter is sent once, and nothing waits if there is nothing to send.
+    /// With random orders a run ends and is reproducible, every parameter is sent once, and a single worker, which
+    /// sends nothing, never waits.
     #[test]
     fn any_orders_train_the_model(
         rows in any::<bool>().prop_flat_map(models), workers in 1..5_u32, barrier in any::<bool>(), seed in 0..99_u64,
@@ -244,8 +247,8 @@ proptest! {
         }
     }
 
-    /// No order has its first update before Caramel's, which takes what is cheapest to reach; and what all workers
-    /// leave of a window is no wider than what any of them does.
+    /// No order has an earlier first update than Caramel's, which begins with the cheapest update. The joint window of
+    /// all workers is no wider than the window of any worker.
     #[test]
     fn no_order_updates_earlier(rows in any::<bool>().prop_flat_map(models), workers in 2..5_u32, seed in 0..99_u64) {
         let of = |order| {
@@ -267,8 +270,9 @@ proptest! {
     }
 }
 
-/// Two parameters, each read and updated by a branch of its own. Two workers in different orders update both in the
-/// second half; Caramel's one order leaves the cheap branch's parameter its transfer while the other is computed.
+/// Two branches, of 1000 and 2000 us, each read and update one parameter. Caramel's order updates the parameter of the
+/// cheap branch at 1000 us, so its transfer overlaps with the other branch. If two workers compute in different orders,
+/// both joint updates are at 3000 us.
 #[test]
 fn different_orders_narrow_the_boundaries() {
     let recv = |bytes| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };
@@ -289,13 +293,13 @@ fn different_orders_narrow_the_boundaries() {
     };
     assert_eq!(updates("caramel", 0), [1000, 3000]);
     let drawn: Vec<Vec<u64>> = (0..20).map(|seed| updates("random", seed)).collect();
-    // Both the cheap one first, both the dear one first, or one each: by chance half of the draws.
+    // In a draw, both workers start with the cheap branch, both with the expensive one, or each with another one.
     assert!(
         drawn.contains(&vec![1000, 3000]) && drawn.contains(&vec![2000, 3000]) && drawn.contains(&vec![3000, 3000])
     );
 }
 
-/// A parameter that is updated but never read would be sent without anything waiting for it; the core refuses it.
+/// A parameter that is updated but not read would be sent without any op waiting for it, so the core refuses it.
 #[test]
 fn what_nobody_reads_is_refused() {
     let mut rows = chain(&[(1, 1, 100), (1, 1, 100)]);

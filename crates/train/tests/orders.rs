@@ -1,4 +1,4 @@
-//! Orders of op DAGs against literal rules of the papers, all permutations, and a simulation op by op.
+//! Orders of op DAGs against literal implementations of the papers' rules, all permutations, and a simulation op by op.
 #![allow(missing_docs)]
 
 use gradtide_net::Seed;
@@ -74,8 +74,8 @@ fn naive_tac(dag: &OpDag, needs: &Needs) -> Vec<Recv> {
     order
 }
 
-/// Simulates one channel and one compute resource op by op. Of the ready ops, the first in the file runs, or the last
-/// if `takes_last`.
+/// Simulates one channel and one compute resource, op by op, and returns the makespan. Of the ready ops, the first in
+/// the file runs, or the last one if `takes_last`.
 fn simulated(dag: &OpDag, needs: &Needs, order: &[Recv], takes_last: bool) -> u64 {
     let mut end = vec![None; dag.ops.len()];
     let mut sent = 0;
@@ -123,7 +123,7 @@ fn ordered(dag: &OpDag, scheduler: OrderMethod, ties: Ties, seed: u64) -> Ordere
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Times of 0 to 3 make most transfers equal to others, and P = M common: both ways to choose are taken.
+    /// With op times of 0 to 3, many transfers compare as equal, and P = M is common.
     #[test]
     fn tac_is_the_papers_algorithm_under_ties(dag in dags(40, 3)) {
         let needs = Needs::new(&dag).unwrap();
@@ -200,7 +200,7 @@ proptest! {
         }
     }
 
-    /// No rule excludes the worst order from TAC's choices, but the paper claims that TAC avoids it.
+    /// Nothing in TAC's rules excludes the worst order, but the paper claims that TAC avoids it.
     #[test]
     fn tac_is_never_worse_than_the_worst_of_a_thousand_random_orders(dag in dags(40, 50)) {
         let needs = Needs::new(&dag).unwrap();
@@ -221,10 +221,11 @@ proptest! {
     }
 }
 
-/// DAGs with more joins than a bucket or a path holds, in sequence and in parallel.
+/// DAGs with more joins than a block of the implementation holds, in sequence and in parallel.
 #[test]
 fn tac_is_the_papers_algorithm_on_larger_dags() {
-    // In the last two, transfers take no time: P = M = 0 until something is left to them alone.
+    // In the last two cases some transfers take no time. They have P = M = 0 until an op waits for such a transfer
+    // alone.
     for (seed, reach, most, idle) in
         [(1, 4, 9, 0), (2, 30, 1000, 0), (3, 200, 4, 0), (4, 30, 20, 0), (5, 30, 1000, 9), (6, 12, 30, 2)]
     {

@@ -11,7 +11,7 @@ use star::star;
 use tables::column;
 
 const RATE_BPS: u64 = 10_000_000_000;
-/// Of 1434 bytes.
+/// Serialisation time of a packet of 1434 bytes.
 const PACKET_PS: i64 = 1_147_200;
 
 /// Flows (start in ps, source, destination, bytes) on a star with queues of 20 packets.
@@ -64,8 +64,8 @@ fn jitter_is_no_part_of_a_flows_time() {
     assert!(late.iter().max() > late.iter().min().map(|least| least + 500_000).as_ref(), "{late:?}");
 }
 
-/// Jitter decides which of some flows of one instant starts first. A flow keeps its number, and by that its row, its window
-/// and its path.
+/// Jitter determines which of several flows with the same start time starts first. A flow keeps its number, and hence
+/// its row, its window and its path.
 #[test]
 fn flows_keep_their_numbers_and_paths_whichever_starts_first() {
     let list: Vec<[u64; 4]> = (0..8).map(|index| [0, index % 4, 4 + index / 2, 400_000]).collect();
@@ -76,7 +76,7 @@ fn flows_keep_their_numbers_and_paths_whichever_starts_first() {
     spec["run"]["probe"] = json!({"every_ps": 50_000_000, "cwnd": cwnd});
     let carried = |result: &RunResult| {
         let (names, bytes) = (&result.links, column(&result.links, "bytes"));
-        // Half of the bytes of a full run or more: data, not acknowledgements.
+        // Counts bytes in halves of a flow, so that acknowledgements do not count.
         assert_eq!(names.row_count(), bytes.len());
         bytes.iter().map(|bytes| bytes / 200_000).collect::<Vec<_>>()
     };

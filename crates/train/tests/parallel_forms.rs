@@ -81,8 +81,9 @@ fn shardings() -> impl Strategy<Value = ShardingSpec> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(50))]
 
-    /// Bytes of each group and collective, summed over the stages: ZeRO's table 1 before it is divided by the ranks,
-    /// Megatron's four sums of a layer, one activation for each boundary and direction.
+    /// Bytes of each axis and collective, summed over the stages: gradients and parameters as in ZeRO, four
+    /// tensor-parallel sums per layer as in Megatron, and one activation per stage boundary and direction. Sizes are
+    /// not divided by the number of ranks.
     #[test]
     fn bytes_are_those_of_the_closed_forms(
         mesh in meshes(),
@@ -126,7 +127,8 @@ proptest! {
         expect(Axis::Expert, AllToAll, ep, 4 * block_times * TOKENS);
         expect(Axis::Context, Send, cp, 3 * u64::from(cp - 1) * block_times * KEYS_AND_VALUES);
         expect(Axis::Norm, AllReduce, tp * cp * fsdp * dp * pp, 4);
-        // Rajbhandari et al. (2020), section 7: gradients are reduced, parameters gathered; with ZeRO-3 twice.
+        // Rajbhandari et al. (2020), section 7: gradients are reduced and parameters gathered; ZeRO-3 gathers them
+        // twice.
         let each = |is_each: bool| if is_each && pp == 1 && sharding >= ShardingSpec::Zero2 { times } else { 1 };
         let (gathered, reduced) = (each(true), each(overlap_gradients));
         let gathers = |bytes: u64| match sharding {
@@ -245,9 +247,9 @@ proptest! {
         prop_assert_eq!(computed, expected + 3 * u64::from(spec.mesh.pp));
     }
 
-    /// With up to two units ahead, of transfers of a group that wait together the first that is ready is needed first, or
-    /// no later than the others: an order by need sends nothing else. With more, a reduce-scatter waits behind
-    /// all-gathers that are needed later than its buffer.
+    /// If at most two units are prefetched, the order in which transfers of a group become ready is also the order in
+    /// which they are needed. With more units, a reduce-scatter may wait behind all-gathers that are needed later than
+    /// its buffer.
     #[test]
     fn what_waits_is_sent_in_the_order_of_its_needs(
         mesh in one_stage(),
@@ -276,7 +278,7 @@ proptest! {
         }
     }
 
-    /// The placement of a group's ranks on nodes, against an enumeration of all ranks.
+    /// Compares the placement of each group's ranks on nodes with an enumeration of all ranks.
     #[test]
     fn groups_lie_on_nodes_as_their_ranks_do(
         axes in prop::array::uniform5(1..5_u32),

@@ -1,4 +1,4 @@
-//! Builders of parallel steps: cases solved by hand, to the picosecond.
+//! Builders of parallel steps: hand-solved cases, to the picosecond. A transfer takes 1 ps per byte.
 #![allow(missing_docs)]
 
 mod reference;
@@ -10,8 +10,8 @@ use gradtide_train::spec::ParallelSpec;
 use reference::{Times, run};
 use serde_json::{Value, json};
 
-/// Three layers on one rank: forward 10, 20, 30; backward 20, 40, 60; 100 bytes of parameters and as many of gradients
-/// each. The optimizer takes 5.
+/// Three layers on one rank. Forward ops take 10, 20 and 30 ps, backward ops 20, 40 and 60 ps, and the optimizer 5 ps.
+/// Each layer has 100 bytes of parameters and 100 bytes of gradients.
 fn three_layers() -> Value {
     let kind = |forward: u64| {
         let op = json!({"name": "op", "forward_ps": forward, "backward_ps": 2 * forward});
@@ -43,7 +43,7 @@ fn build(spec: Value) -> Step {
     step
 }
 
-/// A byte takes a picosecond.
+/// Returns the time of a transfer: 1 ps per byte.
 fn by_bytes(transfer: &GroupTransfer) -> u64 {
     transfer.bytes.0
 }
@@ -66,7 +66,7 @@ fn timeline(step: &Step, times: &Times, offset: u64) -> Vec<String> {
     lines.iter().map(shown).collect()
 }
 
-/// Checks the whole timeline of the first step; micro-batch 0 is not written out.
+/// Checks the whole timeline of the first step. Lines omit micro-batch 0.
 fn check(step: &Step, expected: &[&str]) {
     let times = run(step, 1, &by_bytes);
     let lines = timeline(step, &times[0], 0).into_iter().map(|line| line.replace(", micro-batch 0", ""));
@@ -109,7 +109,8 @@ fn gradients_that_do_not_overlap_are_reduced_at_once() {
 fn accumulated_gradients_are_reduced_with_the_last_micro_batch() {
     let step = build(with(three_layers(), &[("/mesh/dp", json!(2)), ("/micro_batches", json!(2))]));
     assert_eq!(step.transfers.len(), 3);
-    // The second backward pass: c from 240 to 300. Three reductions follow one another, then the optimizer.
+    // In the second micro-batch, the backward op of c ends at 300. Three reductions of 100 ps follow one another, then
+    // the optimizer runs.
     assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 300 + 3 * 100 + 5);
 }
 
@@ -238,7 +239,8 @@ fn zero2_gathers_once_and_has_one_buffer_to_scatter_from() {
             "180-240 c.op backward",
             "240-280 b.op backward",
             "240-290 fsdp ReduceScatter c backward",
-            // The reduce-scatter of b needs the buffer of c.
+            // The reduce-scatter of c occupies the only buffer until 290, so the backward op of a does not begin at
+            // 280.
             "290-310 a.op backward",
             "290-340 fsdp ReduceScatter b backward",
             "340-390 fsdp ReduceScatter a backward",
@@ -266,12 +268,14 @@ fn zero1_gathers_once_at_the_beginning_of_a_step() {
     ];
     check(&build(sharded("zero1")), &expected);
     let step = build(with(sharded("zero1"), &[("/overlap_gradients", json!(false))]));
-    // The all-gathers, the forward and backward passes, the reduce-scatters and the optimizer.
+    // Without overlap these follow one another: the all-gathers, the forward and backward passes, the reduce-scatters
+    // and the optimizer.
     assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 150 + 180 + 150 + 5);
 }
 
-/// Four layers go backward in ops 5 to 8, op 9 is the optimizer. All-gathers are at once in the queue. The second layer
-/// that goes backward needs the buffer of the first reduce-scatter when it is over: at op 7, before the last all-gather.
+/// Four layers run backward in ops 5 to 8, and op 9 is the optimizer. With a prefetch of 3, all all-gathers are queued
+/// at once. A reduce-scatter has to free its buffer before the backward op of the unit after the next one: that of
+/// layer 3 is needed at op 7, earlier than the all-gather of layer 0 at op 8.
 #[test]
 fn a_reduce_scatter_is_needed_before_what_is_gathered_far_ahead() {
     let blocks = [0, 1, 2, 2].map(|kind| json!({"name": format!("l{kind}"), "kind": kind}));
@@ -303,12 +307,13 @@ fn all_steps_are_alike() {
 fn fsdp_reduces_every_micro_batch_and_gathers_again() {
     let step = build(with(sharded("zero3"), &[("/micro_batches", json!(2))]));
     let times = &run(&step, 1, &by_bytes)[0];
-    // The second micro-batch begins when the first is reduced, at 440, and takes as long.
+    // The second micro-batch begins when the gradients of the first one are reduced, at 440, and takes as long.
     assert_eq!(end(times), 440 + 440 + 5);
     assert_eq!(step.transfers.len(), 2 * 8);
     let with_pipeline = [("/mesh/pp", json!(2)), ("/stages", json!([2, 1])), ("/optimizer_ps", json!([5, 5]))];
     let step = build(with(with(sharded("zero2"), &[("/micro_batches", json!(2))]), &with_pipeline));
-    // With a pipeline every block is gathered and reduced once; and two micro-batches pass one boundary both ways.
+    // With a pipeline, each of 3 blocks is gathered and reduced once, and 2 micro-batches cross one boundary in both
+    // directions.
     assert_eq!(step.transfers.len(), 3 + 3 + 4);
 }
 
@@ -329,7 +334,7 @@ fn hsdp_sums_the_shards_of_its_replicas() {
     assert_eq!(end(times), 470);
 }
 
-/// Three blocks with attention of 10 and a network of 20 on two ranks, without parameters.
+/// Three blocks without parameters, each with an attention op (10 ps forward) and an MLP op (20 ps forward).
 fn transformer() -> Value {
     let op = |name: &str, forward: u64| json!({"name": name, "role": name, "forward_ps": forward, "backward_ps": 2 * forward});
     let kind = json!({"ops": [op("attention", 10), op("mlp", 20)]});
@@ -337,7 +342,7 @@ fn transformer() -> Value {
     with(three_layers(), &[("/kinds", json!([kind])), ("/blocks", json!([block("a"), block("b"), block("c")]))])
 }
 
-/// Whether every transfer begins when it is ready, and an op or transfer begins when it ends.
+/// Returns whether every transfer starts as soon as it is ready, and an op or transfer starts when it ends.
 fn is_on_the_critical_path(step: &Step, times: &Times) -> bool {
     let transfers = step.labels.len()..times.start.len();
     transfers.into_iter().all(|op| times.ready[op] == times.start[op] && times.start.contains(&times.end[op]))
@@ -396,7 +401,7 @@ fn embedding_and_head_communicate_on_one_side() {
     spec["kinds"][0]["ops"][0]["role"] = json!("embedding");
     spec["kinds"][0]["ops"][1]["role"] = json!("head");
     let with_sums = run(&build(spec.clone()), 1, &by_bytes);
-    // Forward behind the embedding, backward before the head.
+    // A block has one sum in the forward pass, after the embedding, and one in the backward pass, after the head.
     assert_eq!(end(&with_sums[0]), 3 * (30 + 10) + 3 * (60 + 10) + 5);
     let split = run(&build(with(spec, &[("/sequence_parallel", json!(true))])), 1, &by_bytes);
     assert_eq!(end(&split[0]), 3 * (30 + 20) + 3 * (60 + 20) + 5);
@@ -473,10 +478,12 @@ fn keys_and_values_go_around_while_ranks_attend() {
         ]
     );
     assert_eq!(end(times), 3 * 30 + 3 * 60 + 5, "all of it is hidden");
-    // A send that takes longer than a part's compute is exposed: 8 against 5 forward, and 16 against 10 backward.
+    // A send that takes longer than the compute of a part is exposed: 8 against 5 ps forward, 16 against 10 ps
+    // backward.
     spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(8);
     assert_eq!(end(&run(&build(spec.clone()), 1, &by_bytes)[0]), 3 * (30 + 3) + 3 * (60 + 6) + 5);
-    // Four ranks: parts of 3, 2, 2 and 2; keys and values arrive at 8, 16 and 24, and the last part follows.
+    // Four ranks compute forward in parts of 4, 2, 2 and 2 ps. Keys and values arrive at 8, 16 and 24, and the last
+    // part follows. Backward, they arrive at 16, 32 and 48, and a part takes 5 ps.
     spec["mesh"]["cp"] = json!(4);
     let times = &run(&build(spec), 1, &by_bytes)[0];
     assert_eq!(end(times), 3 * (24 + 2 + 20) + 3 * (48 + 5 + 40) + 5);
@@ -510,7 +517,8 @@ fn gathered_keys_and_values_are_waited_for() {
     assert!(is_on_the_critical_path(&step, times));
 }
 
-/// Forward, 4 of attention's 10 read what is gathered, and 4 leave what is scattered; backward 8 of 20 read it.
+/// Of attention's 10 ps forward, 4 use the gathered activations and 4 compute the sum that is scattered; of its 20 ps
+/// backward, 8 use gathered activations.
 fn asynchronous(activations: u64) -> Value {
     let changes = [
         ("/mesh/tp", json!(2)),
@@ -550,7 +558,8 @@ fn asynchronous_tensor_parallel_sends_parts_beside_products() {
             "35-40 optimizer",
         ],
     );
-    // Parts of 10: forward each of both is waited for 8, backward for 6.
+    // With 20 bytes of activations a send takes 10 ps. Forward, each of two sends overlaps with 2 ps of compute and
+    // exposes 8 ps; backward, one send overlaps with 4 ps and exposes 6 ps.
     let times = &run(&build(asynchronous(20)), 1, &by_bytes)[0];
     assert_eq!(end(times), (11 + 2 * 8) + (20 + 6 + 20) + 5);
 }
@@ -584,12 +593,12 @@ fn stages_send_parts_that_the_next_one_gathers() {
     let (whole, split) = (build(spec(false)), build(spec(true)));
     assert_eq!((sent(&whole, "send"), sent(&whole, "all_gather")), (vec![10, 10], vec![]));
     assert_eq!((sent(&split, "send"), sent(&split, "all_gather")), (vec![5, 5], vec![10, 10]));
-    // Both forward and backward, the sends take 5 less and the all-gathers 10 more.
+    // In each direction, the send takes 5 ps less, and the additional all-gather takes 10 ps.
     let ends = [whole, split].map(|step| end(&run(&step, 1, &by_bytes)[0]));
     assert_eq!(ends[1], ends[0] + 2 * (10 - 5));
 }
 
-/// Two stages with one block each, forward 10 and backward 20, over which sends take 1.
+/// Two stages with one block each: 10 ps forward, 20 ps backward. A send between them takes 1 ps.
 fn two_stages(schedule: &Value, micro_batches: u32) -> Step {
     let mut spec = with(
         three_layers(),
@@ -689,7 +698,7 @@ fn interleaved_stages_go_through_their_chunks_in_turn() {
     spec["blocks"] = json!([block("a"), block("b"), block("c"), block("d")]);
     let step = build(spec);
     let times = &run(&step, 1, &by_bytes)[0];
-    // Stage 0 has a and c, stage 1 b and d. Stage 0 goes forward four times first, stage 1 twice.
+    // Stage 0 has the blocks a and c, stage 1 has b and d. Stage 0 starts with four forward passes, stage 1 with three.
     assert_eq!(
         computes(&step, times, 0),
         [
@@ -735,7 +744,9 @@ fn the_norm_holds_all_stages_together() {
     );
     let step = build(spec.clone());
     let times = run(&step, 2, &by_bytes);
-    // a and b forward 0-30, c forward and backward 31-121, b and a backward 122-182, embedding 232, norm 236.
+    // Forward of a and b ends at 30, c runs forward and backward from 31 to 121, and b and a run backward from 122 to
+    // 182. The sum of the tied embeddings (50 bytes) ends at 232, the norm (4 bytes) at 236. The optimizers end at 241
+    // and 243.
     let begins = |times: &Times| step.dag.programs.iter().map(|it| times.start[it.ops.start as usize]).collect();
     let (first, second): (Vec<u64>, Vec<u64>) = (begins(&times[0]), begins(&times[1]));
     assert_eq!((first, second), (vec![0, 0], vec![241, 243]));

@@ -87,11 +87,11 @@ fn run(spec: &Spec) -> RunResult {
     gradtide_train::run(spec, &mut |_| true).unwrap()
 }
 
-/// Returns the result of a run, its job, and the simulation of the same job on one channel, where the time of each
-/// message is its time on an idle network.
+/// Runs a job, and simulates it on one channel, where each message takes its time on an idle network. Returns the
+/// result of the run, the job and the simulated timeline.
 fn both(spec: &Spec) -> (RunResult, CollectiveJob, timeline::Timeline) {
     let fabric = Fabric::new(&spec.cluster).unwrap();
-    // Adaptive fusion makes the job measure message times, whatever the schedule's own fusion.
+    // With adaptive fusion the job measures message times, whatever fusion its schedule has.
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
@@ -108,8 +108,8 @@ fn both(spec: &Spec) -> (RunResult, CollectiveJob, timeline::Timeline) {
     (run(spec), job, timeline)
 }
 
-/// Each bucket of each iteration is sent when the channel sends it, and an iteration takes as long: to the picosecond,
-/// but that an exchange may take `rounding` more or less.
+/// Checks that the run sends each bucket of each iteration when the channel sends it, and that iterations take the same
+/// time. Each exchange may differ by `rounding` ps.
 fn check_against_the_channel(spec: &Spec, rounding: u64) {
     let (result, job, timeline) = both(spec);
     let what = &spec.jobs[0].schedule;
@@ -125,7 +125,7 @@ fn check_against_the_channel(spec: &Spec, rounding: u64) {
         assert!(one.is_some_and(|one| one.abs_diff(other) <= most), "{of}: {one:?} and {other} with {what:?}");
     };
     for row in 0..iteration.len() {
-        // The channel has one iteration before the first measured one. The last iteration's transfers are not
+        // The timeline has one iteration before the first measured one. Transfers of its last iteration are not
         // compared, because no iteration follows them.
         let number = iteration[row] as u32 + 1;
         if number as usize + 2 >= timeline.starts.len() {
@@ -154,8 +154,8 @@ fn check_against_the_channel(spec: &Spec, rounding: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// A fluid network is asked once for each size. Where exchanges are carried out message by message, it is some
-    /// femtoseconds into a picosecond when one begins, and depending on that a duration is rounded to one or the other.
+    /// The time of each message size is measured once on an idle network. In the run, an exchange that is simulated
+    /// message by message may start between two whole picoseconds, so its duration may round to the neighbouring one.
     #[test]
     fn the_fluid_engine_does_what_one_channel_does(
         rows in rows(), workers in 2..5_u32, chunk in prop::option::of(20_000..300_000_u64), barrier in any::<bool>(),
@@ -171,7 +171,8 @@ proptest! {
         }
     }
 
-    /// With nothing to send, nothing is waited for; and what a schedule fuses and cuts is the model.
+    /// The buckets of a schedule contain every layer with parameters exactly once. Without bytes, an iteration takes
+    /// its compute time.
     #[test]
     fn schedules_send_the_model_and_nothing_else(rows in rows()) {
         let bytes: u64 = rows.iter().map(|row| row.3).sum();
@@ -195,7 +196,7 @@ proptest! {
         }
     }
 
-    /// The best order is no worse than any of its candidate orders, on the engine and with the schedule's own buckets.
+    /// The optimal order is no worse than its candidate orders, on the engine and with the schedule's own buckets.
     #[test]
     fn the_best_order_is_no_worse_than_the_others(rows in rows(), fusion in prop::sample::select(fusions())) {
         let time = |kind: &str, chunk| {
@@ -203,7 +204,7 @@ proptest! {
             let spec = scenario(&rows, 4, &schedule, &collective("ring", Some(1), None));
             *run(&spec).summary.jobs[0].iteration_time_ps.last().unwrap()
         };
-        // A line through rounded times is within a picosecond for each of two sizes, and messages are few.
+        // The fitted line is exact to 1 ps at each of its two sizes, and an iteration has few messages.
         let slack = 1000;
         let optimal = time("optimal", None);
         for other in ["caramel", "edf"] {
@@ -216,8 +217,8 @@ proptest! {
     }
 }
 
-/// Forward passes of a chain, each of which waits for its own parameters and the one before: both of TicTac's orders
-/// are from the input side, whatever the times.
+/// In a chain of forward ops, each op needs its own parameter and the previous op. TIC and TAC then receive the
+/// parameters in the order of the chain, whatever the times.
 #[test]
 fn tictac_receives_a_chain_from_the_input_side() {
     for seed in 0..50_u64 {
@@ -243,8 +244,9 @@ fn tictac_receives_a_chain_from_the_input_side() {
     }
 }
 
-/// Two layers of 1 ms each way, and 100 kB of each. Of a bucket that must wait for its place, compute passes the release
-/// in the middle of an op: the run says when it was ready, and when it was sent.
+/// Two layers of 1 ms forward, 1 ms backward and 100 kB each: updates at 3 and 4 ms. A bucket is released at the end of
+/// a cycle of tensor fusion, which may be in the middle of an op. The tables contain both the time at which a bucket is
+/// ready and the time at which it is sent.
 #[test]
 fn a_gate_holds_a_bucket_back() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];
@@ -252,21 +254,22 @@ fn a_gate_holds_a_bucket_back() {
     let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
     let result = run(&scenario(&rows, 2, &schedule, &collective("ring", Some(1), None)));
     let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
-    // Updates are at 3 and 4 ms; cycles end at 4.2 ms, after compute, so both go together when it is over.
+    // The cycle of 1.4 ms ends at 4.2 ms, after compute, so both layers are sent in one bucket when compute ends.
     assert_eq!(ready.len(), 6);
     assert_eq!(start[0], ready[0]);
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
     let schedule = json!({"fusion": cycle, "barrier": true});
     let result = run(&scenario(&rows, 2, &schedule, &collective("ring", Some(1), None)));
     let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
-    // Here one ends at 3.5 ms, half a millisecond after the first update.
+    // The cycle of 0.7 ms ends at 3.5 ms, 0.5 ms after the first update.
     assert_eq!(ready.len(), 12);
     assert_eq!(start[0] - ready[0], 500 * US);
     assert_eq!(start[1], ready[1]);
     assert_eq!(Bytes(counts(&result.transfers, "bytes")[0]), Bytes(100_000));
 }
 
-/// With workers that differ the release opens when the slowest has come to it: half way through its op.
+/// If workers differ, a bucket is released when the slowest worker has reached the end of the cycle: half of an op of 3
+/// ms after the update.
 #[test]
 fn the_slowest_worker_opens_the_gate() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];

@@ -1,4 +1,4 @@
-//! Plans of collectives: executed on arrays, and their messages and bytes against textbook formulas.
+//! Plans of collectives: their execution on arrays, and their messages and bytes against textbook formulas.
 
 mod executed;
 
@@ -44,7 +44,7 @@ fn critical_path(plan: &CollectivePlan) -> u32 {
     rounds
 }
 
-/// Returns a small random generator of numbers below its argument; the property test draws its seed.
+/// Returns a small random generator of numbers below its argument.
 fn drawer(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed | 1;
     move |count| {
@@ -94,13 +94,14 @@ proptest! {
         let chunks: Vec<CollectivePlan> = whole.chunks(depth).collect();
         let sum = |of: &dyn Fn(&CollectivePlan) -> u64| chunks.iter().map(of).sum::<u64>();
         let total = |plan: &CollectivePlan| traffic(plan).0.iter().sum::<u64>();
-        // What a message of its own carries whole is cut without loss. Of parts that one rank keeps, which rank has the
-        // longer ones turns with the chunks: at most one byte per message more or less.
+        // Messages that carry the whole buffer keep their total bytes when the buffer is cut into chunks. Where ranks
+        // keep parts of the buffer, the parts with an extra byte may fall to other ranks in a chunk than in the whole
+        // buffer, which changes a message by at most one byte.
         prop_assert!(sum(&total).abs_diff(total(whole)) <= sum(&|plan| messages(plan).len() as u64));
         for chunk in &chunks {
             prop_assert_eq!(chunk.step_count(), whole.step_count());
         }
-        // No byte of the buffer is in two chunks, and none is left out.
+        // No byte of the buffer is in two chunks.
         let extent = |plan: &CollectivePlan| {
             let ends = messages(plan).into_iter().filter(|message| message.bytes.0 > 0);
             ends.fold((u64::MAX, 0), |(low, high), m| (low.min(m.offset), high.max(m.offset + m.bytes.0)))
@@ -163,8 +164,9 @@ fn critical_paths_are_the_textbooks() {
         for (algorithm, steps) in expected {
             let plan = plan(algorithm, ranks, 1000);
             assert_eq!(plan.step_count(), steps, "{algorithm:?} {ranks}");
-            // A path through fold, all log2 p exchanges and unfold flips every bit of the place: both its ends are
-            // among the first N - p places only if N - p > p/2. Otherwise the longest has no fold or no unfold.
+            // Each of the log2 p exchanges flips one bit of the place, so a path through all of them leads from place a
+            // to place p - 1 - a. It has both a fold and an unfold message only if both places are among the first N -
+            // p, which requires N - p > p/2. Otherwise the longest path is one message shorter.
             let (members, group) = match algorithm {
                 Algorithm::Butterfly(_) => (ranks, 1),
                 Algorithm::ButterflyLayered(ButterflyLayered { group }) => (ranks / group, group),
@@ -173,7 +175,9 @@ fn critical_paths_are_the_textbooks() {
             };
             let p = 1 << members.ilog2();
             let in_fold = u32::from(members > p && 2 * (members - p) <= p);
-            // Up a binomial tree there are as many messages as a rank has ones: log2 of the next power of two, or less.
+            // In a binomial reduce, the path from a rank to the root has one message per 1 bit of the rank. If no rank
+            // of the group has log2 of the next power of two such bits, the critical path is shorter than the number of
+            // steps.
             let ones = (0..group).map(u32::count_ones).max().unwrap_or(0);
             let saved = in_fold + group.next_power_of_two().ilog2() - ones;
             assert_eq!(critical_path(&plan), steps - saved, "{algorithm:?} {ranks}");
@@ -191,13 +195,15 @@ fn bytes_of_each_rank_are_the_textbooks() {
             |algorithm: &dyn CollectiveAlgorithm| traffic(&algorithm.plan(ranks, Bytes(bytes), 1).unwrap());
         let log2 = u64::from(ranks.ilog2());
 
-        // All but one part in each half: rank i keeps the sum of part i+1 and gets that of part i last, so it never
-        // sends i+1 to be summed nor i+2 to be gathered (Patarasuk & Yuan: 2 S (N-1)/N).
+        // In the reduce-scatter, rank i ends with the sum of part i+1, the only part that it does not send. In the
+        // all-gather, part i+2 arrives last, so rank i does not forward it. For equal parts this gives 2 S (N-1)/N
+        // (Patarasuk & Yuan).
         let (sent, received) = sent_and_received(&Ring);
         assert_eq!(sent, each(&|i| 2 * bytes - own(i + 1) - own(i + 2)));
         assert_eq!(received, each(&|i| 2 * bytes - own(i) - own(i + 1)));
 
-        // The direct one and the halves of the ring: each has all parts but one.
+        // Shuffle and all-to-all send directly to all ranks, all-gather and reduce-scatter around the ring. A rank
+        // sends, or receives, all parts but one, or its own part N-1 times.
         let (sent, received) = sent_and_received(&Shuffle);
         let n = u64::from(ranks);
         assert_eq!(sent, each(&|i| bytes - own(i) + (n - 1) * own(i)));
@@ -209,7 +215,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         let (sent, received) = sent_and_received(&AllToAll);
         assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| (n - 1) * own(i))));
 
-        // In a tree, each of the N-1 edges carries S once up and once down.
+        // In a tree, each of the N-1 edges carries S bytes up and S bytes down. A broadcast carries them down only.
         let (sent, received) = sent_and_received(&BinaryTree);
         let children = |i: u32| u64::from(2 * i + 1 < ranks) + u64::from(2 * i + 2 < ranks);
         assert_eq!(sent, each(&|i| bytes * (children(i) + u64::from(i > 0))));
@@ -220,7 +226,8 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(sent[0], bytes * u64::from(ranks.next_power_of_two().ilog2()));
         assert_eq!(received, each(&|i| if i > 0 { bytes } else { 0 }));
 
-        // The fold adds S each way between the first 2(N-p) ranks, and takes the even ones of them out.
+        // The first 2(N-p) ranks form pairs. Fold and unfold carry S bytes each way within a pair, and the even rank of
+        // a pair takes no part in the exchanges.
         let folded = 2 * (ranks - (1 << ranks.ilog2()));
         let is_out = |i: u32| i < folded && i.is_multiple_of(2);
         let with_fold = |i: u32, inner: u64| if is_out(i) { bytes } else { inner + bytes * u64::from(i < folded) };
@@ -228,10 +235,12 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(sent, each(&|i| with_fold(i, log2 * bytes)));
         assert_eq!(received, sent);
 
-        // The first exchange decides the highest bit of the part that is kept, and is with the place whose lowest bit
-        // differs. So place j of p keeps the part of j's bits in reverse: sends all but that to be summed, gets all
-        // but that at the end; what goes the other way is what its peer of each step keeps, (p-1)/p S in all where p
-        // divides S.
+        // The first halving step is with the place that differs in the lowest bit, and it decides the highest bit of
+        // the part that a rank keeps. Hence the rank in a place keeps part j, where j is the place with its bits
+        // reversed.
+        //
+        // Halving: the rank sends all parts but j, and receives the blocks of 1, 2 … p/2 parts that contain j.
+        // Doubling: it sends these blocks and receives all parts but j. If p divides S, each of these is (p-1)/p S.
         let p = 1_u32 << ranks.ilog2();
         let (sent, received) = sent_and_received(&HalvingDoubling);
         for i in (0..ranks).filter(|&i| !is_out(i)) {
@@ -273,7 +282,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
     }
 }
 
-/// Bytes that rank `i` of a ring of `n` sends and receives in an all-reduce.
+/// Returns the bytes that rank `i` of a ring of `n` sends and receives in an all-reduce.
 fn ring_bytes(bytes: u64, n: u32, i: u32) -> [u64; 2] {
     let own = |rank: u32| part(bytes, n, rank % n);
     [2 * bytes - own(i + 1) - own(i + 2), 2 * bytes - own(i) - own(i + 1)]
@@ -296,7 +305,7 @@ fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
             for rank in 0..ranks {
                 let (head, i) = (rank / group, rank % group);
                 let size = group.min(ranks - head * group);
-                // Below i in a binomial tree: i with one more one, below its lowest.
+                // The children of rank i in a binomial tree are i + 2^b for each bit b below the lowest 1 bit of i.
                 let lowest = if i == 0 { size } else { i & i.wrapping_neg() };
                 let below = (0..31).filter(|bit| 1 << bit < lowest && i + (1 << bit) < size).count() as u64;
                 let above = u64::from(i > 0);
@@ -314,7 +323,8 @@ fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
                 let inside = ring_bytes(bytes, size, i);
                 assert_eq!(by_ring[rank as usize], add(add(inside, ring), down), "{what}");
                 if let Some(sharded) = &sharded {
-                    // Reduce-scatter and all-gather as by themselves; between them, a ring of the shards of place i.
+                    // Reduce-scatter and all-gather within the group; between them, a ring all-reduce of shard i across
+                    // the groups.
                     let own = |place: u32| part(bytes, group, place % group);
                     let scatter = [bytes - own(i), bytes - own(i + group - 1)];
                     let gather = [bytes - own(i + 1), bytes - own(i)];
@@ -328,7 +338,8 @@ fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
 
 #[test]
 fn the_largest_messages_of_halving_go_to_the_nearest_ranks() {
-    // Vector halving with distance doubling, and the way back: S/2 to the rank 1 away, S/4 to the rank 2 away, ...
+    // Vector halving with distance doubling, then the reverse: S/2 to the rank at distance 1, S/4 to the rank at
+    // distance 2, ...
     let of_rank_0: Vec<(u32, u64)> = (messages(&plan(HalvingDoubling, 8, 800)).iter())
         .filter(|message| message.from == 0)
         .map(|message| (message.to, message.bytes.0))
@@ -350,11 +361,13 @@ fn layers_send_whole_gradients_within_and_between_groups() {
         assert_eq!(total(&ButterflyLayered { group }), inside + butterfly);
         let ring = 2 * (groups - 1) * bytes;
         assert_eq!(total(&Hierarchical { group, inside: Inside::Reduce }), inside + ring);
-        // A ring of n sends 2(n-1) S in all; over the groups that is 2(N - groups) S, as much as reduce and broadcast.
+        // A ring all-reduce of n ranks sends 2 (n-1) S in total, which adds up to 2 (N - groups) S over all groups, as
+        // much as a reduce and a broadcast in each group. The final broadcast adds half of that.
         let rings = inside + ring + inside / 2;
         assert_eq!(total(&Hierarchical { group, inside: Inside::Ring }), rings);
         if ranks.is_multiple_of(group) {
-            // Within: all but one part of a group's ring, twice. Between: rings of shards that sum to S.
+            // The reduce-scatters and all-gathers within groups send 2 (N - groups) S in total. The shards of the rings
+            // between groups add up to S.
             assert_eq!(total(&Hierarchical { group, inside: Inside::Sharded }), inside + ring);
         }
     }
@@ -419,8 +432,8 @@ fn a_ring_sends_the_parts_of_the_thesis() {
         let mut expected: Vec<(u32, u32, Bytes)> = Vec::new();
         for step in 0..2 * (n - 1) {
             expected.extend((0..n).map(|i| {
-                // The arrival of the previous message of worker i-1 releases the next message of worker i;
-                // the first step is in the order of ranks.
+                // The first step is in the order of ranks. Later, the arrival of worker i-1's previous message releases
+                // the next message of worker i.
                 let i = (i + step) % n;
                 let index = if step < n - 1 { i - step } else { i + 1 - (step - (n - 1)) }.rem_euclid(n) as u32;
                 (i as u32, ((i + 1) % n) as u32, Bytes(part(bytes, ranks, index)))
@@ -439,7 +452,8 @@ fn a_ring_sends_the_parts_of_the_thesis() {
 
 #[test]
 fn what_is_reduced_takes_its_time_one_message_after_another() {
-    // Two servers of six ranks: each receives 4 halves of 1000 B. At 8 kbit/s a half takes half a second.
+    // Two of six ranks are servers. Each server receives half of the 1000 B from each of 4 workers and reduces at 1000
+    // B/s, one message after another: 0.5 s per message.
     let band = Band::new(0).unwrap();
     let hosts: Vec<u32> = (0..6).collect();
     let servers = ParameterServer { servers: 2, placement: Placement::Packed };
@@ -477,7 +491,7 @@ fn chunks_are_under_way_side_by_side() {
 
 #[test]
 fn closed_forms_count_what_is_sent() {
-    // A number of bytes that all parts, and parts of parts, divide evenly.
+    // A multiple of every number up to 17, so that all parts of the buffer have equal sizes.
     let bytes = 12_252_240 * 17 * 16;
     for ranks in 2..=17_u32 {
         let group = GroupHosts { nodes: (0..ranks).map(|rank| vec![rank]).collect(), is_link: true };
@@ -492,14 +506,15 @@ fn closed_forms_count_what_is_sent() {
             let exact = counts.most.0 as f64 / counts.most.1 as f64 * bytes as f64;
             assert!((closed - exact).abs() <= 1e-12 * exact, "{algorithm:?} of {ranks}: {closed} for {exact}");
             if algorithm == Algorithm::Tree(Tree) {
-                // The formula counts every rank like the busiest rank of both trees.
+                // For `Tree`, the formula counts every rank like the busiest rank of both trees, so it is no sum over
+                // ranks.
                 continue;
             }
             let sent = traffic(&plan(algorithm, ranks, bytes)).0;
             assert_eq!(sent.iter().sum::<u64>(), counts.sent * bytes, "{algorithm:?} of {ranks}");
             let most = sent.into_iter().max().unwrap() as f64;
             assert!(closed >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {closed} for {most}");
-            // The count is exact for powers of two; otherwise the busiest place in the formula may have no rank.
+            // For powers of two the closed form is exact. Otherwise the busiest place in the formula may have no rank.
             let group = match algorithm {
                 Algorithm::ButterflyLayered(ButterflyLayered { group })
                 | Algorithm::Hierarchical(Hierarchical { group, .. }) => group,
@@ -516,7 +531,8 @@ fn closed_forms_count_what_is_sent() {
 fn large_plans_come_to_their_end() {
     let servers = ParameterServer { servers: 128, placement: Placement::Distributed };
     for (algorithm, ranks, message_count) in [
-        // Each rank but the 512 heads sends up and is sent to; a head sends in each of log2 512 steps.
+        // Each rank that is not one of the 512 heads sends one message in the reduce and receives one in the broadcast.
+        // Each head sends log2 512 messages in the butterfly.
         (Algorithm::from(ButterflyLayered { group: 32 }), 16_384, 2 * (16_384 - 512) + 512 * 9),
         (servers.into(), 1024, 2 * 128 * (1024 - 128)),
         (Ring.into(), 512, 2 * 511 * 512),
@@ -539,7 +555,7 @@ fn large_plans_come_to_their_end() {
 fn servers_are_packed_or_distributed() {
     assert_eq!(Placement::Packed.ranks(3, 5), [0, 1, 2]);
     assert_eq!(Placement::Separate.ranks(3, 5), [2, 3, 4]);
-    // Zhang et al., fig. 3: one in each sub-cluster of 8, at the next place each time.
+    // Zhang et al., fig. 3: server k is in the k-th sub-cluster of 8 ranks, at place k mod 8.
     assert_eq!(Placement::Distributed.ranks(16, 128)[..10], [0, 9, 18, 27, 36, 45, 54, 63, 64, 73]);
     assert_eq!(Placement::Distributed.ranks(3, 7), [0, 3, 6]);
 }

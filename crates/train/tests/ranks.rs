@@ -1,4 +1,5 @@
-//! Parallel jobs with all of their ranks: against their rank classes, and in cases where ranks of a class differ.
+//! Parallel jobs that simulate all ranks, against jobs with one rank per class, and in cases where ranks of a class
+//! differ.
 #![allow(missing_docs)]
 
 mod parallel;
@@ -11,7 +12,7 @@ use parallel::{scenario, transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Sizes that divide evenly by all ranks of a mesh, and for which rings beat trees.
+/// Unit of all sizes: they divide evenly by the ranks of a mesh and are so large that rings are faster than trees.
 const PART: u64 = 1 << 14;
 
 fn sized(spec: ParallelSpec) -> ParallelSpec {
@@ -58,8 +59,8 @@ fn on_all_ranks(spec: &Spec) -> Spec {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// One rank of each class stands for all of them. Rates are rounded to 2^-20 bit/s and instants to 1 fs, so a flow is
-    /// a picosecond late at most, and at worst one transfer waits for another.
+    /// One rank of each class represents all its ranks. Rates are rounded to 2^-20 bit/s and times to 1 fs, so a flow
+    /// is late by at most 1 ps. In the worst case all transfers are sequential and their differences add up.
     #[test]
     fn classes_take_as_long_as_all_of_their_ranks(
         mesh in meshes(),
@@ -87,7 +88,7 @@ proptest! {
 
 /// Compute time of two blocks in ps: 600 and 1200 ns forward per block, and twice that backward.
 const COMPUTE: u64 = 2 * 3 * 1_800_000;
-/// Bytes of gradients that data-parallel ranks sum for two blocks, if every rank has all experts.
+/// Bytes of gradients that data-parallel ranks reduce for two blocks, if every rank has all experts.
 const GRADIENTS: u64 = 2 * 30 * PART;
 /// Time of a byte on links of 100 bytes per nanosecond.
 const PS_PER_BYTE: u64 = 10;
@@ -110,7 +111,8 @@ fn all_wait_for_a_rank_that_computes_twice_as_long() {
 
 #[test]
 fn groups_that_share_a_link_get_half_of_it_each() {
-    // Ranks 0 and 1 are on one leaf, 2 and 3 on the other: two sums go over one cable each way.
+    // Ranks 0 and 1 are on one leaf, ranks 2 and 3 on the other. The data-parallel groups (0, 2) and (1, 3) share the
+    // cable to the spine in each direction.
     let leaves = |rate_bps: u64| {
         let mut spec = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..MeshSpec::default() }, "fluid"));
         let fabric_link = json!({"rate_bps": rate_bps, "delay_ps": 4});
@@ -119,8 +121,9 @@ fn groups_that_share_a_link_get_half_of_it_each() {
         spec.cluster.topology = serde_json::from_value(topology).unwrap();
         run(&spec)
     };
-    // Where the cable is no limit, the last sum of a tensor group goes beside over the hosts' own links: 2 PART bytes, of
-    // which two delays of 4 ps are hidden.
+    // With the fast cable, the hosts' links are the bottleneck. They also carry the last tensor-parallel sum, 2 PART
+    // bytes, which hides two delays of 4 ps. With the slow cable, this sum takes no additional time, because it uses
+    // the hosts' links only.
     for (half, whole) in leaves(800_000_000_000).into_iter().zip(leaves(1_600_000_000_000)) {
         assert_eq!(half - whole, (GRADIENTS - 2 * PART) * PS_PER_BYTE + 8);
     }
@@ -135,7 +138,9 @@ fn a_sum_beside_another_flow_takes_twice_as_long() {
     });
     beside.traffic.push(serde_json::from_value(flow).unwrap());
     beside.run.duration = Some(Time::from_ps(1 << 33));
-    // In two sums, the second round of the slow link has waited for no delay of 8 ps.
+    // The other flow uses the link from rank 0 to rank 1 only. Rank 0 therefore receives the first message of a sum
+    // before its own first message has left, and sends the second one without a delay. This saves 8 ps in each of two
+    // sums: the gradients and the norm.
     for (both, one) in run(&beside).into_iter().zip(run(&alone)) {
         assert_eq!(both - one, (GRADIENTS + PART) * PS_PER_BYTE - 2 * 8);
     }
@@ -157,7 +162,8 @@ fn packets_add_headers_and_no_more() {
     let [fluid, packet] =
         ["fluid", "packet"].map(|engine| run(&summed(MeshSpec { dp: 2, ..MeshSpec::default() }, engine)));
     for (fluid, packet) in fluid.into_iter().zip(packet) {
-        // 92 bytes for each 1380 on the wire, and half as many acknowledgements of 92 as segments the other way.
+        // On the wire, a segment of 1380 bytes has 92 bytes of headers, and every second segment has an acknowledgement
+        // of 92 bytes in the other direction: 138 bytes per segment.
         let sent = (GRADIENTS + PART) * PS_PER_BYTE;
         let most = sent * 138 / 1380 + 100_000;
         assert!(
@@ -167,7 +173,8 @@ fn packets_add_headers_and_no_more() {
     }
 }
 
-/// Nodes of 8 GPUs with ports of 1 byte a picosecond and cards of 0.1; a message takes 2 us inside and 20 us outside.
+/// Nodes of 8 GPUs. A scale-up port sends 1 byte per ps, a network card 0.1 byte per ps. A message is delayed by 2 us
+/// within a node and by 20 us between nodes.
 fn on_nodes(mesh: MeshSpec, engine: &str) -> Spec {
     let ranks = mesh.fsdp * mesh.dp;
     let mut spec = summed(mesh, engine);

@@ -1,4 +1,4 @@
-//! Recorded steps: against equivalent meshes, against hand-solved cases, and documents that are no step.
+//! Recorded steps: against equivalent meshes, against hand-solved cases, and with invalid documents.
 #![allow(missing_docs)]
 
 mod parallel;
@@ -30,7 +30,7 @@ fn step(spec: &Spec) -> Step {
     Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap()
 }
 
-/// Returns the step of a scenario's mesh with all ranks, as a trace contains it.
+/// Returns the step of a scenario's mesh with one class per rank, as in a trace.
 fn of_all_ranks(spec: &Spec) -> StepSpec {
     let mut document = step(spec).per_rank().unwrap().graph();
     document.groups.iter_mut().filter(|group| group.name != "pp").for_each(|group| group.stride = Some(1));
@@ -63,18 +63,19 @@ proptest! {
         spec.jobs[0].iterations = Some(1);
         let (times, _) = run(&spec);
         let late = step(&spec).transfers.len() as u64;
-        // Rates of the fluid engine are rounded, and two networks of as many links round differently.
+        // The fluid engine rounds rates, and the two networks round differently: at most 1 ps per transfer.
         let (again, _) = run(&recorded(&spec, of_all_ranks(&spec)));
         prop_assert!(times[0].abs_diff(again[0]) <= late, "{} ps and {} ps", times[0], again[0]);
         if mesh.pp == 1 {
-            // The step with one rank per class.
+            // The same step with one rank per class.
             let (again, _) = run(&recorded(&spec, step(&spec).graph()));
             prop_assert_eq!(&times, &again);
         }
     }
 }
 
-/// Two ranks compute for 30 and 40 ns, sum 8000 bytes, which takes two rounds of 40 ns and 8 ps, and compute again.
+/// Ranks 0 and 1 compute for 30 and 40 ns, all-reduce 8000 bytes in two rounds of 40 ns and 8 ps each, and compute for
+/// 5 and 1 ns.
 fn summed() -> StepSpec {
     serde_json::from_value(json!({
         "classes": [
@@ -96,8 +97,8 @@ fn on_two(step: StepSpec) -> Spec {
 #[test]
 fn iterations_follow_one_another_on_all_ranks() {
     let (times, groups) = run(&on_two(summed()));
-    // The ring has two rounds of 4000 bytes at 100 bytes a nanosecond, and a link of 4 ps to the switch and from it. The
-    // rank that is done first waits for the other.
+    // Rank 0 is done after 30 ns and waits for rank 1. The ring takes two rounds of 4000 bytes at 100 bytes per ns,
+    // each over two links of 4 ps. The longer update takes 5 ns.
     let each = 40_000 + 2 * (40_000 + 8) + 5_000;
     assert_eq!(times, [each, each]);
     assert_eq!((&groups[0]["name"], &groups[0]["bytes_per_rank"]), (&json!("data"), &json!(8_000.0)));

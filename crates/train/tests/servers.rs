@@ -1,4 +1,4 @@
-//! Parameter servers op by op against recurrences and a simulation by hand.
+//! Parameter servers, op by op, against recurrences, closed forms and a literal simulation.
 #![allow(missing_docs)]
 
 mod star;
@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use star::star;
 use tables::column;
 
-/// At 8 Gbit/s a byte takes a nanosecond, so that every instant of a test is a whole picosecond.
+/// At 8 Gbit/s a byte takes 1 ns, so all times of the tests are whole picoseconds.
 const RATE_BPS: u64 = 8_000_000_000;
 const PS_PER_BYTE: u64 = 1000;
 
-/// An op by hand: bytes if it is received, else compute time, and what it waits for.
+/// An op of a test graph: the bytes of a receive op, or the time of a compute op; its inputs, and the parameters that
+/// it updates.
 #[derive(Clone, Debug)]
 struct Row {
     bytes: Option<u64>,
@@ -28,7 +29,7 @@ struct Row {
     updates: Vec<u32>,
 }
 
-/// Graphs in topological order whose last op needs every op that nobody else does; every recv is needed.
+/// Draws graphs in topological order. The last op needs every op that no other op needs, so every receive op is needed.
 fn graphs(most_ops: usize) -> impl Strategy<Value = Vec<Row>> {
     let op = (0..3_u8, 1..50_000_u64, prop::collection::vec(any::<prop::sample::Index>(), 1..4));
     prop::collection::vec(op, 2..most_ops).prop_map(|drawn| {
@@ -47,7 +48,7 @@ fn graphs(most_ops: usize) -> impl Strategy<Value = Vec<Row>> {
     })
 }
 
-/// The same with a backward pass: one op after the other behind the last, each of which updates a parameter.
+/// Appends a backward pass: a chain of ops after the last op, each of which updates one parameter.
 fn trained(mut rows: Vec<Row>) -> Vec<Row> {
     let recvs: Vec<u32> = (0..rows.len() as u32).filter(|&op| rows[op as usize].bytes.is_some()).collect();
     for &recv in recvs.iter().rev() {
@@ -105,9 +106,9 @@ fn ranked(spec: &mut Value, order: &[usize]) {
     spec["jobs"][0]["schedule"]["order"] = json!({"kind": "file", "ranks": ranks});
 }
 
-/// One worker and its channels by hand: pulls back to back in `order`, each there `delay_ps` after its last byte has
-/// left; ops one at a time, whichever is ready; pushes back to back as they become ready. `share` is how many times as
-/// long a transfer takes.
+/// Simulates an iteration of one worker and returns its end. Pulls leave back to back in `order`, and each arrives
+/// `delay_ps` after its last byte has left. Ready ops run one at a time. Pushes leave back to back as they become
+/// ready. A transfer takes `share` times as long as alone on the link.
 fn by_hand(rows: &[Row], order: &[usize], share: u64, delay_ps: u64) -> u64 {
     let recvs: Vec<usize> = (0..rows.len()).filter(|&op| rows[op].bytes.is_some()).collect();
     let sending = |op: usize| rows[op].bytes.unwrap_or(0) * PS_PER_BYTE * share;
@@ -139,14 +140,15 @@ fn permutation(rows: &[Row], draws: &[usize]) -> Vec<usize> {
     (0..count).map(|place| left.remove(draws[place % draws.len()] % left.len())).collect()
 }
 
-/// Puts the job on `nodes` machines with `gpus` GPUs and `nics` cards each; GPUs of a machine have `scale_up_bps`.
+/// Places the job on `nodes` machines with `gpus` GPUs and `nics` network cards each. GPUs of one machine are connected
+/// at `scale_up_bps`.
 fn on_nodes(spec: &mut Value, nodes: u64, gpus: u64, nics: u64, scale_up_bps: u64) {
     spec["cluster"]["topology"]["hosts"] = json!(nodes * nics);
     spec["cluster"]["node"] = json!({"gpus": gpus, "nics": nics,
         "scale_up": {"rate_bps": scale_up_bps}});
 }
 
-/// One pull of 700 bytes, an op of 1 us, and the push of the gradient.
+/// A pull of 700 B, a forward op of 1 us, a backward op of 1 ns and the push of the gradient.
 fn pulled_and_pushed() -> Vec<Row> {
     trained(vec![
         Row { bytes: Some(700), time_ps: 0, inputs: vec![], updates: vec![] },
@@ -156,7 +158,8 @@ fn pulled_and_pushed() -> Vec<Row> {
 
 #[test]
 fn between_gpus_of_a_machine_the_bound_is_that_of_the_scale_up_switch() {
-    // A worker and a server; ten times as fast between GPUs as between machines, or ten times as slow.
+    // One worker and one server, on the same machine or on two. The links within a machine are ten times as fast as
+    // those between machines, or ten times as slow.
     for (nodes, gpus, scale_up_bps, byte_ps) in [
         (1, 2, 10 * RATE_BPS, PS_PER_BYTE / 10),
         (1, 2, RATE_BPS / 10, PS_PER_BYTE * 10),
@@ -172,8 +175,8 @@ fn between_gpus_of_a_machine_the_bound_is_that_of_the_scale_up_switch() {
 
 #[test]
 fn a_card_carries_what_all_gpus_behind_it_send() {
-    // Servers are the last two of four GPUs, on the second machine, whose one card all pulls leave by: two workers and
-    // two servers, each pull half of the bytes.
+    // Of four GPUs, the two workers are on the first machine and the two servers on the second. Each worker pulls 2 x
+    // 10 MB, and all pulls leave through the one card of the second machine.
     let rows = trained(vec![
         Row { bytes: Some(10_000_000), time_ps: 0, inputs: vec![], updates: vec![] },
         Row { bytes: Some(10_000_000), time_ps: 0, inputs: vec![], updates: vec![] },
@@ -191,7 +194,7 @@ fn a_card_carries_what_all_gpus_behind_it_send() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The recurrence of `order::makespan` has no latency; here the network has none either.
+    /// The recurrence of `order::makespan` has no latency, so the network of this test has none either.
     #[test]
     fn one_worker_and_one_server_take_the_makespan_of_the_order(
         rows in graphs(40), draws in prop::collection::vec(0..1000_usize, 8)
@@ -214,8 +217,9 @@ proptest! {
         prop_assert_eq!(bound, needs.lower_bound_ticks() as f64);
     }
 
-    /// Latency is paid once for every transfer that is waited for: the connection sends on meanwhile. W workers on one
-    /// server's link, all in one order, do the same at the same time, and each transfer takes W times as long.
+    /// A transfer arrives one delay after its last byte has left, while the connection already sends the next transfer.
+    /// W workers with the same order share the server's link in lock step, so each transfer takes W times as long as
+    /// alone.
     #[test]
     fn workers_that_share_a_link_take_as_long_as_by_hand(
         rows in graphs(25), draws in prop::collection::vec(0..1000_usize, 8), workers in 1..5_u64,
@@ -229,8 +233,8 @@ proptest! {
             spec["cluster"]["link"]["delay_ps"] = json!(delay_ps / 2);
         }));
         let expected = by_hand(&rows, &order, workers, delay_ps);
-        // A share of 1/W of the link is no whole number of femtoseconds: each completion is rounded by at most one, and
-        // shown up to 1 ps late.
+        // At 1/W of the link's rate a byte does not take a whole number of femtoseconds. Each completion is rounded by
+        // at most 1 fs and reported up to 1 ps late.
         let most = 2 + rows.len() as u64 / 500;
         for &time in times(&result) {
             prop_assert!(time.abs_diff(expected) <= most, "{time} {expected}");
@@ -238,7 +242,8 @@ proptest! {
         prop_assert!(result.summary.jobs[0].lower_bound_ps <= times(&result)[0] as f64 + 2.0);
     }
 
-    /// No server waits for another server's counter: every run ends, and each channel sends in its own order.
+    /// Servers do not wait for each other's counters: every run ends, and each channel sends its pulls by ascending
+    /// rank.
     #[test]
     fn every_order_comes_to_its_end_on_several_servers(
         rows in graphs(40), workers in 1..4_u64, servers in 1..5_u64, shards in prop::sample::select(vec!["bytes", "round_robin"]),
@@ -253,7 +258,8 @@ proptest! {
         prop_assert!(!table.is_ragged());
         let sizes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
         prop_assert_eq!(inversions(table), 0);
-        // The servers' links carry exactly the pulled and pushed bytes.
+        // In 2 iterations each worker pulls and pushes every parameter twice. The servers' links carry exactly the
+        // pulled bytes, the workers' links the pushed bytes.
         let of_links = column(&result.links, "bytes");
         let (from_workers, from_servers) = of_links[..(workers + servers) as usize].split_at(workers as usize);
         prop_assert_eq!(from_servers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
@@ -264,7 +270,8 @@ proptest! {
         prop_assert!((job.compute_ps + job.exposed_ps + job.barrier_ps - mean).abs() < 1.0);
     }
 
-    /// On machines of any kind, whether workers are in step or not, no iteration is shorter than the bound.
+    /// The mean iteration time is at least the lower bound, on machines of any kind, with synchronous and asynchronous
+    /// workers.
     #[test]
     fn no_iteration_on_nodes_is_shorter_than_the_bound(
         rows in graphs(25), workers in 1..6_u64, servers in 1..4_u64,
@@ -289,7 +296,7 @@ proptest! {
     }
 }
 
-/// Returns the number of pulls that began on their channel after a pull of a larger rank.
+/// Returns the number of pulls that started on their channel right after a pull with a larger rank.
 fn inversions(table: &Table) -> usize {
     let names = ["iteration", "worker", "server", "start_us", "rank", "direction"];
     let columns: Vec<Vec<i64>> = names.iter().map(|name| column(table, name)).collect();
@@ -301,7 +308,7 @@ fn inversions(table: &Table) -> usize {
     rows.windows(2).filter(|pair| pair[0][..3] == pair[1][..3] && pair[0][4] > pair[1][4]).count()
 }
 
-/// Layers (forward, backward, bytes) in place of the graph.
+/// Returns a spec with a chain of layers (forward time in ps, backward time in ps, bytes) instead of an op graph.
 fn chain(layers: &[(u64, u64, u64)], change: impl FnOnce(&mut Value)) -> Value {
     spec(&[], |spec| {
         spec["jobs"][0]["layers"] = layers
@@ -320,33 +327,38 @@ fn chain(layers: &[(u64, u64, u64)], change: impl FnOnce(&mut Value)) -> Value {
 
 #[test]
 fn a_chain_takes_its_closed_form() {
-    // Forward in microseconds 3 2 4, backward 6 4 8, pulls and pushes of 5, 1 and 10 us in the order of the layers.
-    // Pulls are there at 5, 6, 16; forward ends at 8, 10, 20; backward at 28, 32, 38; pushes, last layer first, end at
-    // 38, 39, 44.
+    // Layers 0, 1 and 2 take 3, 2 and 4 us forward and 6, 4 and 8 us backward; their pulls and pushes take 5, 1 and 10
+    // us.
+    //
+    // Pulls in the order 0, 1, 2 end at 5, 6 and 16 us. Forward ops wait for them and end at 8, 10 and 20 us. Backward
+    // ops of layers 2, 1 and 0 end at 28, 32 and 38 us, and their pushes at 38, 39 and 44 us.
     let us = |value: u64| value * 1_000_000;
     let layers = [(us(3), us(6), 5000), (us(2), us(4), 1000), (us(4), us(8), 10_000)];
     assert_eq!(times(&ran(&chain(&layers, |_| ()))), [us(44); 2]);
-    // The other way round, forward begins at 16 and ends at 25; backward at 33, 37, 43; pushes at 43, 44, 49.
+    // With pulls in the order 2, 1, 0, all parameters have arrived at 16 us. The forward pass ends at 25 us, the
+    // backward ops at 33, 37 and 43 us, and the pushes at 43, 44 and 49 us.
     assert_eq!(times(&ran(&chain(&layers, |spec| ranked(spec, &[2, 1, 0])))), [us(49); 2]);
     // Inference ends with the forward pass.
     let forward = ran(&chain(&layers, |spec| spec["jobs"][0]["servers"]["task"] = json!("inference")));
     assert_eq!(times(&forward), [us(20); 2]);
-    // A server that adds a byte in 2 ns, and takes 1 us to apply the sum of layer 0: additions 10 us, 1 us, 5 us, as
-    // they come: 38 + 20 = 58, 58 + 2 = 60, 60 + 10 + 1 = 71.
+    // The server adds one gradient at a time, at 2 ns per byte. The pushes of layers 2, 1 and 0 arrive at 38, 39 and 44
+    // us. Layer 2 (20 us) is added until 58 us, layer 1 (2 us) until 60 us, and layer 0 (10 us, then 1 us to apply the
+    // sum) until 71 us.
     let adding = ran(&chain(&layers, |spec| {
         spec["jobs"][0]["collective"]["reduction_rate_bps"] = json!(RATE_BPS / 2);
         spec["jobs"][0]["layers"][0]["update_ps"] = json!(us(1));
     }));
     assert_eq!(times(&adding), [us(71); 2]);
-    // 2 us before each transfer: pulls at 7, 10, 22; forward at 10, 12, 26; backward at 34, 38, 44; pushes at 46, 49,
-    // 56.
+    // Each transfer is preceded by 2 us of overhead. Pulls end at 7, 10 and 22 us, forward ops at 10, 12 and 26 us,
+    // backward ops of layers 2, 1 and 0 at 34, 38 and 44 us, their pushes at 46, 49 and 56 us.
     let held = ran(&chain(&layers, |spec| spec["jobs"][0]["schedule"]["overhead_ps"] = json!(us(2))));
     assert_eq!(times(&held), [us(56); 2]);
     let job = &ran(&chain(&layers, |_| ())).summary.jobs[0];
     assert_eq!((job.compute_ps, job.exposed_ps, job.barrier_ps), (27e6, 11e6, 6e6));
-    // Pulls take from 0 to 16 us, pushes from 28 to 44 us.
+    // Pulls are in progress from 0 to 16 us, pushes from 28 to 44 us.
     assert_eq!(job.comm_ps, 32e6);
-    // Needed, by layer: at the start, at 8 and at 10. Pulled at 5, 6, 16.
+    // Layers 0, 1 and 2 are needed at 0, 8 and 10 us; their pulls are ready at 0 and end at 5, 6 and 16 us. Slack
+    // (needed - ready) and margin (needed - arrived) are given as minimum, median and maximum.
     assert_eq!(job.slack_ps.unwrap(), [0.0, 8e6, 10e6]);
     assert_eq!(job.margin_ps.unwrap(), [-6e6, -5e6, 2e6]);
 }
@@ -360,7 +372,8 @@ fn without_bytes_to_speak_of_all_orders_tie() {
             hosts(spec, 4, 2);
             spec["jobs"][0]["schedule"]["order"] = json!({"kind": order});
         }));
-        // 19 pulls of a byte, shared by four workers, are 76 ns before and at most as much behind.
+        // 19 pulls of 1 B take at most 76 ns, since four workers share a server's link. So do the 19 pushes after
+        // compute.
         assert!(times(&result).iter().all(|&time| (compute..=compute + 2 * 76_000).contains(&time)), "{order}");
     }
 }
@@ -377,7 +390,7 @@ fn disorder_is_none_at_none_and_grows() {
         inversions(&result.transfers)
     };
     let seen: Vec<usize> = [0, 5_000, 50_000, 500_000].into_iter().map(disordered).collect();
-    // 99 pulls of 2 workers in 20 iterations; each swap inverts one or two pairs of neighbours.
+    // 2 workers make 99 pulls in each of 20 iterations. A swap inverts one or two pairs of neighbouring pulls.
     assert_eq!(seen[0], 0);
     assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{seen:?}");
     let swaps = 0.005 * 99.0 * 40.0;
@@ -434,8 +447,8 @@ fn jobs_of_both_kinds_run_side_by_side_on_both_engines() {
 
 #[test]
 fn packets_take_as_long_as_the_fluid_and_their_headers() {
-    // Ten layers of 4 MB to one worker. On the wire a segment of 1380 B is 1434 B; the window opens from 10 segments
-    // within a few round trips of 8 us and a segment each way, so 40 MB each way leave 1 % to spare.
+    // One worker pulls and pushes ten layers of 4 MB. A segment of 1380 B takes 1434 B on the wire. Slow start from 10
+    // segments lasts a few round trips of about 8 us, less than 1 % of the 40 ms that 40 MB take.
     let layers = [(1_000_000, 1_000_000, 4_000_000); 10];
     let time = |engine: &str| {
         let result = ran(&chain(&layers, |spec| {
@@ -507,7 +520,7 @@ fn a_duration_ends_the_job_and_what_is_under_way_does_not_count() {
         spec["run"]["duration_ps"] = json!(10_000_000_000_u64);
     });
     let result = ran(&spec);
-    // Iterations of 4 ms and a few microseconds: two are complete after 10 ms.
+    // An iteration takes 4 ms and a few microseconds, so two are complete after 10 ms.
     assert_eq!(result.summary.jobs[0].iteration_count, 2);
     assert_eq!(result.summary.end_ps, 10_000_000_000);
 }

@@ -1,5 +1,5 @@
-//! SimGrid's times of exchanges and of many flows: `validation/simgrid/make_cases.py` makes them. In a build for
-//! debugging the largest are left out.
+//! Exchanges and 10 000 flows against the times of SimGrid, which `validation/simgrid/make_cases.py` produces. Debug
+//! builds skip the largest cases.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
@@ -9,7 +9,7 @@ use gradtide_train::collective::algorithms::{Algorithm, AllToAll, Butterfly, But
 use gradtide_train::collective::exchange;
 use std::collections::BTreeMap;
 
-/// Messages or flows that a build for debugging does not simulate.
+/// Debug builds skip exchanges with this many messages or more.
 const MANY: usize = 5_000;
 
 fn data(name: &str) -> String {
@@ -60,7 +60,7 @@ impl Row {
         }
     }
 
-    /// gradtide's duration, in s.
+    /// Returns the duration in gradtide, in s.
     fn ours(&self) -> f64 {
         let hosts = self.graph.host_count;
         let servers = |placement| ParameterServer { servers: hosts / 8, placement }.into();
@@ -80,7 +80,8 @@ impl Row {
         found.duration.ps() as f64 * 1e-12
     }
 
-    /// Whether flows with different delays share full links; SimGrid's shares are in inverse proportion to the delays.
+    /// Returns whether flows with different delays share saturated links. SimGrid divides such a link in inverse
+    /// proportion to the delays.
     fn is_weighed_by_delays(&self) -> bool {
         self.delay_ns > 0 && self.collective == "ps-distributed"
     }
@@ -115,8 +116,8 @@ fn distributed_servers_take_as_long_as_without_delays_and_the_delays() {
         let same =
             |other: &&Row| (other.divisor, other.delay_ns, &other.collective) == (row.divisor, 0, &row.collective);
         let without = rows.iter().find(|other| same(other) && other.network == row.network).unwrap().simulated_s;
-        // A server's link is busy from when the first byte can be there, after the delay of two links, until it has had
-        // all; from the first push to the last pull that is twice. The longest paths have four links.
+        // A server's link is busy without a gap while all pushes arrive, and again while all pulls leave. Each of the
+        // two phases adds the delay of its path: at least two links, at most four.
         let (least, most) = (without + 4e-9 * row.delay_ns as f64, without + 8e-9 * row.delay_ns as f64);
         let ours = row.ours();
         assert!(least - 1e-12 < ours && ours < most + 1e-12, "{row}: {ours} s, not {least} s to {most} s");

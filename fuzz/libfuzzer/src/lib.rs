@@ -2,7 +2,7 @@
 
 pub use libfuzzer_sys;
 
-/// Feeds the target of this name; what is JSON is mutated as such half of the time.
+/// Creates the libFuzzer binary of a target. JSON is mutated as a document in three of four cases.
 #[macro_export]
 macro_rules! fuzzed {
     ($name:literal) => {
@@ -30,13 +30,13 @@ macro_rules! fuzzed {
     };
 }
 
-/// Puts a mutant where libFuzzer wants it; its length.
+/// Copies a mutant to libFuzzer's buffer, and returns its length.
 pub fn put(out: &mut [u8], mutant: &[u8]) -> usize {
     out[..mutant.len()].copy_from_slice(mutant);
     mutant.len()
 }
 
-/// The beginning of one input and the end of another; its length.
+/// Joins the beginning of one input and the end of another in `out`, and returns the length.
 pub fn spliced(one: &[u8], other: &[u8], out: &mut [u8], seed: u32) -> usize {
     let begin = &one[..seed as usize % (one.len() + 1)];
     let end = &other[(seed >> 16) as usize % (other.len() + 1)..];

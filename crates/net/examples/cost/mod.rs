@@ -1,8 +1,8 @@
-//! What a process has cost, by the kernel's account; shared by examples.
+//! CPU time and memory of a process, as the kernel reports them. Shared by examples.
 
 use std::time::Instant;
 
-/// CPU seconds of this process (in steps of 10 ms); wall clock where there is no account.
+/// Returns the CPU seconds of this process, in steps of 10 ms, or the elapsed time if the kernel does not report them.
 pub fn cpu_seconds(start: Instant) -> f64 {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -10,7 +10,7 @@ pub fn cpu_seconds(start: Instant) -> f64 {
     ticks as f64 / 100.0
 }
 
-/// Most memory that the process has had, in MB, where the kernel tells.
+/// Returns the peak memory of the process in MB, or 0 if the kernel does not report it.
 pub fn peak_megabytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");

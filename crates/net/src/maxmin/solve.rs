@@ -12,7 +12,7 @@ const REFILL_PER_LINK: u64 = 16;
 /// Number of stale links up to which the limit is 2 · flows classes instead of flows/4. The end of a single flow makes
 /// no more links stale. Measured: saves a tenth of `skewed 256 star`.
 const FEW_STALE: u64 = 16;
-/// After a solve that starts from scratch at once, the next one needs more stale links to do so, by a share of
+/// Each time a solve starts from scratch immediately, the number of stale links that triggers this rises by a share of
 /// 1/REFILL_LESS. The incremental solve is thus tried again from time to time.
 const REFILL_LESS: u64 = 256;
 
@@ -30,14 +30,15 @@ impl MaxMin {
                 return UNBOUNDED;
             }
             if state.used == u128::from(state.flows) * u128::from(UNBOUNDED) {
-                // No flow has a rate yet.
+                // The flows have no rates yet, so the link divides its capacity evenly.
                 return state.capacity / state.flows;
             }
         }
         let of_bottlenecked = state.level_of_bottlenecked(current, self.bottlenecked[link as usize].flows);
         if of_bottlenecked > state.fastest_elsewhere.saturating_add(state.flows) {
-            // All other flows are slower by more than the rounding. If some flows of this bottleneck are slower on
-            // another link, the level is too low. It is then computed again when these flows have another bottleneck.
+            // All other flows are slower, by more than the rounding, so the flows of this bottleneck share the rest. If
+            // some of them are slower on another link, the level is too low. It is then computed again when these flows
+            // have another bottleneck.
             return of_bottlenecked;
         }
         self.sweep(link);
@@ -45,11 +46,11 @@ impl MaxMin {
             // The level rises from its current value, at most to the rates that the flows have on other links.
             return self.fill(link, current, true, rising);
         }
-        // If the link becomes the bottleneck of more flows, each flow loses less, except for the rounding. The result
-        // is therefore a lower bound.
+        // If the link also becomes the bottleneck of other flows, each of its flows loses less, except for the
+        // rounding. This level is therefore a lower bound.
         let least = of_bottlenecked.saturating_sub(state.flows + 1).max(state.capacity / state.flows);
         let level = self.fill(link, least, false, rising);
-        // `level` can exceed the current level only by the rounding.
+        // Only the rounding can make `level` exceed the current level. The level then rises from `least`.
         if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
@@ -225,7 +226,7 @@ impl MaxMin {
         }
     }
 
-    /// Changes the bottleneck of a class, and marks the links where this changes its rate.
+    /// Changes the bottleneck of a class, and thereby its rate. Marks its other links whose level may change.
     fn move_class(&mut self, class: u32, bottleneck: u32) {
         let before = u128::from(self.rate_of(class));
         self.set_bottleneck(class, bottleneck);

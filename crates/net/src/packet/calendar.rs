@@ -163,7 +163,7 @@ fn insert_each(sorted: &mut [u64]) -> bool {
         ties |= (before ^ entry) >> INDEX_BITS == 0 || (sorted[place + 1] ^ entry) >> INDEX_BITS == 0;
         moves_left = moves_left.saturating_sub(index - place);
         if moves_left == 0 {
-            // A sort by insertion needs so many moves only if most arrivals share a few time slots.
+            // Insertion sort needs this many moves only if most arrivals share a few time slots.
             sorted.sort_unstable();
             return true;
         }

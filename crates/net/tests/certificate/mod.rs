@@ -22,7 +22,7 @@ pub fn check(capacities: &[u64], flows: &[(u64, &[LinkId])]) {
         assert!(used[link] <= capacity * PARTS, "link {link} is above its capacity");
     }
     for &(rate, path) in flows {
-        // A level is rounded down: less than one part per flow of the link is left.
+        // Levels are rounded down, so a full link may have less than one part per flow left.
         let full = |link: &LinkId| {
             let link = link.0 as usize;
             rate == fastest[link] && capacities[link] * PARTS - used[link] < count[link]

@@ -39,7 +39,7 @@ pub(super) struct Join {
     trusts_externals: bool,
 }
 
-/// The place at which a kernel was launched, and what encloses it.
+/// The place at which a kernel was launched, with the operator and the transfer calls around it.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub place: Place,

@@ -37,7 +37,8 @@ pub struct ComputeOrder {
 pub struct Tag {
     /// Indices of the parameters that the last op updates.
     pub parameters: Vec<u32>,
-    /// Ops in topological order: the dependencies of the update that no earlier update has, then the update itself.
+    /// Ops in topological order: the ops on which the update depends but no earlier update does, then the update
+    /// itself.
     pub ops: Vec<u32>,
 }
 

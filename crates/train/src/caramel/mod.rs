@@ -6,32 +6,34 @@
 //! ```
 //!
 //! [`transfers`] contains the plans of the other systems, which use the same boundaries and timeline.
-//! `docs/models/caramel.md` states the rules. Where the paper leaves details open (question: choice):
+//! `docs/models/caramel.md` states the rules. Where the paper leaves details open, the choices are:
 //!
-//! - A1, A2: is an update part of its own cost; ties: yes; the first in topological order.
-//! - A3: several gradients from one op: one update; its parameters follow at once.
-//! - A4, A5: sum or critical path; ops that no update needs: the sum of computing ops; they run last.
-//! - A6: sizes in the compute order: ignored.
-//! - A7, A8, A9: which ops are held back, and by what: the ops that the next update needs, by the update before it,
-//!   through one op per update that takes no time.
-//! - A10: an update that needs nothing new: belongs to an op that has run, and shares its place.
-//! - A11, A12: larger than X or as large; may a batch exceed X: larger; yes, by less than its last member.
-//! - A13: a large parameter while a batch is open: is sent first; the batch stays open, or is sent if the queue is
-//!   empty by the next update.
-//! - A14, A15: when the queue is empty: counted without the open batch; a small parameter alone on an idle channel is
-//!   sent at once, and so is the last batch.
-//! - A16: boundaries of a batch: the latest update, the earliest read.
-//! - A17, A18: the minimum of an open interval; a <= 0: the next byte; X = 0, nothing is batched.
-//! - A19, A20, A21: 4 MB; repeats; measured on what: 4 x 2^20 B; the median; that collective on that many workers.
-//! - A22, A27: where in a gap; ties: earliest; larger, then earlier update, then as listed; the backward pass if both
-//!   choices cost the same.
-//! - A23: the second dimension, data size: one channel, one transfer at a time.
-//! - A24: across the end of the backward pass: allowed.
-//! - A25, A26: cost of a delay: T of the timeline with the transfer minus T without it; a stall delays all that comes
-//!   later.
-//! - A28: the last iteration: its remaining transfers are sent in the next one; plans are cyclic.
-//! - A29: "end" and "start of the batch": its update and its read.
-//! - A30: depth of what: of a message.
+//! - A1, A2: the time of an update op is part of its update's cost. Ties go to the first update in topological order.
+//! - A3: an op that completes several gradients is one update of several parameters.
+//! - A4, A5: the cost of an update is the sum of its ops, not their critical path. Ops that no update needs run last.
+//! - A6: the compute order ignores the sizes of parameters.
+//! - A7, A8, A9: the ops that the next update needs are delayed until the update before it has ended, through one op of
+//!   zero length per update.
+//! - A10: an update without further dependencies belongs to an op that has run, and shares the place of this op.
+//! - A11, A12: only a parameter larger than X is large. A batch may exceed X, by less than its last member.
+//! - A13: a large parameter is sent before an open batch. The batch stays open, or is sent if the queue is empty by
+//!   the next update.
+//! - A14, A15: an open batch does not count when the queue is tested for being empty. A small parameter that is alone
+//!   on an idle channel is sent immediately, and so is the last batch.
+//! - A16: the boundaries of a batch are the latest update and the earliest read of its members.
+//! - A17, A18: the threshold X is the next byte above the bound of the open interval. If the fixed cost is not
+//!   positive, X is 0 and nothing is batched.
+//! - A19, A20, A21: 4 MB are 4 x 2^20 B. The median of repeated measurements counts. The job's own collective is
+//!   measured on its number of workers.
+//! - A22, A27: a transfer is placed at the earliest time in a gap. Larger groups are placed first, then those with the
+//!   earlier update, then as listed. If both choices of the last stage cost the same, the backward pass is chosen.
+//! - A23: data size, the second dimension of the packing, is one channel that sends one transfer at a time.
+//! - A24: a transfer may extend across the end of the backward pass.
+//! - A25, A26: the cost of a delay is T of the timeline with the transfer minus T without it. A stall delays all later
+//!   ops and transfers.
+//! - A28: plans are cyclic: the transfers that an iteration has left are sent in the next one.
+//! - A29: the paper's "end" and "start of the batch" are the update and the read of the batch.
+//! - A30: the depth is that of a message.
 
 pub mod batch;
 mod boundaries;

@@ -42,7 +42,7 @@ pub struct Description {
 pub struct Row {
     /// Keys with the values that select this form of the algorithm; empty if there is only one form.
     pub form: &'static str,
-    /// What the algorithm sends, in a few words.
+    /// Operation in this form, in a few words.
     pub does: &'static str,
     /// Number of dependent messages in sequence.
     pub steps: &'static str,

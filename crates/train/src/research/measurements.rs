@@ -1,5 +1,5 @@
-//! Measurements of a worker (the time per KiB of each band, the spread of chunk ends, and the worker's waits), and the budget
-//! of time that the low band may cost.
+//! Measurements of a worker (the time per KiB of each band, the spread of chunk ends, and the worker's waits), and the
+//! budget of time that the low band may cost.
 
 use super::chunk::Expected;
 use super::forecast::{PsPerKib, after, pace_from};
@@ -89,7 +89,7 @@ pub struct History {
     pub budget: Time,
     /// Time by which the cost of the low band has exceeded the budget.
     pub debt: Time,
-    /// Bytes sent in the low band before its time per KiB was known.
+    /// Bytes sent in the low band before the time per KiB of this band was known.
     pub tried: Bytes,
     /// Whether the last chunk was sent in the high band.
     pub is_high: bool,
@@ -100,8 +100,8 @@ impl History {
         Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
-    /// Returns the times per KiB of the high and of the low band, each if it is known. The time per KiB of the high band is limited to
-    /// that of the low band.
+    /// Returns the times per KiB of the high and of the low band, each if it is known. The time per KiB of the high
+    /// band is limited to that of the low band.
     pub fn times_per_kib(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
         (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)

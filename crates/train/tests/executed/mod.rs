@@ -14,14 +14,15 @@ use gradtide_train::collective::progress::Progress;
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
-    /// `None` if the plan is a part of a collective.
+    /// `None` for the chained tree over nodes, which is a part of an algorithm.
     pub algorithm: Option<Algorithm>,
     pub plan: CollectivePlan,
     pub operation: CollectiveKind,
     pub servers: Vec<u32>,
 }
 
-/// Every algorithm with every combination of parameters that suits the ranks, and the trees of nodes.
+/// Returns a case for every algorithm with every combination of parameters that suits the ranks, and for the trees over
+/// nodes.
 pub fn cases(ranks: u32, bytes: u64) -> Vec<Case> {
     let of_algorithm = |algorithm: Algorithm| Case {
         name: format!("{algorithm:?} of {ranks}, {bytes} bytes"),
@@ -55,17 +56,17 @@ pub fn messages(plan: &CollectivePlan) -> Vec<Message> {
     all
 }
 
-/// Part `index` of `count`: its bytes by a second rule, dealt out one at a time.
+/// Returns the bytes of part `index` of `count`. Unlike the implementation, it deals out the bytes one at a time.
 pub fn part(bytes: u64, count: u32, index: u32) -> u64 {
     (0..bytes).filter(|byte| byte % u64::from(count) == u64::from(index)).count() as u64
 }
 
-/// First byte of part `index`.
+/// Returns the position of the first byte of part `index`.
 fn start(bytes: u64, count: u32, index: u32) -> usize {
     (0..index).map(|before| part(bytes, count, before)).sum::<u64>() as usize
 }
 
-/// Returns the buffers after the execution of a plan, messages arriving in an order drawn by `draw`.
+/// Returns the buffers after the execution of a plan. Messages arrive in an order drawn by `draw`.
 ///
 /// A message carries the sender's values at its start. An arrived message is applied when the receiver begins a later
 /// step according to `Progress`. Hence a message that is sent before its inputs have arrived carries a wrong sum.

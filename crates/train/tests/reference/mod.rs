@@ -1,4 +1,5 @@
-//! A second executor of step graphs, made for tests: transfers take fixed times and go first come, first served.
+//! A second executor of step graphs, for tests. Transfers take fixed times, and each communicator sends one transfer at
+//! a time, first come, first served.
 
 use gradtide_train::dag::OpId;
 use gradtide_train::parallel::{GroupTransfer, Step};
@@ -18,7 +19,7 @@ struct Run<'a> {
     time: &'a dyn Fn(&GroupTransfer) -> u64,
     missing: Vec<Vec<u32>>,
     times: Vec<Times>,
-    /// Waiting transfers of each communicator, and whether a transfer is under way.
+    /// Waiting transfers of each communicator, and whether it has a transfer in flight.
     queues: Vec<(VecDeque<(usize, OpId)>, bool)>,
     ends: BinaryHeap<Reverse<(u64, u64, usize, OpId)>>,
     sequence: u64,

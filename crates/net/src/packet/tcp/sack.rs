@@ -229,7 +229,7 @@ impl Scoreboard {
         self.segments.front().is_some_and(|head| head.is(LOST))
     }
 
-    /// Returns whether, of the segments at or above `offset` that are lost or SACKed, the first is lost.
+    /// Returns whether the first segment at or above `offset` that is either lost or SACKed is lost.
     pub fn is_lost(&self, offset: u64) -> bool {
         let Some(highest) = self.highest_sacked else { return false };
         let highest_index = (highest - self.front) as usize;

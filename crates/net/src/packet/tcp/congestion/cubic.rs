@@ -301,7 +301,8 @@ mod tests {
             cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000);
             rounds += 1;
         }
-        // A round of whole pairs acknowledges up to one segment in 70 less than the window.
+        // A round acknowledges whole pairs of segments, so it may cover one segment less than the window, which is at
+        // least 70.
         assert!((56..=59).contains(&rounds), "{rounds} rounds");
         let before = cwnd;
         for _ in 0..20 {
