@@ -102,10 +102,9 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
     },
     ("queue", '"pfifo_fast" and "strict" have strict bands', _PACKET): {"PRIO": "prio"},
     ("queue", '"drr" shares a link by weights', _PACKET): {"weighted round robin": "d?wrr roundrobin"},
-    ("recovery", "recovery is sack or ns3.30", _PACKET): {
-        "proportional rate reduction": "prr",
-        "RACK and tail loss probes": "rack(tlp)? tlp",
+    ("recovery", "recovery is sack, rack or ns3.30", _PACKET): {
         "NewReno without SACK": "fack dsack reno",
+        "undoing a reduction": "eifel frto undo",
     },
     # Routes
     ("routing", _ROUTES, _FABRICS): {

@@ -585,6 +585,11 @@ pub struct TransportSpec {
     pub recovery: Recovery,
     /// Source of the timer settings.
     pub timers: TimersSpec,
+    /// Minimum retransmission timeout. `None` leaves it to `timers`.
+    #[serde(rename = "min_rto_ps")]
+    pub min_rto: Option<Time>,
+    /// Whether the window falls to the initial one after an idle time.
+    pub restart_after_idle: bool,
 }
 
 /// The default is the transport of [`TcpConfig::over`]. Of this configuration, only the timers depend on the network.
@@ -599,6 +604,8 @@ impl Default for TransportSpec {
             window_bytes: tcp.window.0,
             recovery: tcp.recovery,
             timers: TimersSpec::Derived,
+            min_rto: None,
+            restart_after_idle: tcp.restart_after_idle,
         }
     }
 }

@@ -59,9 +59,13 @@ CLUSTER: dict[str, Only | None] = {
     "transport.congestion": ANY,
     "transport.recovery": Only("transport.recovery", ("sack",), 'recovery = "sack"'),
     **dict.fromkeys(
-        (f"transport.{name}" for name in ("ecn", "segment_bytes", "initial_window_segments", "window_bytes", "timers")),
+        (
+            f"transport.{name}"
+            for name in ("ecn", "segment_bytes", "initial_window_segments", "window_bytes", "timers", "min_rto_ps")
+        ),
         ANY,
     ),
+    "transport.restart_after_idle": Only("transport.restart_after_idle", (False,), "no restart after idle times"),
 }
 JOB: dict[str, Only | None] = {
     **dict.fromkeys(("name", "layers", "hosts", "iterations", "bands"), ANY),

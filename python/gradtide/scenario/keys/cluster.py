@@ -173,13 +173,19 @@ class Transport(Table):
     """Size of the send and receive buffers, the maximum number of bytes in flight per connection. With kind = "ideal"
     it is the window itself. Default: 32MiB; with kind = "ideal", twice the bandwidth-delay product of the longest
     route, in whole segments."""
-    recovery: Literal["sack", "ns3.30"] = key(default="sack")
-    """Fast recovery. sack: RFC 6675, as in ns-3.37. "ns3.30": as in ns-3.30.1, which Gao (2020) used; it also
-    retransmits segments that are still in flight."""
+    recovery: Literal["sack", "rack", "ns3.30"] = key(default="sack")
+    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: as in Linux, by time and with tail loss
+    probes (RFC 8985), reducing the window in proportion (RFC 9937). "ns3.30": as in ns-3.30.1, which Gao (2020) used;
+    it also retransmits segments that are still in flight."""
     timers: Literal["derived", "linux"] = key(default="derived")
     """How three times are set: the minimum retransmission timeout, the delay of acknowledgements, and the timeout
     before the first sample. derived: from a high estimate of the worst round trip, as in Gao (2020). linux: 200 ms, 40
     ms and 1 s; use it where slow or long links make that estimate seconds long."""
+    min_rto_ps: Duration | None = key(default=None, examples=["5ms"])
+    """Minimum retransmission timeout. Default: that of `timers`."""
+    restart_after_idle: bool = key(default=False)
+    """Whether a connection that has sent nothing for longer than its retransmission timeout starts again from the
+    initial window (RFC 5681, 4.1)."""
 
 
 class Stages(Table):

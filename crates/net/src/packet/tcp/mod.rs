@@ -1,11 +1,12 @@
 //! TCP: one sender and one receiver per connection. Data flows in one direction.
 //!
 //! Implemented are RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps
-//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. CUBIC (9438) and DCTCP (8257) can
-//! replace NewReno. Endpoints read no clock and access no queue: time is an argument, and packets to send are appended
+//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. Options are CUBIC (9438) and DCTCP
+//! (8257) in place of NewReno, and RACK-TLP (8985) with proportional rate reduction (9937) in place of 6675. Endpoints read no clock and access no queue: time is an argument, and packets to send are appended
 //! to a list.
 
 pub mod congestion;
+pub(crate) mod rack;
 pub(crate) mod receiver;
 pub(crate) mod rtt;
 pub(crate) mod sack;
@@ -53,6 +54,10 @@ pub enum Recovery {
     /// - The window grows in disorder, but the acknowledgement that ends recovery does not increase it.
     #[serde(rename = "ns3.30")]
     Ns330,
+    /// Loss detection by time with tail loss probes (RFC 8985), and proportional rate reduction (RFC 9937), as in
+    /// Linux: [`sender`].
+    #[serde(rename = "rack")]
+    Rack,
 }
 
 /// Parameters of every connection.
@@ -94,6 +99,9 @@ pub struct TcpConfig {
     pub follow: Follow,
     /// Variant of fast recovery.
     pub recovery: Recovery,
+    /// Whether the window falls to the initial one after an idle time longer than the retransmission timeout (RFC 5681,
+    /// 4.1).
+    pub restart_after_idle: bool,
 }
 
 impl TcpConfig {
@@ -133,6 +141,7 @@ impl TcpConfig {
             ecn: false,
             follow: Follow::Ns3,
             recovery: Recovery::Pipe,
+            restart_after_idle: false,
         }
     }
 

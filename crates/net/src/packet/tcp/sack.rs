@@ -2,6 +2,7 @@
 //! 2018).
 
 use super::Follow;
+use super::rack::{Delivered, Rack};
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
 
@@ -18,6 +19,8 @@ struct Segment {
     start: u64,
     length: u16,
     flags: u8,
+    /// Timestamp of the last transmission.
+    stamp: u32,
 }
 
 impl Segment {
@@ -27,6 +30,11 @@ impl Segment {
 
     fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Returns what loss detection by time needs of the segment.
+    fn delivered(&self) -> Delivered {
+        Delivered { end: self.end(), stamp: self.stamp, is_retransmitted: self.is(RETRANSMITTED) }
     }
 }
 
@@ -56,13 +64,20 @@ pub(crate) struct Scoreboard {
     /// SACK blocks of the last acknowledgement. Each is stored with the range of whole segments in it, which need not
     /// be visited again.
     seen: [(Block, Block); 3],
+    /// Loss detection by time, which replaces that by the number of SACKed segments.
+    rack: Option<Box<Rack>>,
 }
 
 impl Scoreboard {
-    /// Appends a segment that was sent for the first time.
+    /// Creates an empty scoreboard that detects losses by time (RFC 8985).
+    pub fn by_time() -> Self {
+        Self { rack: Some(Box::default()), ..Self::default() }
+    }
+
+    /// Appends a segment that was sent for the first time, with timestamp `stamp`.
     #[inline]
-    pub fn push(&mut self, start: u64, length: u16) {
-        self.segments.push_back(Segment { start, length, flags: 0 });
+    pub fn push(&mut self, start: u64, length: u16, stamp: u32) {
+        self.segments.push_back(Segment { start, length, flags: 0, stamp });
         self.sent_bytes += u64::from(length);
     }
 
@@ -75,6 +90,16 @@ impl Scoreboard {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
+    }
+
+    /// Returns the bytes of all SACKed segments.
+    pub fn sacked_bytes(&self) -> u64 {
+        self.sacked_bytes
+    }
+
+    /// Returns the bytes of all lost segments, retransmitted or not.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost_bytes
     }
 
     /// Returns whether the first outstanding segment has been retransmitted.
@@ -102,7 +127,7 @@ impl Scoreboard {
         }
         self.seen = seen;
         let newly = self.sacked_bytes - before;
-        if newly > 0 {
+        if newly > 0 && self.rack.is_none() {
             self.mark_lost();
         }
         newly
@@ -135,6 +160,9 @@ impl Scoreboard {
             }
             if !segment.is(SACKED) {
                 let bytes = u64::from(segment.length);
+                if let Some(rack) = &mut self.rack {
+                    rack.on_delivered(segment.delivered());
+                }
                 if segment.is(LOST) {
                     segment.flags &= !LOST;
                     self.lost_bytes -= bytes;
@@ -224,6 +252,84 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
+    /// Prepares loss detection by time for an acknowledgement that arrives at time `now`, in ticks of timestamps.
+    pub fn begin_ack(&mut self, now: u32) {
+        if let Some(rack) = &mut self.rack {
+            rack.now = now;
+        }
+    }
+
+    /// Marks segments as lost by time (RFC 8985, 6.2, step 5). Returns the time until the next one may count as lost,
+    /// in ticks of timestamps. `wait` is the reordering window.
+    pub fn detect_losses(&mut self, now: u32, wait: u32) -> Option<u32> {
+        let rack = self.rack.take()?;
+        let mut next = None;
+        for index in 0..self.segments.len() {
+            let segment = self.segments[index];
+            if segment.flags & SACKED != 0 || segment.flags & (LOST | RETRANSMITTED) == LOST {
+                continue;
+            }
+            if !rack.was_sent_after(segment.stamp, segment.end()) {
+                if segment.flags == 0 {
+                    // Later segments that were never retransmitted were sent later still, and no later segment was
+                    // retransmitted, because this one would have been lost before it.
+                    break;
+                }
+                continue;
+            }
+            match rack.overdue(segment.stamp, now, wait) {
+                Ok(()) => self.lose(index),
+                Err(left) => next = next.max(Some(left)),
+            }
+        }
+        self.rack = Some(rack);
+        next
+    }
+
+    /// Returns the reordering window in ticks of timestamps (RFC 8985, 6.2, step 4). `recovers` is whether the sender
+    /// repairs losses, and `srtt` the smoothed round-trip time in ticks.
+    pub fn reordering_window(&self, recovers: bool, srtt: u32, segment_bytes: u64) -> u32 {
+        let Some(rack) = &self.rack else { return 0 };
+        let shows_loss = recovers || self.sacked_bytes >= u64::from(DUP_THRESH) * segment_bytes;
+        rack.reordering_window(shows_loss, srtt)
+    }
+
+    /// After a timeout, marks the first segment as lost, and each other one whose time is over (RFC 8985, 6.3).
+    pub fn mark_timed_out(&mut self, now: u32, wait: u32) {
+        let Some(rack) = self.rack.take() else { return };
+        for index in 0..self.segments.len() {
+            let segment = self.segments[index];
+            let is_over = index == 0 || rack.overdue(segment.stamp, now, wait).is_ok();
+            if is_over && !segment.is(SACKED) && segment.flags & (LOST | RETRANSMITTED) != LOST {
+                self.lose(index);
+            }
+        }
+        self.rack = Some(rack);
+    }
+
+    /// Marks a segment that is in flight as lost and not retransmitted.
+    fn lose(&mut self, index: usize) {
+        let serial = self.front + index as u64;
+        let segment = &mut self.segments[index];
+        let bytes = u64::from(segment.length);
+        if segment.is(RETRANSMITTED) {
+            segment.flags &= !RETRANSMITTED;
+            self.retransmitted_bytes -= bytes;
+        }
+        if !segment.is(LOST) {
+            segment.flags |= LOST;
+            self.lost_bytes += bytes;
+        }
+        self.lost_edge = self.lost_edge.max(serial + 1);
+        self.lost_hint = self.lost_hint.min(serial);
+        self.hole_hint = self.hole_hint.min(serial);
+    }
+
+    /// Returns the last outstanding segment that is not SACKed.
+    pub fn last_unsacked(&self) -> Option<usize> {
+        self.segments.iter().rposition(|segment| !segment.is(SACKED))
+    }
+
     /// Returns whether the first outstanding segment is lost.
     pub fn head_lost(&self) -> bool {
         self.segments.front().is_some_and(|head| head.is(LOST))
@@ -282,11 +388,13 @@ impl Scoreboard {
         self.segments[index].start
     }
 
-    /// Marks segment `index` as retransmitted and returns its range. If the segment is shorter than `bytes_max`, it is
-    /// first extended by the beginning of the next segment, unless that one is SACKed or only one of the two is lost.
-    pub fn retransmit(&mut self, index: usize, bytes_max: u16) -> Block {
+    /// Marks segment `index` as retransmitted with timestamp `stamp` and returns its range. If the segment is shorter
+    /// than `bytes_max`, it is first extended by the beginning of the next segment, unless that one is SACKed or only
+    /// one of the two is lost.
+    pub fn retransmit(&mut self, index: usize, bytes_max: u16, stamp: u32) -> Block {
         self.join(index, bytes_max);
         let segment = &mut self.segments[index];
+        segment.stamp = stamp;
         if !segment.is(RETRANSMITTED) {
             segment.flags |= RETRANSMITTED;
             self.retransmitted_bytes += u64::from(segment.length);
@@ -346,6 +454,9 @@ impl Scoreboard {
                 break;
             }
             let whole = head.end() <= acknowledged;
+            if let Some(rack) = self.rack.as_mut().filter(|_| whole && !head.is(SACKED)) {
+                rack.on_delivered(head.delivered());
+            }
             let bytes = if whole { u64::from(head.length) } else { acknowledged - head.start };
             self.sent_bytes -= bytes;
             if head.flags != 0 {
@@ -480,7 +591,7 @@ mod tests {
     fn ten() -> Scoreboard {
         let mut board = Scoreboard::default();
         for index in 0..10 {
-            board.push(index * 100, 100);
+            board.push(index * 100, 100, 0);
         }
         board
     }
@@ -496,7 +607,7 @@ mod tests {
         // them.
         assert_eq!(board.flight_bytes(), 1000 - 300 - 200);
         assert_eq!(board.next_lost(), Some(0));
-        assert_eq!(board.retransmit(0, 100), (0, 100));
+        assert_eq!(board.retransmit(0, 100, 0), (0, 100));
         assert_eq!(board.next_lost(), Some(1));
         assert_eq!(board.flight_bytes(), 600);
         assert!(board.is_lost(100) && !board.is_lost(400));
@@ -512,7 +623,7 @@ mod tests {
             let mut board = ten();
             board.mark_all_lost();
             for index in 0..2 {
-                board.retransmit(index, 100);
+                board.retransmit(index, 100, 0);
             }
             assert_eq!(board.flight_bytes(), 200);
             board.sack(&[(0, 200)], follow);
@@ -528,7 +639,7 @@ mod tests {
         assert_eq!(board.flight_bytes(), 0);
         for index in [0, 1, 2, 3, 4, 6, 7, 8, 9] {
             assert_eq!(board.next_lost(), Some(index));
-            board.retransmit(index, 100);
+            board.retransmit(index, 100, 0);
         }
         assert_eq!(board.next_lost(), None);
     }
@@ -537,16 +648,16 @@ mod tests {
     fn a_short_segment_goes_again_with_the_start_of_the_next() {
         let mut board = Scoreboard::default();
         for (start, length) in [(0, 100), (100, 30), (130, 100), (230, 100)] {
-            board.push(start, length);
+            board.push(start, length, 0);
         }
         board.mark_all_lost();
-        assert_eq!(board.retransmit(0, 100), (0, 100));
+        assert_eq!(board.retransmit(0, 100, 0), (0, 100));
         assert_eq!(board.next_lost(), Some(1));
-        assert_eq!(board.retransmit(1, 100), (100, 200));
+        assert_eq!(board.retransmit(1, 100, 0), (100, 200));
         assert_eq!(board.next_lost(), Some(2));
         // The remaining 30 bytes of the third segment are merged with 70 bytes of the fourth.
-        assert_eq!(board.retransmit(2, 100), (200, 300));
-        assert_eq!(board.retransmit(3, 100), (300, 330));
+        assert_eq!(board.retransmit(2, 100, 0), (200, 300));
+        assert_eq!(board.retransmit(3, 100, 0), (300, 330));
         assert_eq!(board.flight_bytes(), 330);
         board.discard(330);
         assert_eq!((board.flight_bytes(), board.is_empty()), (0, true));

@@ -9,6 +9,8 @@
 //! The file is longer than 600 lines because recovery, ECN, the window and the timer all read and write the state of
 //! one connection.
 
+mod by_time;
+
 use super::congestion::{Ack, Congestion, CongestionWindow, Echo, Ecn};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
@@ -37,6 +39,17 @@ enum CongestionState {
     Disorder,
     Recovery,
     Loss,
+}
+
+/// Meaning of the deadline of a sender that detects losses by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alarm {
+    /// The retransmission timeout.
+    Timeout,
+    /// A tail loss probe is due (RFC 8985, 7.3).
+    Probe,
+    /// A segment counts as lost from now on (RFC 8985, 6.2, step 5).
+    Reordering,
 }
 
 /// The sending endpoint of one connection. Fields are in the order of use.
@@ -94,6 +107,7 @@ pub(crate) struct Sender {
     syn_count: u32,
     pub retransmits: u64,
     pub timeouts: u64,
+    by_time: by_time::State,
 }
 
 impl Sender {
@@ -117,7 +131,7 @@ impl Sender {
             first_partial_ack: true,
             odd_bytes: 0,
             flight: 0,
-            board: Scoreboard::default(),
+            board: if config.recovery == Recovery::Rack { Scoreboard::by_time() } else { Scoreboard::default() },
             congestion,
             window_bytes: window.0,
             first_window_bytes: if config.algorithm.keeps_to_syn_window() {
@@ -137,6 +151,7 @@ impl Sender {
             syn_count: 0,
             retransmits: 0,
             timeouts: 0,
+            by_time: by_time::State::default(),
         }
     }
 
@@ -248,6 +263,11 @@ impl Sender {
         if acknowledged > self.una && self.una >= self.sample_from && !self.board.head_retransmitted() {
             self.sample(config, now_ps, ack.stamp());
         }
+        let by_time = config.recovery == Recovery::Rack;
+        if by_time {
+            self.board.begin_ack(config.stamp(now_ps));
+        }
+        let sacked_before = self.board.sacked_bytes();
         let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks, config.follow) };
         // RFC 6675, section 2: an acknowledgement that newly SACKs data is a duplicate, even if its cumulative
         // acknowledgement is lower than the last one.
@@ -264,7 +284,12 @@ impl Sender {
         if self.ecn && !is_old {
             self.on_echo(config, acknowledged - before, ack.flags & flag::ECE != 0);
         }
-        self.process(config, now_ps, before, duplicate, out);
+        if by_time {
+            let delivered = acknowledged - before + self.board.sacked_bytes() - sacked_before;
+            self.process_by_time(config, now_ps, before, delivered);
+        } else {
+            self.process(config, now_ps, before, duplicate, out);
+        }
         self.pump(config, now_ps, out);
         self.congestion.on_sent(&self.congestion_window(config), self.flight);
         if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
@@ -287,12 +312,7 @@ impl Sender {
         }
         let segment = u64::from(config.segment_bytes);
         let acknowledged = self.una - before;
-        let mut segments = acknowledged / segment;
-        self.odd_bytes += acknowledged % segment;
-        if self.odd_bytes >= segment {
-            segments += 1;
-            self.odd_bytes -= segment;
-        }
+        let mut segments = self.whole_segments(acknowledged, segment);
         if !duplicate {
             self.dup_acks = 0;
         }
@@ -330,6 +350,18 @@ impl Sender {
             self.grow(config, segments, now_ps);
             self.restart_timer(config, now_ps);
         }
+    }
+
+    /// Returns the number of segments that `acknowledged` bytes complete, and carries the remainder over.
+    #[inline]
+    fn whole_segments(&mut self, acknowledged: u64, segment: u64) -> u64 {
+        let mut segments = acknowledged / segment;
+        self.odd_bytes += acknowledged % segment;
+        if self.odd_bytes >= segment {
+            segments += 1;
+            self.odd_bytes -= segment;
+        }
+        segments
     }
 
     #[inline]
@@ -493,10 +525,17 @@ impl Sender {
             }
             return;
         }
+        if self.by_time.alarm != Alarm::Timeout {
+            return self.on_early_alarm(config, now_ps, out);
+        }
         self.timeouts += 1;
         self.ssthresh = self.ssthresh_after_timeout(config);
         self.dup_acks = 0;
-        self.board.mark_all_lost();
+        if config.recovery == Recovery::Rack {
+            self.mark_timed_out(config, now_ps);
+        } else {
+            self.board.mark_all_lost();
+        }
         self.recover = self.high;
         self.recover_active = true;
         self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
@@ -508,7 +547,16 @@ impl Sender {
     }
 
     /// Sends as much as the window allows (RFC 6675, step (C)).
+    #[inline]
     pub fn pump(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        if config.restart_after_idle || config.recovery == Recovery::Rack {
+            self.send_by_time(config, now_ps, out);
+        } else {
+            self.send_allowed(config, now_ps, out);
+        }
+    }
+
+    fn send_allowed(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if self.state != SenderState::Established {
             return;
         }
@@ -533,7 +581,9 @@ impl Sender {
             let lost = self.board.next_lost();
             let unsent = lost.is_none() && self.high < self.written && self.unused_window() > 0;
             let again = match lost {
-                None if !unsent && self.phase == CongestionState::Recovery => self.board.next_hole(),
+                None if !unsent && self.phase == CongestionState::Recovery && config.recovery != Recovery::Rack => {
+                    self.board.next_hole()
+                }
                 found => found,
             };
             let next = match again {
@@ -570,10 +620,11 @@ impl Sender {
     #[inline]
     fn send_new(&mut self, config: &TcpConfig, now_ps: u64, room: u64, out: &mut Vec<Wire>) {
         let length = room.min(self.written - self.high) as u16;
-        self.board.push(self.high, length);
+        let stamp = config.stamp(now_ps);
+        self.board.push(self.high, length, stamp);
         let flags = self.fresh_flags;
         self.fresh_flags &= !flag::CWR;
-        self.emit(config, now_ps, self.high, length, flags, out);
+        self.emit((now_ps, stamp), self.high, length, flags, out);
         self.high += u64::from(length);
     }
 
@@ -591,14 +642,16 @@ impl Sender {
     }
 
     fn retransmit(&mut self, config: &TcpConfig, now_ps: u64, index: usize, bytes_max: u16, out: &mut Vec<Wire>) {
-        let (start, end) = self.board.retransmit(index, bytes_max);
+        let stamp = config.stamp(now_ps);
+        let (start, end) = self.board.retransmit(index, bytes_max, stamp);
         self.retransmits += 1;
         // RFC 3168, 6.1.5: retransmissions are not ECN-capable.
-        self.emit(config, now_ps, start, (end - start) as u16, 0, out);
+        self.emit((now_ps, stamp), start, (end - start) as u16, 0, out);
     }
 
+    /// Appends a segment to `out`, sent at a time with a timestamp.
     #[inline]
-    fn emit(&mut self, config: &TcpConfig, now_ps: u64, start: u64, length: u16, ecn_flags: u8, out: &mut Vec<Wire>) {
+    fn emit(&mut self, (now_ps, stamp): (u64, u32), start: u64, length: u16, ecn_flags: u8, out: &mut Vec<Wire>) {
         let mut flags = self.template.flags | ecn_flags;
         if self.closing && start + u64::from(length) == self.written {
             flags |= flag::FIN;
@@ -607,7 +660,7 @@ impl Sender {
         if self.deadline_ps == NEVER {
             self.start_timer(now_ps);
         }
-        let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps)).carrying(length);
+        let packet = Wire { flags, ..self.template }.numbered(start).stamped(stamp).carrying(length);
         self.room_bytes = self.room_bytes.saturating_sub(u64::from(packet.wire_bytes));
         out.push(packet);
     }
