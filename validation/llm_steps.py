@@ -780,18 +780,18 @@ def tables_of_kinds(folder: Path) -> str:
     lines = [
         "<!-- table: kinds -->",
         "",
-        "| models | device | precision | parallelism | nodes | steps | mean absolute error, % | largest |",
-        "|---|---|---|---|---|---:|---:|---:|",
+        "| models | device, precision | on one node | on several nodes |",
+        "|---|---|---|---|",
     ]
+    cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in compared.steps(found):
         if row["what"] == "step":
-            device = row["device"] if row["efficiency"] is None else f"{row['device']}, {row['efficiency']:g} stated"
-            precision = PRECISIONS.get(row["precision"], row["precision"])
-            mean, largest = f"{100 * row['mean_error']:.1f}", f"{100 * row['largest']:.0f}"
-            lines.append(
-                f"| {row['family']} | {device} | {precision} | {row['division']} | {row['nodes']} | {row['count']} | "
-                f"{mean} | {largest} |"
-            )
+            device = row["device"] if row["efficiency"] is None else f"{row['device']} (stated {row['efficiency']:g})"
+            of = (row["family"], f"{device}, {PRECISIONS.get(row['precision'], row['precision'])}")
+            error = f"{row['division']} {100 * row['mean_error']:.1f} ({100 * row['largest']:.0f}; {row['count']})"
+            cells.setdefault(of, {"one": [], "several": []})[row["nodes"]].append(error)
+    for (family, device), by_nodes in cells.items():
+        lines.append(f"| {family} | {device} | {', '.join(by_nodes['one'])} | {', '.join(by_nodes['several'])} |")
     by_family = {
         name: [abs(one.error) for one in found if one.table == "published" and one.kind["family"] == name]
         for name in ("dense", "moe")
@@ -799,18 +799,18 @@ def tables_of_kinds(folder: Path) -> str:
     said = [f"{len(one)} {name} steps {100 * fmean(one):.1f} %" for name, one in by_family.items() if one]
     lines += ["", f"Mean absolute error over all published steps: {', '.join(said)}.", ""]
     lines += [f"Published steps whose prediction is off by more than {100 * FAR:.0f} %:", ""]
-    lines += ["<!-- table: published -->", "", "| step | from | GPUs | measured, s | predicted, s | error, % |"]
-    lines.append("|---|---|---:|---:|---:|---:|")
+    lines += ["<!-- table: published -->", "", "| step | from | measured → predicted, s | error, % |"]
+    lines.append("|---|---|---|---:|")
     rows = {row["id"]: row for row in published(folder)}
     for one in found:
         if one.table == "published" and abs(one.error) > FAR:
             row = rows[one.id]
             lines.append(
-                f"| {_published_step(row)} | {row['source']} | {row['gpus']} {row['device']} | {one.measured_s:.2f} | "
+                f"| {_published_step(row)}, {row['gpus']} {row['device']} | {row['source']} | {one.measured_s:.2f} → "
                 f"{one.ours_s:.2f} | {100 * one.error:+.1f} |"
             )
-    lines += ["", "Published steps that no scenario can state:", ""]
-    lines += [f"- {row['model']} on {row['gpus']} {row['device']}: {row['note']}" for row in published(folder, "no")]
+    left_out = [f"{row['model']} on {row['gpus']} {row['device']}" for row in published(folder, "no")]
+    lines += ["", f"No scenario can state {', '.join(left_out)}; `published.csv` says why."]
     lines += ["", "<!-- table: collectives -->", ""]
     lines += ["| collectives inside a node of 8 | rows | mean absolute error, % | largest |", "|---|---:|---:|---:|"]
     for row in compared.collectives():
