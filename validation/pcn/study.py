@@ -275,9 +275,11 @@ def met() -> list[list[str]]:
 def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
     """Return the checks and tables of `gradtide reproduce pcn`."""
     summary = PARTS["pcn"].make(JOBS, None, None, None, None).summary
-    keys = ("figure", "quantity", "published", "ours", "verdict")
-    checks = [[one[key] for key in keys] for one in summary["checks"]]
-    yield "published", ["where", "figure", "published", "ours", "verdict"], checks
+    checks = [
+        [f"{one['figure']}: {one['quantity']}", one["published"], one["ours"], one["verdict"]]
+        for one in summary["checks"]
+    ]
+    yield "published", ["statement", "published", "ours", "verdict"], checks
     for name, table in zip(("hosts", "settled", "k"), summary["tables"], strict=True):
         yield name, table["columns"], [[str(cell) for cell in row] for row in table["rows"]]
 
