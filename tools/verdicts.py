@@ -16,37 +16,24 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
 from pages import made, write_readme
 
 from gradtide import papers
-from gradtide.papers.harness import SHOWN, tally
+from gradtide.papers.harness import tally
 
 ROOT = Path(__file__).parent.parent
 COUNTS = ROOT / "python/gradtide/papers/verdicts.toml"
-COLUMNS = {
-    "where": "figure",
-    "statement": "quantity",
-    "published": "published",
-    "ours": "ours",
-    "verdict": "verdict",
-    "why": "note",
-}
-REST = "The command prints those that agree. The others:"
+COLUMNS = {"where": "figure", "statement": "quantity", "published": "published", "ours": "ours", "why": "note"}
+REST = "The command prints all. Those that differ:"
 
 
 def rows(checks: list[dict[str, str]]) -> list[str]:
-    """Return rows of Markdown: the statements that do not agree; a reason is not repeated below itself.
-
-    Not of a statement in another reading, as in "..., random orders": the command shows those.
-    """
-    said = [(check["figure"], check["quantity"]) for check in checks if check["verdict"] != SHOWN]
+    """Return rows of Markdown: the statements that differ; a reason is not repeated below itself."""
     found: list[str] = []
-    above: tuple[str, str] | None = None
+    above = ""
     for check in checks:
-        is_variant = any(of == check["figure"] and check["quantity"].startswith(f"{what}, ") for of, what in said)
-        if check["verdict"] == "agrees" or (check["verdict"] == SHOWN and is_variant):
+        if check["verdict"] != "differs":
             continue
-        reason = (check["figure"], check["note"])
-        is_said = check["note"] and reason == above
+        is_said = check["note"] and check["note"] == above
         found.append(_row({**check, "note": "as above"} if is_said else check))
-        above = reason
+        above = check["note"]
     return found
 
 
@@ -55,7 +42,7 @@ def _row(check: dict[str, str]) -> str:
 
 
 def table(summary: dict) -> str:
-    """Return the headline and every statement of a reproduction that does not agree as Markdown."""
+    """Return the headline and every statement of a reproduction that differs as Markdown."""
     head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     found = "\n".join([*head, *rows(summary["checks"])])
     return f"{made()} {summary['headline']} {REST}\n\n{found}\n"
