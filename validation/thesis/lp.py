@@ -36,25 +36,24 @@ def study(changes: dict[str, str], rate: str, quantile: float | None, jobs: int,
 
 
 def rows(jobs: int) -> list[str]:
-    """Return the rows of Markdown, one per cell and policy."""
+    """Return the rows of Markdown, one per cell and policy; the name of a cell stands in its first row."""
     keep = Kept(ROOT / "out" / "lp")
     made = []
     for name, changes, rate in CELLS:
         for quantile in QUANTILES:
             summary = study(changes, rate, quantile, jobs, keep).summary
             low = sum(bucket["band"] != summary["bands"][0] for bucket in summary["buckets"])
-            of = f"{low} of {len(summary['buckets'])} low{'' if summary['optimal'] else ', unproven'}"
+            of = f"{low} of {len(summary['buckets'])} low"
             for row in summary["policies"]:
                 is_own = row["policy"] != "lp"
                 if is_own and quantile is not None:
                     continue
-                label = (
-                    row["policy"] if is_own else f"lp, {'mean' if quantile is None else f'p{100 * quantile:g}'}: {of}"
-                )
-                cells = [name, label, f"{row['high_percent']:.0f}"]
-                cells += [f"{row[key]:.1f}" for key in ("predicted_ms", "simulated_ms")]
-                cells += [f"{row['error_percent']:+.1f}"]
-                cells += [f"{row[key]:.2f}" for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms")]
+                proven = "" if summary["optimal"] else ", unproven"
+                plan = f"{'mean' if quantile is None else f'p{100 * quantile:g}'}: {of}"
+                label = row["policy"] if is_own else f"{plan} ({100 - round(row['high_percent'])} %){proven}"
+                times = f"{row['predicted_ms']:.1f}→{row['simulated_ms']:.1f} ({row['error_percent']:+.1f})"
+                flows = (f"{row[key]:.2f}" for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms"))
+                cells = [name if row["policy"] == "same" else "", label, times, ", ".join(flows)]
                 made.append(f"| {' | '.join(cells)} |")
             print(name, quantile, summary["headline"], file=sys.stderr, flush=True)
     return made
