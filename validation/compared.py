@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE)]
 
 import clusters  # noqa: E402
-from pages import PAGES, ROOT, rows_of  # noqa: E402
+from pages import PAGES, ROOT, cases_of, rows_of  # noqa: E402
 
 from gradtide import presets  # noqa: E402
 from gradtide.answer.uncertainty import node_kind  # noqa: E402
@@ -113,7 +113,7 @@ def engines() -> list[Row]:
     """Return a row for each engine and transport that was compared with another simulator: errors of means of cases."""
     ns3, simgrid = ((PAGES / name).read_text(encoding="utf-8") for name in ("ns3.md", "simgrid.md"))
     cases: dict[str, list[list[str]]] = {}
-    for case in sorted([*rows_of(ns3, "ns-3, equal"), *rows_of(ns3, "ns-3")]):
+    for case in sorted([*cases_of(ns3, "ns-3, equal"), *rows_of(ns3, "ns-3")]):
         name = re.match(r"[jkl]_(dctcp|cubic_ecn|cubic|newreno_ecn)", case[0])
         cases.setdefault("newreno" if name is None else name[1].replace("_", "+"), []).append(case)
     found = []

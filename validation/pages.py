@@ -31,6 +31,12 @@ def rows_of(page: str, mark: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+def cases_of(page: str, mark: str) -> list[list[str]]:
+    """Return name and number of each case of a page that are listed as `name` (number)."""
+    text = page.split(f"<!-- table: {mark} -->")[1].split("<!-- end -->")[0]
+    return [list(found) for found in re.findall(r"`(\w+)` \((\d+)\)", text)]
+
+
 def write_readme(rows: Mapping[str, str], says: str) -> None:
     """Write rows of README's table, each by how it begins, and their date after the text that names their script."""
     text = README.read_text(encoding="utf-8")

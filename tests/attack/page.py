@@ -12,7 +12,7 @@ PAGE = ROOT / "docs/validation/attack.md"
 
 def write(kind: str, result: Result, seed: int, seconds: float, processes: int, attacked: str) -> None:
     """Replace the counts of one kind of attack by those of `result`."""
-    sentence = f"{_sentence(result, seed, seconds, processes)} Attacked: {attacked}."
+    sentence = _sentence(result, seed, seconds, processes, attacked)
     put(kind, "\n".join([sentence, "", *_table(kind, result)]))
 
 
@@ -42,13 +42,13 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["```text", *lines, "```"]
 
 
-def _sentence(result: Result, seed: int, seconds: float, processes: int) -> str:
+def _sentence(result: Result, seed: int, seconds: float, processes: int, attacked: str) -> str:
     found = len(result.findings)
-    findings = "none found anything" if not found else f"{found} kinds of finding, listed below"
+    findings = "no findings" if not found else f"{found} kinds of finding, listed below"
     minutes = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
     notes = "".join(f", {count:,} by {name}" for name, count in sorted(result.notes.items()))
-    together = f" with {processes} processes" if processes > 1 else ""
-    return f"Seed {seed}: {result.total:,} in all{notes}, {minutes}{together}; {findings}."
+    together = f" on {processes} processes" if processes > 1 else ""
+    return f"{attacked}, seed {seed}: {result.total:,} in {minutes}{together}{notes}; {findings}."
 
 
 def _table(kind: str, result: Result) -> list[str]:
