@@ -152,7 +152,7 @@ EQUAL, DIFFERENT = "ns-3, equal", "ns-3"
 
 
 def tables() -> dict[str, str]:
-    """Return the comparison by mark: the cases whose flows are all equal to the nanosecond, and a table of the others."""
+    """Return by mark the cases whose flows are all equal to the nanosecond, and a table of the others."""
     equal = []
     different = [
         "| case | flows | what it covers | ns-3, ms | mean differs, % | worst flow, % | allowed, % |",
