@@ -45,7 +45,7 @@ def summed_up() -> dict[str, str]:
     worst = max(float(row[5]) if len(row) > 5 else 0.0 for row in exact)
     same = "every flow equal to the nanosecond" if worst == 0 else f"every flow within {worst:g} %"
     mean = max(abs(float(row[4])) for row in others if len(row) > 4)
-    scenarios = [re.findall(r"[-+]?[\d.]+", row[2]) for row in rows_of(ns3, "ns-3, scenarios")]
+    scenarios = [re.findall(r"[-+]?[\d.]+", row[1]) for row in rows_of(ns3, "ns-3, scenarios")]
     equal, flows = (sum(int(figures[at]) for figures in scenarios) for at in (0, 1))
     means = max(abs(float(figures[2])) for figures in scenarios)
     sent = sum(int(row[0].replace(",", "")) for row in rows_of(simgrid, "flows on SimGrid"))
