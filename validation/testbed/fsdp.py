@@ -574,7 +574,7 @@ def page(cases: Sequence[dict[str, Any]]) -> str:
         name if modes == [OWN.name] else f"{name}: {', '.join(str(MODES_BY_NAME[mode].depth) for mode in modes)}"
         for name, modes in columns.items()
     ]
-    lines = [["model, ranks, rounds", *heads, "plan", "plan saves, % (95 % interval)"]]
+    lines = [["model, ranks, rounds", *heads, "plan: saves, % (95 % interval)"]]
     lines.append(["---"] * len(lines[0]))
     for found in cases:
         rows = {row["mode"]: f"{row['predicted_ms']:.0f}→{row['mean_ms']:.0f}" for row in found["rows"]}
@@ -584,8 +584,8 @@ def page(cases: Sequence[dict[str, Any]]) -> str:
             [
                 f"{found['model']}, {found['arguments']['workers']}, {found['arguments']['runs']}",
                 *(", ".join(rows[mode] for mode in modes if mode in rows) for modes in columns.values()),
-                _title(MODES_BY_NAME[best["mode"]]),
-                f"{saves:.0f}→{best['gain_percent']:.0f} ({low:.0f} to {high:.0f})",
+                f"{_title(MODES_BY_NAME[best['mode']])}: {saves:.0f}→{best['gain_percent']:.0f} "
+                f"({low:.0f} to {high:.0f})",
             ]
         )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -293,18 +293,19 @@ def means(case: dict[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def page(found: list[dict[str, Any]]) -> str:
-    """Return the table of the page: a row for each case."""
-    lines = [f"| model, network | advised | DDP, ms | {' | '.join(f'{level}, ms; saves, %' for level in LEVELS)} |"]
-    lines.append(f"|---|---|{'---:|' * (1 + len(LEVELS))}")
+    """Return the table of the page: a row for each case, with the advised level in bold."""
+    lines = [f"| model, network | DDP, ms | {' | '.join(f'{level}, ms; saves, %' for level in LEVELS)} |"]
+    lines.append(f"|---|{'---:|' * (1 + len(LEVELS))}")
     for one in found:
         times = means(one)
         (said, took), cells = times["ddp"], []
         for level in LEVELS:
             predicted, measured = times[level]
             saves = f"{100 * (1 - predicted / said):.1f}→{100 * (1 - measured / took):.1f}"
-            cells.append(f"{predicted:.1f}→{measured:.1f}; {saves}")
+            cell = f"{predicted:.1f}→{measured:.1f}; {saves}"
+            cells.append(f"**{cell}**" if level == one["advised"] else cell)
         name = f"{one['model']}, {RATES[one['rate']]}"
-        lines.append(f"| {name} | {one['advised']} | {said:.1f}→{took:.1f} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {said:.1f}→{took:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -23,14 +23,8 @@ def row(cell: ch5.Cell, jobs: int) -> str:
         costs.append(f"{own['iteration'][2]:.2f}")
         smalls.append(f"{own['small'][1]:.2f}")
     theirs = ch5.PUBLISHED[cell]
-    texts = [
-        *map(str, cell),
-        f"{theirs['iteration'][2]:.1f}",
-        ", ".join(costs),
-        f"{theirs['small'][1]:.2f}",
-        ", ".join(smalls),
-    ]
-    return f"| {' | '.join(texts)} |"
+    cost, small = f"{theirs['iteration'][2]:.1f}", f"{theirs['small'][1]:.2f}"
+    return f"| {cell[0]}, {cell[1]} | {cost}; {', '.join(costs)} | {small}; {', '.join(smalls)} |"
 
 
 if __name__ == "__main__":
