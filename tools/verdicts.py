@@ -9,6 +9,7 @@ page that has their table.
 import re
 import sys
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
@@ -25,16 +26,17 @@ REST = "The command prints all. Those that differ:"
 
 
 def rows(checks: list[dict[str, str]]) -> list[str]:
-    """Return rows of Markdown: the statements that differ; a reason is not repeated below itself."""
-    found: list[str] = []
-    above = ""
-    for check in checks:
-        if check["verdict"] != "differs":
-            continue
-        is_said = check["note"] and check["note"] == above
-        found.append(_row({**check, "note": "as above"} if is_said else check))
-        above = check["note"]
+    """Return rows of Markdown: the statements that differ. Neighbours of one figure and reason share a row."""
+    found = []
+    differing = (check for check in checks if check["verdict"] == "differs")
+    for (figure, note), group in groupby(differing, lambda check: (check["figure"], check["note"])):
+        quantity, published, ours = ("; ".join(dict.fromkeys(texts)) for texts in zip(*map(_texts, group), strict=True))
+        found.append(_row({"figure": figure, "quantity": quantity, "published": published, "ours": ours, "note": note}))
     return found
+
+
+def _texts(check: dict[str, str]) -> tuple[str, str, str]:
+    return check["quantity"], check["published"], check["ours"]
 
 
 def _row(check: dict[str, str]) -> str:

@@ -59,7 +59,7 @@ def rows(jobs: int) -> list[str]:
 def _cell(row: dict[str, Any]) -> str:
     flows = (f"{row[key]:.2f}" for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms"))
     times = f"{row['predicted_ms']:.1f}→{row['simulated_ms']:.1f} ({row['error_percent']:+.1f} %)"
-    return f"{times}; {', '.join(flows)}"
+    return f"{times}; {'/'.join(flows)}"
 
 
 if __name__ == "__main__":
