@@ -8,7 +8,7 @@ page that has their table.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -30,9 +30,15 @@ def rows(checks: list[dict[str, str]]) -> list[str]:
     found = []
     differing = (check for check in checks if check["verdict"] == "differs")
     for (figure, note), group in groupby(differing, lambda check: (check["figure"], check["note"])):
-        quantity, published, ours = ("; ".join(dict.fromkeys(texts)) for texts in zip(*map(_texts, group), strict=True))
+        quantity, published, ours = (_joined(texts) for texts in zip(*map(_texts, group), strict=True))
         found.append(_row({"figure": figure, "quantity": quantity, "published": published, "ours": ours, "note": note}))
     return found
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Return "speed-up, inference / training" for two texts that differ in what follows their last comma."""
+    heads, _, tails = zip(*(text.rpartition(", ") for text in dict.fromkeys(texts)), strict=True)
+    return f"{heads[0]}, {' / '.join(tails)}" if len(set(heads)) == 1 and heads[0] else " / ".join(dict.fromkeys(texts))
 
 
 def _texts(check: dict[str, str]) -> tuple[str, str, str]:
