@@ -8,7 +8,8 @@ page that has their table.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
@@ -16,38 +17,32 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
 from pages import made, write_readme
 
 from gradtide import papers
-from gradtide.papers.harness import SHOWN, tally
+from gradtide.papers.harness import tally
 
 ROOT = Path(__file__).parent.parent
 COUNTS = ROOT / "python/gradtide/papers/verdicts.toml"
-COLUMNS = {
-    "where": "figure",
-    "statement": "quantity",
-    "published": "published",
-    "ours": "ours",
-    "verdict": "verdict",
-    "why": "note",
-}
-REST = "The command prints those that agree. The others:"
+COLUMNS = {"where": "figure", "statement": "quantity", "published": "published", "ours": "ours", "why": "note"}
+REST = "Those that differ:"
 
 
 def rows(checks: list[dict[str, str]]) -> list[str]:
-    """Return rows of Markdown: the statements that do not agree; a reason is not repeated below itself.
-
-    Not of a statement in another reading, as in "..., random orders": the command shows those.
-    """
-    said = [(check["figure"], check["quantity"]) for check in checks if check["verdict"] != SHOWN]
-    found: list[str] = []
-    above: tuple[str, str] | None = None
-    for check in checks:
-        is_variant = any(of == check["figure"] and check["quantity"].startswith(f"{what}, ") for of, what in said)
-        if check["verdict"] == "agrees" or (check["verdict"] == SHOWN and is_variant):
-            continue
-        reason = (check["figure"], check["note"])
-        is_said = check["note"] and reason == above
-        found.append(_row({**check, "note": "as above"} if is_said else check))
-        above = reason
+    """Return rows of Markdown: the statements that differ. Neighbours of one figure and reason share a row."""
+    found = []
+    differing = (check for check in checks if check["verdict"] == "differs")
+    for (figure, note), group in groupby(differing, lambda check: (check["figure"], check["note"])):
+        quantity, published, ours = (_joined(texts) for texts in zip(*map(_texts, group), strict=True))
+        found.append(_row({"figure": figure, "quantity": quantity, "published": published, "ours": ours, "note": note}))
     return found
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Return "speed-up, inference / training" for two texts that differ in what follows their last comma."""
+    heads, _, tails = zip(*(text.rpartition(", ") for text in dict.fromkeys(texts)), strict=True)
+    return f"{heads[0]}, {' / '.join(tails)}" if len(set(heads)) == 1 and heads[0] else " / ".join(dict.fromkeys(texts))
+
+
+def _texts(check: dict[str, str]) -> tuple[str, str, str]:
+    return check["quantity"], check["published"], check["ours"]
 
 
 def _row(check: dict[str, str]) -> str:
@@ -55,7 +50,7 @@ def _row(check: dict[str, str]) -> str:
 
 
 def table(summary: dict) -> str:
-    """Return the headline and every statement of a reproduction that does not agree as Markdown."""
+    """Return the headline and every statement of a reproduction that differs as Markdown."""
     head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     found = "\n".join([*head, *rows(summary["checks"])])
     return f"{made()} {summary['headline']} {REST}\n\n{found}\n"

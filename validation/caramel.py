@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from pages import PAGES, put
+from pages import PAGES, aligned, put
 
 from gradtide import run
 from gradtide.papers import caramel2020 as caramel
@@ -116,14 +116,8 @@ def main() -> None:
         ever |= {name: agrees or ever.get(name, False) for name, agrees in found.items()}
         cells.setdefault((link, of_steps), []).append(f"{sum(found.values())} ({stage_gbps:.1f}, {message_us:.0f})")
         print(f"{waits_ms:g} ms, {_column(link, of_steps)}: {cells[link, of_steps][-1]} of {len(found)}", flush=True)
-    rows = [
-        f"| wait, ms | {' | '.join(_column(*of) for of in cells)} |",
-        "|---:|" + "---:|" * len(cells),
-        *(
-            f"| {wait:g} | {' | '.join(column[row] for column in cells.values())} |"
-            for row, wait in enumerate(WAITS_MS)
-        ),
-    ]
+    settings = [[f"{wait:g}", *(column[row] for column in cells.values())] for row, wait in enumerate(WAITS_MS)]
+    rows = [aligned([["wait, ms", *(_column(*of) for of in cells)], *settings])]
     never = [name for name, agrees in ever.items() if not agrees]
     rows += ["", f"{len(never)} statements agree in no setting: {'; '.join(never)}."]
     if "--page" in sys.argv:

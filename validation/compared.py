@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "python"), str(HERE)]
 
 import clusters  # noqa: E402
-from pages import PAGES, ROOT, rows_of  # noqa: E402
+from pages import PAGES, ROOT, cases_of, rows_of  # noqa: E402
 
 from gradtide import presets  # noqa: E402
 from gradtide.answer.uncertainty import node_kind  # noqa: E402
@@ -93,8 +93,8 @@ def collectives() -> list[Row]:
 def testbed() -> list[Row]:
     """Return the rows of flows on Linux queues and of parameter servers; the latter's page has no mean."""
     page = (PAGES / "testbed.md").read_text(encoding="utf-8")
-    lines = re.findall(r"same / lower band, %: (small .*?), iteration", page)
-    errors = [int(figure) / 100 for line in lines for figure in re.findall(r"[+-]\d+", line)]
+    lines = re.findall(r"^(?:small|medium|large) flows .*", page, flags=re.MULTILINE)
+    errors = [int(figure) / 100 for line in lines for figure in re.findall(r"\(([+-]\d+) %\)", line)]
     servers = (PAGES / "testbed-servers.md").read_text(encoding="utf-8")
     lengths = re.search(r"from ([\d.]+) % shorter to ([\d.]+) % longer than predicted", servers)
     assert lengths is not None
@@ -113,12 +113,12 @@ def engines() -> list[Row]:
     """Return a row for each engine and transport that was compared with another simulator: errors of means of cases."""
     ns3, simgrid = ((PAGES / name).read_text(encoding="utf-8") for name in ("ns3.md", "simgrid.md"))
     cases: dict[str, list[list[str]]] = {}
-    for case in rows_of(ns3, "ns-3"):
+    for case in sorted([*cases_of(ns3, "ns-3, equal"), *rows_of(ns3, "ns-3")]):
         name = re.match(r"[jkl]_(dctcp|cubic_ecn|cubic|newreno_ecn)", case[0])
         cases.setdefault("newreno" if name is None else name[1].replace("_", "+"), []).append(case)
     found = []
     for transport, same in cases.items():
-        means, worst = ([abs(float(case[at])) / 100 for case in same] for at in (4, 5))
+        means, worst = ([abs(float(case[at])) / 100 if len(case) > at else 0.0 for case in same] for at in (4, 5))
         found.append(
             {
                 "what": "engine", "engine": "packet", "transport": transport,
@@ -128,7 +128,7 @@ def engines() -> list[Row]:
         )  # fmt: skip
     sent, exchanged = rows_of(simgrid, "flows on SimGrid"), rows_of(simgrid, "exchanges on SimGrid")
     worst = [float(one[-1]) for one in (*sent, *exchanged)]
-    count = sum(int(one[0].replace(",", "")) for one in sent) + sum(len(one[4].split(",")) for one in exchanged)
+    count = sum(int(one[0].replace(",", "")) for one in sent) + sum(len(one[2].split(",")) for one in exchanged)
     page = "docs/validation/simgrid.md"
     figures = {"count": count, "mean_error": None, "largest": max(worst)}
     return [*found, {"what": "engine", "engine": "fluid", **figures, "source": page, "against": "SimGrid 3.32"}]

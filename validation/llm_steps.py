@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "validation")]
 
 import compared  # noqa: E402
+import pages  # noqa: E402
 
 import gradtide  # noqa: E402
 from gradtide import _core, presets, units  # noqa: E402
@@ -747,9 +748,8 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
     lines = [
         "<!-- table: errors -->",
         "",
-        "| table | steps | mean absolute error, % | largest | closed form | unseen |",
     ]
-    lines.append("|---|---:|---:|---:|---:|---:|")
+    rows = [("table", "steps", "mean absolute error, %", "largest", "closed form", "unseen")]
     for table in READERS:
         steps = read(folder, table)
         if not steps:
@@ -757,7 +757,8 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
         found = [abs(ours[table][step.id] / step.measured_s - 1) for step in steps]
         closed = f"{100 * fmean(map(abs, errors(steps, {}))):.1f}"
         mean, largest = f"{100 * fmean(found):.1f}", f"{100 * max(found):.0f}"
-        lines.append(f"| {table} | {len(found)} | {mean} | {largest} | {closed} | {unseen.get(table, closed)} |")
+        rows.append((table, f"{len(found)}", mean, largest, closed, unseen.get(table, closed)))
+    lines.append(pages.aligned(rows))
     memory = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
     if memory:
         lines += ["", f"Memory of the fullest rank, torchtitan: mean absolute error {100 * fmean(memory):.0f} %.", ""]
@@ -780,18 +781,18 @@ def tables_of_kinds(folder: Path) -> str:
     lines = [
         "<!-- table: kinds -->",
         "",
-        "| models | device | precision | parallelism | nodes | steps | mean absolute error, % | largest |",
-        "|---|---|---|---|---|---:|---:|---:|",
+        "| models, device, precision | on one node | on several nodes |",
+        "|---|---|---|",
     ]
+    cells: dict[str, dict[str, list[str]]] = {}
     for row in compared.steps(found):
         if row["what"] == "step":
-            device = row["device"] if row["efficiency"] is None else f"{row['device']}, {row['efficiency']:g} stated"
-            precision = PRECISIONS.get(row["precision"], row["precision"])
-            mean, largest = f"{100 * row['mean_error']:.1f}", f"{100 * row['largest']:.0f}"
-            lines.append(
-                f"| {row['family']} | {device} | {precision} | {row['parallelism']} | {row['nodes']} | "
-                f"{row['count']} | {mean} | {largest} |"
-            )
+            device = row["device"] if row["efficiency"] is None else f"{row['device']} (stated {row['efficiency']:g})"
+            of = f"{row['family']}, {device}, {PRECISIONS.get(row['precision'], row['precision'])}"
+            error = f"{row['parallelism']} {100 * row['mean_error']:.1f} ({100 * row['largest']:.0f}; {row['count']})"
+            cells.setdefault(of, {"one": [], "several": []})[row["nodes"]].append(error)
+    for of, by_nodes in cells.items():
+        lines.append(f"| {of} | {', '.join(by_nodes['one'])} | {', '.join(by_nodes['several'])} |")
     by_family = {
         name: [abs(one.error) for one in found if one.table == "published" and one.kind["family"] == name]
         for name in ("dense", "moe")
@@ -799,18 +800,16 @@ def tables_of_kinds(folder: Path) -> str:
     said = [f"{len(one)} {name} steps {100 * fmean(one):.1f} %" for name, one in by_family.items() if one]
     lines += ["", f"Mean absolute error over all published steps: {', '.join(said)}.", ""]
     lines += [f"Published steps whose prediction is off by more than {100 * FAR:.0f} %:", ""]
-    lines += ["<!-- table: published -->", "", "| step | from | GPUs | measured, s | predicted, s | error, % |"]
-    lines.append("|---|---|---:|---:|---:|---:|")
+    lines += ["<!-- table: published -->", "", "| step | from | error, % |", "|---|---|---:|"]
     rows = {row["id"]: row for row in published(folder)}
     for one in found:
         if one.table == "published" and abs(one.error) > FAR:
             row = rows[one.id]
             lines.append(
-                f"| {_published_step(row)} | {row['source']} | {row['gpus']} {row['device']} | {one.measured_s:.2f} | "
-                f"{one.ours_s:.2f} | {100 * one.error:+.1f} |"
+                f"| {_published_step(row)}, {row['gpus']} {row['device']} | {row['source']} | {100 * one.error:+.1f} |"
             )
-    lines += ["", "Published steps that no scenario can state:", ""]
-    lines += [f"- {row['model']} on {row['gpus']} {row['device']}: {row['note']}" for row in published(folder, "no")]
+    left_out = [f"{row['model']} on {row['gpus']} {row['device']}" for row in published(folder, "no")]
+    lines += ["", f"No scenario can state {', '.join(left_out)}; `published.csv` says why."]
     lines += ["", "<!-- table: collectives -->", ""]
     lines += ["| collectives inside a node of 8 | rows | mean absolute error, % | largest |", "|---|---:|---:|---:|"]
     for row in compared.collectives():

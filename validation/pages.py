@@ -1,7 +1,7 @@
 """Tables of docs/validation that scripts write: where each stands on its page, between its mark and the next end."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -29,6 +29,22 @@ def rows_of(page: str, mark: str) -> list[list[str]]:
     table = page.split(f"<!-- table: {mark} -->")[1].split("<!-- end -->")[0]
     lines = [line for line in table.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a block of text with aligned columns, all but the first to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(["```text", *lines, "```"])
+
+
+def cases_of(page: str, mark: str) -> list[list[str]]:
+    """Return name and number of each case of a page that are listed as `name` (number)."""
+    text = page.split(f"<!-- table: {mark} -->")[1].split("<!-- end -->")[0]
+    return [list(found) for found in re.findall(r"`(\w+)` \((\d+)\)", text)]
 
 
 def write_readme(rows: Mapping[str, str], says: str) -> None:

@@ -17,7 +17,7 @@ from fuzz.feed import feed
 from fuzz.targets import TARGETS
 
 NAMES = [*core.NAMES, *TARGETS]
-_NOTHING = "none"
+_FINDING = ", a finding"
 
 
 def main() -> int:
@@ -67,18 +67,17 @@ def _hypothesis(name: str, given: argparse.Namespace) -> Fuzzed:
 
 
 def _table(results: Sequence[Fuzzed]) -> str:
-    rows = {name: row for name in NAMES if (row := page.row("fuzz", name))}
-    rows |= {one.name: _row(one) for one in results}
-    found = sum(not row.endswith(f"| {_NOTHING} |") for row in rows.values())
-    findings = "none found anything" if not found else f"{found} found something"
-    head = "| target | seconds | executions | coverage | findings |"
-    lines = [f"The last run of each of {len(rows)} targets; {findings}.", "", head, "|---|---:|---:|---:|---|"]
-    return "\n".join([*lines, *(rows[name] for name in NAMES if name in rows)])
+    rows = {row[0]: row for row in page.rows("fuzz")} | {one.name: _row(one) for one in results}
+    found = [name for name, row in rows.items() if row[-1].endswith(_FINDING)]
+    findings = f"{', '.join(found)} found something" if found else "none found anything"
+    head = ["target", "seconds", "executions", "coverage"]
+    lines = page.table([head, *(rows[name] for name in NAMES if name in rows)])
+    return "\n".join([f"The last run of each of {len(rows)} targets; {findings}.", "", *lines])
 
 
-def _row(one: Fuzzed) -> str:
-    findings = "one" if one.findings else _NOTHING
-    return f"| {one.name} | {one.seconds} | {one.executions:,} | {one.coverage} | {findings} |"
+def _row(one: Fuzzed) -> list[str]:
+    coverage = f"{one.coverage}{_FINDING}" if one.findings else one.coverage
+    return [one.name, str(one.seconds), f"{one.executions:,}", coverage]
 
 
 sys.exit(main())

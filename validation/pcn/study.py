@@ -10,12 +10,18 @@ Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on
 import argparse
 import csv
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pages import aligned
 
 from gradtide import RunResult, Scenario
 from gradtide.papers import PARTS
@@ -150,7 +156,7 @@ def change_text(off: RunResult, on: RunResult) -> str:
     if any(np.isnan(own).any() or own.size < BURSTS for own in times):
         return "not complete"
     mean, slowest = (100 * (of(times[1]) / of(times[0]) - 1) for of in (np.mean, np.max))
-    return f"{mean:+.0f} ({slowest:+.0f})"
+    return f"{mean:+.0f}/{slowest:+.0f}"
 
 
 def changes(cases: Sequence[Setting]) -> list[str]:
@@ -275,9 +281,12 @@ def met() -> list[list[str]]:
 def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
     """Return the checks and tables of `gradtide reproduce pcn`."""
     summary = PARTS["pcn"].make(JOBS, None, None, None, None).summary
-    keys = ("figure", "quantity", "published", "ours", "verdict")
-    checks = [[one[key] for key in keys] for one in summary["checks"]]
-    yield "published", ["where", "figure", "published", "ours", "verdict"], checks
+    checks = []
+    for (figure, verdict), group in groupby(summary["checks"], lambda one: (one["figure"], one["verdict"])):
+        parts = zip(*((one["quantity"], one["published"], one["ours"]) for one in group), strict=True)
+        quantities, published, ours = ("; ".join(texts) for texts in parts)
+        checks.append([f"{figure}: {quantities}", published, ours, verdict])
+    yield "published", ["statement", "published", "ours", "verdict"], checks
     for name, table in zip(("hosts", "settled", "k"), summary["tables"], strict=True):
         yield name, table["columns"], [[str(cell) for cell in row] for row in table["rows"]]
 
@@ -317,12 +326,13 @@ def main() -> None:
     has_page = given.page
     page = PAGE.read_text(encoding="utf-8") if has_page else ""
     for name, columns, rows in tables(given.only):
-        text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
+        table = aligned([columns, *rows]) if name in OWN else markdown(columns, rows)
+        text = f"<!-- table: pcn {name} -->\n\n{table}\n"
         if has_page and name in IN_FILES:
             with (FILES / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows([columns, *rows])
         elif has_page:
-            old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"
+            old = rf"<!-- table: pcn {name} -->\n\n(?:(?:(?:\|.*\n)+|```text\n(?:.*\n)*?```\n)\n)?"
             page, count = re.subn(old, lambda _, text=text: f"{text}\n", page)
             assert count == 1, f"{PAGE} has no table `pcn {name}`"
         else:

@@ -564,22 +564,30 @@ def pairs(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def page(cases: Sequence[dict[str, Any]]) -> str:
-    """Return the table of the page: a column for each case, a row for each mode, and what the plan saves."""
-    heads = [f"{found['model']}, {found['arguments']['workers']} ranks" for found in cases]
-    lines = [["units, ahead", *heads], ["---", *["---:"] * len(cases)]]
+    """Return the table of the page: a row for each case with all modes, and what the plan saves."""
+    columns: dict[str, list[str]] = {}
     for mode, how in MODES_BY_NAME.items():
-        rows = [next((row for row in found["rows"] if row["mode"] == mode), None) for found in cases]
-        lines.append(
-            [_title(how), *((row and f"{row['predicted_ms']:.0f} → {row['mean_ms']:.0f}") or "" for row in rows)]
+        columns.setdefault(_ahead(how) if how == OWN else f"{_units(how)}{'' if how.frees else ', kept'}", []).append(
+            mode
         )
-    plans = [planned(found) for found in cases]
-    intervals = [best["gain_interval_percent"] or (0.0, 0.0) for best, _ in plans]
-    lines += [
-        ["rounds", *(f"{found['arguments']['runs']}" for found in cases)],
-        ["plan", *(_title(MODES_BY_NAME[best["mode"]]) for best, _ in plans)],
-        ["plan saves, %", *(f"{saves:.0f} → {best['gain_percent']:.0f}" for best, saves in plans)],
-        ["95 % interval", *(f"{low:.0f} to {high:.0f}" for low, high in intervals)],
+    heads = [
+        name if modes == [OWN.name] else f"{name}: {', '.join(str(MODES_BY_NAME[mode].depth) for mode in modes)}"
+        for name, modes in columns.items()
     ]
+    lines = [["model, ranks, rounds", *heads, "plan: saves, % (95 % interval)"]]
+    lines.append(["---"] * len(lines[0]))
+    for found in cases:
+        rows = {row["mode"]: f"{row['predicted_ms']:.0f}→{row['mean_ms']:.0f}" for row in found["rows"]}
+        best, saves = planned(found)
+        low, high = best["gain_interval_percent"] or (0.0, 0.0)
+        lines.append(
+            [
+                f"{found['model']}, {found['arguments']['workers']}, {found['arguments']['runs']}",
+                *(", ".join(rows[mode] for mode in modes if mode in rows) for modes in columns.values()),
+                f"{_title(MODES_BY_NAME[best['mode']])}: {saves:.0f}→{best['gain_percent']:.0f} "
+                f"({low:.0f} to {high:.0f})",
+            ]
+        )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

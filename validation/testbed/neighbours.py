@@ -435,8 +435,16 @@ def training(answer: dict[str, Any], cell: Sequence[float], source: str) -> dict
     }
 
 
+def _interval(row: dict[str, Any]) -> str:
+    low, high = row["interval"]
+    return f"{low:+.1f} to {high:+.1f}"
+
+
 def tables(answer: dict[str, Any]) -> str:
-    """Return one table for each cell, and what was seen beside."""
+    """Return one table for each cell, predicted→measured, and what was seen beside."""
+    sys.path.insert(0, str(HERE.parent))
+    from pages import aligned
+
     loads = [run["load"] for run in answer["runs"]]
     lates = [1e3 * run["late_p99"] for run in answer["runs"]]
     texts = []
@@ -444,28 +452,23 @@ def tables(answer: dict[str, Any]) -> str:
         lines = [
             f"**R = {ratio:g}, load {100 * load:.3g} %** ({seeds} schedules of {answer['duration_s']:g} s)",
             "",
-            "| | | n | same band, ms | lower band, ms | change, % | 95 % interval |",
-            "|---|---|---:|---:|---:|---:|---|",
         ]
-        rows = {}
+        table = [["", "n", "same band, ms", "lower band, ms", "change, % (95 % interval)"]]
         for name in ("small", "medium", "large", "iteration"):
-            for source in ("measured", "predicted"):
-                if name == "iteration":
-                    row = training(answer, (ratio, load), source)
-                else:
-                    row = completion(answer, (ratio, load), source, name)
-                rows[name, source] = row
-                what = "iteration time" if name == "iteration" else f"{name} flows, mean"
-                low, high = row["interval"]
-                lines.append(
-                    f"| {what} | {source} | {row['count']} | {row['same_ms']:.2f} | {row['low_ms']:.2f} | "
-                    f"{row['change']:+.1f} | {low:+.1f} to {high:+.1f} |"
-                )
-        errors = []
-        for name in ("small", "medium", "large", "iteration"):
-            found, said = rows[name, "measured"], rows[name, "predicted"]
-            same, low = (100 * (said[band] / found[band] - 1) for band in ("same_ms", "low_ms"))
-            errors.append(f"{name} {same:+.0f} / {low:+.0f}")
+            found, said = (
+                training(answer, (ratio, load), source)
+                if name == "iteration"
+                else completion(answer, (ratio, load), source, name)
+                for source in ("measured", "predicted")
+            )
+            means = (
+                f"{said[band]:.2f}→{found[band]:.2f} ({100 * (said[band] / found[band] - 1):+.0f} %)"
+                for band in ("same_ms", "low_ms")
+            )
+            changes = (f"{row['change']:+.1f} ({_interval(row)})" for row in (said, found))
+            what = "iterations" if name == "iteration" else f"{name} flows"
+            table.append([what, f"{said['count']}→{found['count']}", *means, " → ".join(changes)])
+        lines.append(aligned(table))
         chosen = [run for run in answer["runs"] if run["cell"] == [ratio, load]]
         drops = {
             band: [sum(run[key] for run in chosen if run["band"] == band) for key in ("drops", "predicted_drops")]
@@ -473,9 +476,8 @@ def tables(answer: dict[str, Any]) -> str:
         }
         lines += [
             "",
-            f"Predicted against measured, same / lower band, %: {', '.join(errors)}. Packets dropped, measured and "
-            f"predicted: {drops['same'][0]} and {drops['same'][1]} in the same band, {drops['low'][0]} and "
-            f"{drops['low'][1]} in the lower one.",
+            f"Packets dropped: {drops['same'][1]}→{drops['same'][0]} in the same band, "
+            f"{drops['low'][1]}→{drops['low'][0]} in the lower one.",
             "",
         ]
         texts.append("\n".join(lines))

@@ -17,7 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from kept import Figures, KeptRuns
+from pages import aligned
 
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.scenario import Scenario
@@ -135,8 +138,8 @@ def cell_rows(study: str, done: dict[Key, Figures]) -> Iterator[dict[str, Any]]:
             }
 
 
-def front(study: str, done: dict[Key, Figures]) -> Iterator[str]:
-    """Yield what each policy that was run costs and keeps, in yellow configurations.
+def front(study: str, done: dict[Key, Figures]) -> Iterator[list[str]]:
+    """Yield rows of what each policy that was run costs and keeps, in yellow configurations.
 
     Of those that ran again it is all in which the low band costs the job anything.
     """
@@ -146,15 +149,14 @@ def front(study: str, done: dict[Key, Figures]) -> Iterator[str]:
         for policy in ("same", "all-low", "background", "deadline", *PRICES)
     }
     shown = [policy for policy, rows in found.items() if policy != "same" and any(rows)]
-    yield f"| R | flows/s | {' | '.join(shown)} |"
-    yield "|---:|---:|" + "---:|" * len(shown)
+    yield ["R, flows/s", *shown]
     for index, cell in enumerate(cells):
         same, low = found["same"][index], found["all-low"][index]
         if same is None or low is None:
             continue
         if study in SEEDS and colour(100 * (low["iteration_s"] / same["iteration_s"] - 1)) == "green":
             continue
-        parts = [str(cell[0]), str(cell[1])]
+        parts = [f"{cell[0]}, {cell[1]}"]
         for policy in shown:
             own = found[policy][index]
             if own is None:
@@ -163,12 +165,12 @@ def front(study: str, done: dict[Key, Figures]) -> Iterator[str]:
             longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
             kept = 100 * (same["small_ms"] - own["small_ms"]) / (same["small_ms"] - low["small_ms"])
             # Without the sign of a zero; what `all-low` keeps is 100 by definition.
-            parts.append(f"{round(longer, 1) + 0.0:+.1f}" + ("" if policy == "all-low" else f", {round(kept)}"))
-        yield f"| {' | '.join(parts)} |"
+            parts.append(f"{round(longer, 1) + 0.0:+.1f}" + ("" if policy == "all-low" else f"/{round(kept)}"))
+        yield parts
 
 
-def bars(study: str, done: dict[Key, Figures]) -> Iterator[str]:
-    """Yield how often each policy meets what is asked of it, and the choice after the fact."""
+def bars(study: str, done: dict[Key, Figures]) -> Iterator[list[str]]:
+    """Yield rows of how often each policy meets what is asked of it, and the choice after the fact."""
     counts: dict[str, list[int]] = {}
     total = [0, 0, 0]
     for cell in STUDIES[study][0]:
@@ -193,17 +195,16 @@ def bars(study: str, done: dict[Key, Figures]) -> Iterator[str]:
             old = counts.setdefault(policy, [0, 0, 0])
             counts[policy] = [n + (is_asked and ok) for n, is_asked, ok in zip(old, asked, met, strict=True)]
     near, kept, worse = total
-    heads = (
+    yield [
+        "policy",
         f"within {NEAR_PERCENT:g} %, of {near}",
         f"and keeps {KEPT_PERCENT:g} %, of {kept}",
         f"none worse, of {worse}",
-    )
-    yield f"| policy | {' | '.join(heads)} |"
-    yield "|---|---:|---:|---:|"
+    ]
     # `same` costs nothing and keeps nothing by definition.
     del counts["same"]
     for policy, row in counts.items():
-        yield f"| {policy} | {' | '.join(map(str, row))} |"
+        yield [policy, *map(str, row)]
 
 
 def write_page(done: dict[Key, Figures]) -> None:
@@ -214,10 +215,12 @@ def write_page(done: dict[Key, Figures]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     text = PAGE.read_text(encoding="utf-8")
-    for study, (kind, lines_of) in product(STUDIES, {"bars": bars, "front": front}.items()):
+    for study, (kind, rows_of) in product(STUDIES, {"bars": bars, "front": front}.items()):
         mark = f"<!-- table: {study} {kind} -->\n\n"
-        lines = "".join(f"{line}\n" for line in lines_of(study, done)) + "\n"
-        text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*\n?", lambda found, new=lines: found[1] + new, text)
+        if mark in text:
+            table = aligned(list(rows_of(study, done)))
+            old = rf"({re.escape(mark)})(?:```text\n(?:.*\n)*?```\n)?"
+            text = re.sub(old, lambda found, new=table: f"{found[1]}{new}\n", text)
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -7,6 +7,7 @@ python validation/thesis/lp.py [JOBS], with the extra `lp` installed.
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
@@ -36,28 +37,29 @@ def study(changes: dict[str, str], rate: str, quantile: float | None, jobs: int,
 
 
 def rows(jobs: int) -> list[str]:
-    """Return the rows of Markdown, one per cell and policy."""
+    """Return the rows of Markdown, one per cell: all buckets high, all low, and the plans from means and quantiles."""
     keep = Kept(ROOT / "out" / "lp")
     made = []
     for name, changes, rate in CELLS:
+        cells = [name]
         for quantile in QUANTILES:
             summary = study(changes, rate, quantile, jobs, keep).summary
+            policies = {row["policy"]: row for row in summary["policies"]}
+            if quantile is None:
+                cells += [_cell(policies[policy]) for policy in ("same", "low")]
             low = sum(bucket["band"] != summary["bands"][0] for bucket in summary["buckets"])
-            of = f"{low} of {len(summary['buckets'])} low{'' if summary['optimal'] else ', unproven'}"
-            for row in summary["policies"]:
-                is_own = row["policy"] != "lp"
-                if is_own and quantile is not None:
-                    continue
-                label = (
-                    row["policy"] if is_own else f"lp, {'mean' if quantile is None else f'p{100 * quantile:g}'}: {of}"
-                )
-                cells = [name, label, f"{row['high_percent']:.0f}"]
-                cells += [f"{row[key]:.1f}" for key in ("predicted_ms", "simulated_ms")]
-                cells += [f"{row['error_percent']:+.1f}"]
-                cells += [f"{row[key]:.2f}" for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms")]
-                made.append(f"| {' | '.join(cells)} |")
+            share = 100 - round(policies["lp"]["high_percent"])
+            proven = "" if summary["optimal"] else " unproven"
+            cells.append(f"{low} of {len(summary['buckets'])} low ({share} %){proven}: {_cell(policies['lp'])}")
             print(name, quantile, summary["headline"], file=sys.stderr, flush=True)
+        made.append(f"| {' | '.join(cells)} |")
     return made
+
+
+def _cell(row: dict[str, Any]) -> str:
+    flows = (f"{row[key]:.2f}" for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms"))
+    times = f"{row['predicted_ms']:.1f}→{row['simulated_ms']:.1f} ({row['error_percent']:+.1f} %)"
+    return f"{times}; {'/'.join(flows)}"
 
 
 if __name__ == "__main__":

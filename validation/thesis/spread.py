@@ -1,6 +1,6 @@
 """How far a nanosecond of link delay moves what Gao (2020), chapter 5, prints: cells that come out otherwise.
 
-Usage: python validation/thesis/spread.py [JOBS]. Prints one row of Markdown per cell, for links of 9998 to 10002 ns.
+Usage: python validation/thesis/spread.py [JOBS]. Prints one line per cell, for links of 9998 to 10002 ns.
 """
 
 import sys
@@ -23,14 +23,8 @@ def row(cell: ch5.Cell, jobs: int) -> str:
         costs.append(f"{own['iteration'][2]:.2f}")
         smalls.append(f"{own['small'][1]:.2f}")
     theirs = ch5.PUBLISHED[cell]
-    texts = [
-        *map(str, cell),
-        f"{theirs['iteration'][2]:.1f}",
-        ", ".join(costs),
-        f"{theirs['small'][1]:.2f}",
-        ", ".join(smalls),
-    ]
-    return f"| {' | '.join(texts)} |"
+    cost, small = f"{theirs['iteration'][2]:.1f}", f"{theirs['small'][1]:.2f}"
+    return f"{f'{cell[0]}, {cell[1]}':<12}{f'{cost}; ' + ', '.join(costs):<42}{small}; {', '.join(smalls)}"
 
 
 if __name__ == "__main__":

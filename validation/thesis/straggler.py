@@ -1,15 +1,14 @@
 """Priority policies of a job with stragglers, in configurations of Gao (2020), chapter 5: what each costs and saves.
 
 Usage: python validation/thesis/straggler.py [JOBS]. Finished runs are kept in straggler.jsonl beside this file, one
-line each, and not made again. Then straggler-cells.csv (every change, with its interval) and the table of
-docs/validation/adaptive.md are written from them.
+line each, and not made again. Then straggler-cells.csv (every change, with its interval) is written from them;
+docs/validation/adaptive.md sums it up.
 
 All policies of a configuration see the same flows and the same slow workers, seed by seed: every change is a mean of
 paired changes, with its 95 % interval. Nothing was calibrated on these runs.
 """
 
 import csv
-import re
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -25,7 +24,6 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import variant
 
 CELLS_FILE = Path(__file__).with_name("straggler-cells.csv")
-PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
 CELLS = ((1, 46), (1, 92))
 """A job that computes as long as it communicates has little slack, and enough iterations to count waits."""
 COMPUTE_MS = ch5.COMPUTE_MS[2] // 2
@@ -83,20 +81,6 @@ def change(done: dict[Key, Figures], key: tuple[int, int, str], policy: str, oth
     return f"{round(sum(changes) / len(changes), 1) + 0.0:+.1f} ({low}…{high})"
 
 
-def table(done: dict[Key, Figures]) -> Iterator[str]:
-    """Yield the table of what `straggler` changes against `deadline`: iterations and small flows."""
-    figures = {"iterations": "iteration_s", "small flows": "small_ms"}
-    yield "| slow | " + " | ".join(f"{name}, {rate}/s" for name in figures for _, rate in CELLS) + " |"
-    yield "|---|" + "---:|" * len(figures) * len(CELLS)
-    for slow in SLOW:
-        pairs = product(figures.values(), CELLS)
-        if "probability" in SLOW[slow].get("straggler", {}):
-            # One of eight waits is always none, so nothing changes: the text says so.
-            continue
-        cells = [change(done, (*cell, slow), "straggler", "deadline", figure) for figure, cell in pairs]
-        yield f"| {slow} | {' | '.join(cell or '' for cell in cells)} |"
-
-
 def write_cells(done: dict[Key, Figures]) -> None:
     """Write every change of every configuration, with its interval."""
     with CELLS_FILE.open("w", encoding="utf-8", newline="") as file:
@@ -108,16 +92,6 @@ def write_cells(done: dict[Key, Figures]) -> None:
                 writer.writerow((*cell, slow, policy, other, *changes))
 
 
-def write_page(done: dict[Key, Figures]) -> None:
-    """Write the table of the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    mark = "<!-- table: stragglers -->\n\n"
-    lines = "".join(f"{line}\n" for line in table(done)) + "\n"
-    text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*\n?", lambda found: found[1] + lines, text)
-    PAGE.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
     KEPT.make(cases(), scenario, figures, int(sys.argv[1]) if len(sys.argv) > 1 else 2)
     write_cells(KEPT.known())
-    write_page(KEPT.known())
