@@ -69,6 +69,16 @@ def gradtide(
 
 
 @pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with `base.toml`, the scenario of the studies in tests of sweeps, the current directory."""
+    import sweep_studies  # other tests do not wait for its modules to load
+
+    (tmp_path / "base.toml").write_text(sweep_studies.BASE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Mount a file system in memory at an empty folder, as a container's volume is, with options of mount."""
     with contextlib.ExitStack() as ends:

@@ -27,7 +27,6 @@ KNOWN = {
     "tests/test_save.py",
     "tests/test_scenario.py",
     "tests/test_scenario.py: test_the_core_gets_exactly_what_it_reads",
-    "tests/test_sweep.py",
     "tests/test_torch_wrap.py",
     "tests/test_traces.py",
     "validation/llm_steps.py",
