@@ -21,7 +21,6 @@ KNOWN = {
     "tests/test_clusters.py",
     "tests/test_ends.py",
     "tests/test_formats.py",
-    "tests/test_plan.py",
     "tests/test_profiling_torch.py",
     "tests/test_report.py",
     "tests/test_save.py",
