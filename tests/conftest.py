@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,26 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "base.toml").write_text(sweep_studies.BASE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def slow_fifo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run at 1 Gbit/s, first come, first served."""
+    return run_folder(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def slow_priority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run at 1 Gbit/s, by priority and without the barrier."""
+    return run_folder(tmp_path_factory, order="priority", barrier=False)
+
+
+def run_folder(factory: pytest.TempPathFactory, **changes: Any) -> Path:
+    import run_folders  # other tests do not wait for its modules to load
+
+    folder = factory.mktemp("runs") / "run"
+    run_folders.make_run(folder, rate_bps=1_000_000_000, **changes)
+    return folder
 
 
 @pytest.fixture
