@@ -22,7 +22,6 @@ KNOWN = {
     "tests/test_ends.py",
     "tests/test_formats.py",
     "tests/test_profiling_torch.py",
-    "tests/test_save.py",
     "tests/test_scenario.py: test_the_core_gets_exactly_what_it_reads",
     "tests/test_torch_wrap.py",
     "tests/test_traces.py",
