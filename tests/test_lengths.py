@@ -17,7 +17,6 @@ KNOWN = {
     "crates/train/tests/caramel.rs",
     "crates/train/tests/parallel_steps.rs",
     "tests/reference.py: simulate",
-    "tests/test_cli.py",
     "tests/test_clusters.py",
     "tests/test_ends.py",
     "tests/test_formats.py",
