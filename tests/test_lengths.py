@@ -17,13 +17,9 @@ KNOWN = {
     "crates/train/tests/caramel.rs",
     "crates/train/tests/parallel_steps.rs",
     "tests/reference.py: simulate",
-    "tests/test_clusters.py",
-    "tests/test_ends.py",
-    "tests/test_formats.py",
     "tests/test_profiling_torch.py",
     "tests/test_scenario.py: test_the_core_gets_exactly_what_it_reads",
     "tests/test_torch_wrap.py",
-    "tests/test_traces.py",
     "validation/llm_steps.py",
 }
 
