@@ -63,7 +63,7 @@ test-lowest: .venv/.lowest $(if $(TORCH),.venv/.lowest-torch)
 	$(LOWEST)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not torch and not ray and not browser" $(LOWEST_TESTS)
 ifdef TORCH
 	GRADTIDE_REQUIRE_TORCH=1 $(LOWEST)/python -m pytest -m "torch and not full" \
-	  $(if $(FULL),,tests/test_profiling_torch.py tests/test_torch_ps.py)
+	  $(if $(FULL),,$(wildcard tests/test_profiling_torch*.py) tests/test_torch_ps.py)
 endif
 
 lint: .venv/.dev .venv/.cargo

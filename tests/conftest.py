@@ -21,7 +21,7 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Tests that need PyTorch import it; `make test-torch` installs it.
-NEED_TORCH = ["test_profiling_torch.py", "test_torch_*.py", "test_wire.py"]
+NEED_TORCH = ["test_profiling_torch*.py", "test_torch_*.py", "test_wire.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else NEED_TORCH
 
 
@@ -97,6 +97,17 @@ def run_folder(factory: pytest.TempPathFactory, **changes: Any) -> Path:
     folder = factory.mktemp("runs") / "run"
     run_folders.make_run(folder, rate_bps=1_000_000_000, **changes)
     return folder
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Have PyTorch compute in one thread, so that concurrent tests do not wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
