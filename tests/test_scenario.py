@@ -21,8 +21,7 @@ from specs import NEWRENO, core_fields
 # ── the core's input ───────────────────────────────────────────────────────────────────────────
 
 
-def test_the_core_gets_exactly_what_it_reads() -> None:
-    text = f"""
+CORE_SCENARIO = f"""
 [job.train]
 {MODEL}
 hosts = ["h3", "h1"]
@@ -41,77 +40,81 @@ seed = 42
 duration = "2s"
 timeline = 0
 """
-    spec = Scenario.from_toml(text).spec()
+CORE_INPUT = {
+    "jobs": [
+        {
+            "name": "train",
+            "hosts": [3, 1],
+            "iterations": 7,
+            "collective": {
+                "algorithm": {"kind": "ring"},
+                "remainder": "sent",
+                "depth": 1,
+                "reduction_rate_bps": None,
+            },
+            "schedule": {
+                "order": {"kind": "priority", "queues": 8},
+                "fusion": {"kind": "cap", "bytes": 0},
+                "chunk_bytes": 65_536,
+                "credit": 1,
+                "barrier": False,
+                "overhead_ps": 2_000_000,
+                "sync_ps": 4_000_000,
+            },
+            "bands": [2],
+            "start_ps": 10**9,
+            "compute": {
+                "overlap_slowdown_ppm": 1_250_000,
+                "noise_ppm": 50_000,
+                "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
+            },
+            "servers": None,
+            "ops": None,
+            "announced_packets": None,
+            "adaptive": None,
+            "parallel": None,
+            "recorded": None,
+        }
+    ],
+    "cluster": {
+        "topology": {"kind": "star", "hosts": 4},
+        "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
+        "node": None,
+        "host_latency_ps": 3_000_000,
+        "host": {
+            "message_ps": 15_000_000,
+            "stages": {"copy_bps": None, "serialise_bps": 7 * 10**9, "receive_bps": 8 * 10**9},
+        },
+        "routing": "ecmp",
+        "queue": {
+            "discipline": {"kind": "pfifo_fast"},
+            "capacity": {"packets": 1000},
+            "mark": None,
+            "pcn": None,
+        },
+        "switch_buffer": None,
+        "transport": NEWRENO,
+    },
+    "traffic": [],
+    "run": {
+        "engine": "fluid",
+        "accuracy_ppm": None,
+        "follow": "standards",
+        "start_jitter_ps": None,
+        "seed": 42,
+        "all_ranks": False,
+        "duration_ps": 2 * 10**12,
+        "timeline_iterations": 0,
+        "probe": None,
+    },
+}
+
+
+def test_the_core_gets_exactly_what_it_reads() -> None:
+    spec = Scenario.from_toml(CORE_SCENARIO).spec()
     layers = spec["jobs"][0].pop("layers")
     assert sum(r["forward_ps"] + r["backward_ps"] + r["update_ps"] for r in layers) == 18 * 10**9
-    assert spec == {
-        "jobs": [
-            {
-                "name": "train",
-                "hosts": [3, 1],
-                "iterations": 7,
-                "collective": {
-                    "algorithm": {"kind": "ring"},
-                    "remainder": "sent",
-                    "depth": 1,
-                    "reduction_rate_bps": None,
-                },
-                "schedule": {
-                    "order": {"kind": "priority", "queues": 8},
-                    "fusion": {"kind": "cap", "bytes": 0},
-                    "chunk_bytes": 65_536,
-                    "credit": 1,
-                    "barrier": False,
-                    "overhead_ps": 2_000_000,
-                    "sync_ps": 4_000_000,
-                },
-                "bands": [2],
-                "start_ps": 10**9,
-                "compute": {
-                    "overlap_slowdown_ppm": 1_250_000,
-                    "noise_ppm": 50_000,
-                    "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
-                },
-                "servers": None,
-                "ops": None,
-                "announced_packets": None,
-                "adaptive": None,
-                "parallel": None,
-                "recorded": None,
-            }
-        ],
-        "cluster": {
-            "topology": {"kind": "star", "hosts": 4},
-            "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
-            "node": None,
-            "host_latency_ps": 3_000_000,
-            "host": {
-                "message_ps": 15_000_000,
-                "stages": {"copy_bps": None, "serialise_bps": 7 * 10**9, "receive_bps": 8 * 10**9},
-            },
-            "routing": "ecmp",
-            "queue": {
-                "discipline": {"kind": "pfifo_fast"},
-                "capacity": {"packets": 1000},
-                "mark": None,
-                "pcn": None,
-            },
-            "switch_buffer": None,
-            "transport": NEWRENO,
-        },
-        "traffic": [],
-        "run": {
-            "engine": "fluid",
-            "accuracy_ppm": None,
-            "follow": "standards",
-            "start_jitter_ps": None,
-            "seed": 42,
-            "all_ranks": False,
-            "duration_ps": 2 * 10**12,
-            "timeline_iterations": 0,
-            "probe": None,
-        },
-    }
+    assert spec == CORE_INPUT
 
 
 def test_the_fields_are_those_of_the_core() -> None:
