@@ -14,7 +14,7 @@ import torch_ranks
 from gradtide.errors import TrainingError
 from gradtide.torch import unwrap, wrap
 from torch_ranks import plan_of
-from torch_training import DistributedDataParallel, batches, cross_entropy, network, said_by
+from torch_training import DistributedDataParallel, batches, cross_entropy, final_weights, network, said_by
 
 pytestmark = torch_ranks.MARKS
 
@@ -189,10 +189,7 @@ def drop_some(rank, level):
             for parameter in model.parameters():
                 parameter.grad = None
             optimizer.step()  # with no gradient: nothing
-    weights = [value.clone() for value in wrapped.state_dict().values()]
-    if level != "ddp":
-        unwrap(wrapped)
-    return weights
+    return final_weights(wrapped, level)
 
 
 def compare_dropped(rank):

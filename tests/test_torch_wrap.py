@@ -18,7 +18,16 @@ from torch import nn
 import torch_ranks
 from gradtide.torch import unwrap, wrap
 from torch_ranks import plan_of
-from torch_training import LEVELS, DistributedDataParallel, batches, cross_entropy, network, said_by, step_of
+from torch_training import (
+    LEVELS,
+    DistributedDataParallel,
+    batches,
+    cross_entropy,
+    final_weights,
+    network,
+    said_by,
+    step_of,
+)
 
 pytestmark = torch_ranks.MARKS
 SCHEDULED = ("priority", "crossiter")
@@ -104,10 +113,7 @@ def regression(rank, level, steps, rate):
         if level == "ddp":
             gradients = max(gradients, max(float(p.grad.abs().max()) for p in model.parameters()))
         optimizer.step()
-    weights = [value.clone() for value in wrapped.state_dict().values()]
-    if level != "ddp":
-        unwrap(wrapped)
-    return weights, gradients
+    return final_weights(wrapped, level), gradients
 
 
 def compare_regressions(rank, steps, rate):
@@ -165,10 +171,7 @@ def train_unusual(rank, level):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    weights = [value.clone() for value in wrapped.state_dict().values()]
-    if level != "ddp":
-        unwrap(wrapped)
-    return [*weights, seen]
+    return [*final_weights(wrapped, level), seen]
 
 
 def test_tied_and_uncalled_layers_are_waited_for_where_they_are_used(tmp_path):
@@ -192,10 +195,7 @@ def clip_and_accumulate(rank, level):
             nn.utils.clip_grad_norm_(wrapped.parameters(), 0.5)
             optimizer.step()
             optimizer.zero_grad()
-    weights = [value.clone() for value in wrapped.state_dict().values()]
-    if level != "ddp":
-        unwrap(wrapped)
-    return weights
+    return final_weights(wrapped, level)
 
 
 def test_priority_clips_and_accumulates_as_ddp_does(tmp_path):
@@ -232,10 +232,7 @@ def train_with(rank, level, options):
         optimizer.zero_grad()
         wrapped(torch.randint(20, (4, 3), generator=generator), number % 2 == rank).square().sum().backward()
         optimizer.step()
-    weights = [value.clone() for value in wrapped.state_dict().values()]
-    if level != "ddp":
-        unwrap(wrapped)
-    return weights
+    return final_weights(wrapped, level)
 
 
 def compare_options(rank):

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from gradtide.errors import ScenarioError, TrainingError
+from gradtide.torch import unwrap
 
 cross_entropy = nn.functional.cross_entropy
 DistributedDataParallel = nn.parallel.DistributedDataParallel
@@ -33,6 +34,14 @@ def step_of(model, optimizer, rank):
         optimizer.step()
 
     return step
+
+
+def final_weights(wrapped, level):
+    """Return copies of the weights, and end what `wrap` began; `level` is "ddp" where it began nothing."""
+    weights = [value.clone() for value in wrapped.state_dict().values()]
+    if level != "ddp":
+        unwrap(wrapped)
+    return weights
 
 
 def said_by(action):
