@@ -14,7 +14,6 @@ use gradtide_net::{
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
 fn stream(src: u32, dst: u32, bytes: u64) -> Flow {
     Flow { connection: Connection::Stream, ..flow(src, dst, bytes) }

@@ -9,7 +9,7 @@ mod study;
 use bottleneck::{
     CUBIC, DCTCP, GIGABIT, IDEAL, NEWRENO, S_NS, SEGMENT, config, dumbbell, endless, fifo, held, marking, stream,
 };
-use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic, dctcp};
+use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic};
 use gradtide_net::packet::{MarkAt, Marking, QueueConfig};
 use gradtide_net::{Bytes, Network, PacketConfig, PacketEngine, PortId, Time};
 use proptest::prelude::*;
