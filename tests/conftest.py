@@ -20,6 +20,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# A container often forbids Python to keep compiled modules: every command that a test starts would compile the package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Tests that need PyTorch import it; `make test-torch` installs it.
 NEED_TORCH = ["test_profiling_torch*.py", "test_torch_*.py", "test_wire.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else NEED_TORCH
