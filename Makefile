@@ -25,8 +25,9 @@ JOBS ?= 2
 OLDEST_PYTHON ?= $(shell python3.10 -c '' 2>/dev/null && echo python3.10 || echo $(PYTHON))
 LOWEST := .venv/lowest/bin
 # Tests of the code that calls third-party packages: parsing, printing, drawing, storing.
-LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli compare formats lp plan presets profiling reading \
-  report save scenario scenario_errors surface sweep tables traces))
+LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli cli_studies compare formats formats_run layer_tables \
+  lp perfetto plan plan_accuracy plan_device plan_file presets profiling quantities reading report report_tenants save \
+  scenario scenario_errors scenario_keys surface sweep sweep_ranking sweep_store tables trace_models traces))
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
@@ -62,7 +63,7 @@ test-lowest: .venv/.lowest $(if $(TORCH),.venv/.lowest-torch)
 	$(LOWEST)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not torch and not ray and not browser" $(LOWEST_TESTS)
 ifdef TORCH
 	GRADTIDE_REQUIRE_TORCH=1 $(LOWEST)/python -m pytest -m "torch and not full" \
-	  $(if $(FULL),,tests/test_profiling_torch.py tests/test_torch_ps.py)
+	  $(if $(FULL),,$(wildcard tests/test_profiling_torch*.py) tests/test_torch_ps.py)
 endif
 
 lint: .venv/.dev .venv/.cargo

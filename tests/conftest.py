@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# A container often forbids Python to keep compiled modules: every command that a test starts would compile the package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Tests that need PyTorch import it; `make test-torch` installs it.
-NEED_TORCH = ["test_profiling_torch.py", "test_torch_*.py", "test_wire.py"]
+NEED_TORCH = ["test_profiling_torch*.py", "test_torch_*.py", "test_wire.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else NEED_TORCH
 
 
@@ -66,6 +71,47 @@ def gradtide(
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with `base.toml`, the scenario of the studies in tests of sweeps, the current directory."""
+    import sweep_studies  # other tests do not wait for its modules to load
+
+    (tmp_path / "base.toml").write_text(sweep_studies.BASE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def slow_fifo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run at 1 Gbit/s, first come, first served."""
+    return run_folder(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def slow_priority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run at 1 Gbit/s, by priority and without the barrier."""
+    return run_folder(tmp_path_factory, order="priority", barrier=False)
+
+
+def run_folder(factory: pytest.TempPathFactory, **changes: Any) -> Path:
+    import run_folders  # other tests do not wait for its modules to load
+
+    folder = factory.mktemp("runs") / "run"
+    run_folders.make_run(folder, rate_bps=1_000_000_000, **changes)
+    return folder
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Have PyTorch compute in one thread, so that concurrent tests do not wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

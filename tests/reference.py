@@ -90,139 +90,171 @@ def simulate(spec, ranks_of_iteration, iterations):
         "needed"} for the measured ones.
         Fractions of picoseconds.
     """
-    job, cluster = spec["jobs"][0], spec["cluster"]
-    layers, schedule = job["layers"], job["schedule"]
-    workers = len(job["hosts"])
-    barrier = schedule["barrier"]
-    in_turn = schedule["order"].get("in_turn", False)
-    slowdown = Fraction(job["compute"]["overlap_slowdown_ppm"], 10**6)
-    rate = cluster["link"]["rate_bps"] * cluster["link"]["efficiency_ppm"] // 10**6
-    # From a host to the switch, and from there to the next host.
-    delay = 2 * (cluster["link"]["delay_ps"] + cluster["host_latency_ps"])
-    count = len(layers)
-    sizes = [layer["parameter_bytes"] for layer in layers]
-    buckets = fuse(sizes, schedule["fusion"]["bytes"]) if workers > 1 else []
-    bucket_bytes = [sum(sizes[layer] for layer in bucket) for bucket in buckets]
+    job = Job(spec, ranks_of_iteration, iterations)
+    while not job.is_done():
+        job.compute()
+        if not job.is_done():
+            job.send()
+            job.advance()
+    count = range(len(job.buckets))
+    measured = [[job.transfers[i, bucket] for bucket in count] for i in range(1, iterations + 1)]
+    return [worker.starts for worker in job.workers], measured
 
-    def chunks(size):
-        limit = schedule["chunk_bytes"] or size
+
+class Job:
+    """The only job of a spec, at one time of its simulation."""
+
+    def __init__(self, spec, ranks_of_iteration, iterations):
+        job, cluster = spec["jobs"][0], spec["cluster"]
+        self.schedule, self.iterations, self.ranks_of_iteration = job["schedule"], iterations, ranks_of_iteration
+        self.host_count = len(job["hosts"])
+        self.slowdown = Fraction(job["compute"]["overlap_slowdown_ppm"], 10**6)
+        self.rate = cluster["link"]["rate_bps"] * cluster["link"]["efficiency_ppm"] // 10**6
+        # From a host to the switch, and from there to the next host.
+        self.delay = 2 * (cluster["link"]["delay_ps"] + cluster["host_latency_ps"])
+        sizes = [layer["parameter_bytes"] for layer in job["layers"]]
+        self.buckets = fuse(sizes, self.schedule["fusion"]["bytes"]) if self.host_count > 1 else []
+        self.bucket_bytes = [sum(sizes[layer] for layer in bucket) for bucket in self.buckets]
+        self.ops = ops_of(job["layers"], self.schedule["barrier"])
+        self.now = Fraction(job["start_ps"])
+        self.workers = [Worker(pace) for pace in factors(spec, iterations + 3)]
+        self.on_network = None  # [iteration and bucket, time left]
+        self.free_at = self.now  # when the syncer lets the next chunk go
+        self.waiting = {}  # (iteration, bucket) -> (key, chunks left)
+        self.computed = {}  # (iteration, bucket) -> workers that have it
+        self.arrived = {(-1, bucket) for bucket in range(len(self.buckets))}
+        self.transfers = {}
+        for worker in self.workers:
+            self.reach(worker)
+
+    def is_done(self):
+        return all(worker.is_done for worker in self.workers)
+
+    def chunks(self, size):
+        limit = self.schedule["chunk_bytes"] or size
         return [min(limit, size - sent) for sent in range(0, size, limit)]
 
-    def occupancy(size):
-        steps = 2 * (workers - 1)
-        return schedule["overhead_ps"] + steps * (Fraction(size * 8 * 10**12, workers * rate) + delay)
+    def occupancy(self, size):
+        steps = 2 * (self.host_count - 1)
+        wire = Fraction(size * 8 * 10**12, self.host_count * self.rate)
+        return self.schedule["overhead_ps"] + steps * (wire + self.delay)
 
-    update = [("update", i, layers[i]["update_ps"]) for i in range(count)]
-    forward = [("forward", i, layers[i]["forward_ps"]) for i in range(count)]
-    backward = [("backward", i, layers[i]["backward_ps"]) for i in reversed(range(count))]
-    if barrier:
-        ops = [("barrier", 0, 0), *update, *forward, *backward]
-    else:
-        ops = [op for pair in zip(update, forward, strict=True) for op in pair] + backward
-
-    now = Fraction(job["start_ps"])
-    paces = factors(spec, iterations + 3)
-    streams = [Worker(pace) for pace in paces]
-    on_network = None  # [iteration and bucket, time left]
-    free_at = now  # when the syncer lets the next chunk go
-    waiting = {}  # (iteration, bucket) -> (key, chunks left)
-    computed = {}  # (iteration, bucket) -> workers that have it
-    arrived = {(-1, bucket) for bucket in range(len(buckets))}
-    transfers = {}
-
-    def awaited(op):
+    def awaited(self, op):
         kind, layer, _ = op
         if kind == "barrier":
-            return range(len(buckets))
-        if kind == "update" and not barrier:
-            return [bucket for bucket, members in enumerate(buckets) if layer in members]
+            return range(len(self.buckets))
+        if kind == "update" and not self.schedule["barrier"]:
+            return [bucket for bucket, members in enumerate(self.buckets) if layer in members]
         return []
 
-    def first_used(op):
+    def first_used(self, op):
         kind, layer, _ = op
-        return [b for b in awaited(op) if kind == "barrier" or layer == min(buckets[b])]
+        return [bucket for bucket in self.awaited(op) if kind == "barrier" or layer == min(self.buckets[bucket])]
 
-    def reached(stream):
-        for bucket in first_used(ops[stream.position]):
-            if stream.iteration > 0:
-                transfers[stream.iteration - 1, bucket]["needed"] = now
+    def reach(self, worker):
+        """Note that a worker needs the transfers of its next op from now on."""
+        for bucket in self.first_used(self.ops[worker.position]):
+            if worker.iteration > 0:
+                self.transfers[worker.iteration - 1, bucket]["needed"] = self.now
 
-    def may_go(iteration, bucket):
+    def may_go(self, iteration, bucket):
         """Whether a complete bucket may be sent: in turn, not before all of smaller rank are complete."""
-        if not in_turn:
+        if not self.schedule["order"].get("in_turn", False):
             return True
-        ranks = ranks_of_iteration(iteration, buckets)
-        smaller = [other for other in range(len(buckets)) if ranks[other] < ranks[bucket]]
-        return all(computed.get((iteration, other), 0) == len(streams) for other in smaller)
+        ranks = self.ranks_of_iteration(iteration, self.buckets)
+        smaller = [other for other in range(len(self.buckets)) if ranks[other] < ranks[bucket]]
+        return all(self.computed.get((iteration, other), 0) == len(self.workers) for other in smaller)
 
-    def go_on(stream):
-        """Let a worker do all it can do now."""
-        while True:
-            if stream.running and stream.running[1] == 0:
-                kind, layer, _ = stream.running[0]
-                if kind == "backward":
-                    for bucket, members in enumerate(buckets):
-                        if layer == min(members):
-                            key = stream.iteration, bucket
-                            computed[key] = computed.get(key, 0) + 1
-                            transfers.setdefault(key, {})
-                            if computed[key] == len(streams):
-                                rank = ranks_of_iteration(stream.iteration, buckets)[bucket]
-                                transfers[key]["ready"] = now
-                                waiting[key] = ((rank, now, bucket), chunks(bucket_bytes[bucket]))
-                stream.running = None
-                stream.position += 1
-                if stream.position == len(ops):
-                    stream.iteration, stream.position = stream.iteration + 1, 0
-                reached(stream)
-            if stream.running or stream.is_done:
-                return
-            op = ops[stream.position]
-            if any((stream.iteration - 1, bucket) not in arrived for bucket in awaited(op)):
-                return
-            if op[0] == "forward" and op[1] == 0 and stream.iteration > 0:
-                stream.starts.append(now)
-            if op[0] == "backward" and stream.iteration == iterations + 1:
-                stream.is_done = True
-                return
-            stream.running = [op, Fraction((op[2] * stream.pace[stream.iteration] * 2 + PPM) // (2 * PPM))]
+    def compute(self):
+        """Let every worker do all it can do now."""
+        for worker in self.workers:
+            while self.go_on(worker):
+                pass
 
-    for stream in streams:
-        reached(stream)
-    while True:
-        # What compute can do now.
-        for stream in streams:
-            go_on(stream)
-        if all(stream.is_done for stream in streams):
-            measured = [[transfers[i, b] for b in range(len(buckets))] for i in range(1, iterations + 1)]
-            return [stream.starts for stream in streams], measured
-        # What the network can do now.
-        sendable = [key for key in waiting if may_go(*key)]
-        if on_network is None and sendable and now >= free_at:
-            chosen = min(sendable, key=lambda bucket: waiting[bucket][0])
-            size = waiting[chosen][1].pop(0)
+    def go_on(self, worker):
+        """End the op of a worker if it has no work left, begin the next if it can, and return whether it began one."""
+        if worker.running and worker.running[1] == 0:
+            self.end(worker)
+        if worker.running or worker.is_done:
+            return False
+        op = self.ops[worker.position]
+        if any((worker.iteration - 1, bucket) not in self.arrived for bucket in self.awaited(op)):
+            return False
+        if op[0] == "forward" and op[1] == 0 and worker.iteration > 0:
+            worker.starts.append(self.now)
+        if op[0] == "backward" and worker.iteration == self.iterations + 1:
+            worker.is_done = True
+            return False
+        worker.running = [op, Fraction((op[2] * worker.pace[worker.iteration] * 2 + PPM) // (2 * PPM))]
+        return True
+
+    def end(self, worker):
+        """End the op of a worker; buckets whose gradients all workers have are ready."""
+        kind, layer, _ = worker.running[0]
+        for bucket, members in enumerate(self.buckets):
+            if kind == "backward" and layer == min(members):
+                key = worker.iteration, bucket
+                self.computed[key] = self.computed.get(key, 0) + 1
+                self.transfers.setdefault(key, {})
+                if self.computed[key] == len(self.workers):
+                    rank = self.ranks_of_iteration(worker.iteration, self.buckets)[bucket]
+                    self.transfers[key]["ready"] = self.now
+                    self.waiting[key] = ((rank, self.now, bucket), self.chunks(self.bucket_bytes[bucket]))
+        worker.running = None
+        worker.position += 1
+        if worker.position == len(self.ops):
+            worker.iteration, worker.position = worker.iteration + 1, 0
+        self.reach(worker)
+
+    def sendable(self):
+        return [key for key in self.waiting if self.may_go(*key)]
+
+    def send(self):
+        """Send the most urgent chunk if the network is free."""
+        sendable = self.sendable()
+        if self.on_network is None and sendable and self.now >= self.free_at:
+            chosen = min(sendable, key=lambda bucket: self.waiting[bucket][0])
+            size = self.waiting[chosen][1].pop(0)
             # Its first byte, behind what each transfer costs by itself.
-            transfers[chosen].setdefault("start", now + schedule["overhead_ps"])
-            on_network = [chosen, occupancy(size)]
-        # To the next instant.
-        speed = 1 / slowdown if on_network else Fraction(1)
-        steps = [on_network[1]] if on_network else [free_at - now] if sendable and free_at > now else []
-        steps += [stream.running[1] / speed for stream in streams if stream.running]
+            self.transfers[chosen].setdefault("start", self.now + self.schedule["overhead_ps"])
+            self.on_network = [chosen, self.occupancy(size)]
+
+    def advance(self):
+        """Go to the next instant at which an op or a chunk ends or the network is free."""
+        running = [worker for worker in self.workers if worker.running]
+        speed = 1 / self.slowdown if self.on_network else Fraction(1)
+        steps = [worker.running[1] / speed for worker in running]
+        if self.on_network:
+            steps.append(self.on_network[1])
+        elif self.free_at > self.now and self.sendable():
+            steps.append(self.free_at - self.now)
         step = min(steps)
-        now += step
-        for stream in streams:
-            if stream.running:
-                stream.running[1] -= step * speed
-        if on_network:
-            on_network[1] -= step
-            if on_network[1] == 0:
-                bucket = on_network[0]
-                if not waiting[bucket][1]:
-                    del waiting[bucket]
-                    transfers[bucket]["end"] = now
-                    arrived.add(bucket)
-                on_network = None
-                free_at = now + schedule["sync_ps"]
+        self.now += step
+        for worker in running:
+            worker.running[1] -= step * speed
+        if self.on_network:
+            self.on_network[1] -= step
+            if self.on_network[1] == 0:
+                self.receive(self.on_network[0])
+
+    def receive(self, bucket):
+        """End a chunk, and its bucket if that was the last."""
+        if not self.waiting[bucket][1]:
+            del self.waiting[bucket]
+            self.transfers[bucket]["end"] = self.now
+            self.arrived.add(bucket)
+        self.on_network = None
+        self.free_at = self.now + self.schedule["sync_ps"]
+
+
+def ops_of(layers, barrier):
+    """Return the ops of an iteration in their order, as (kind, layer, time)."""
+    update = [("update", i, layer["update_ps"]) for i, layer in enumerate(layers)]
+    forward = [("forward", i, layer["forward_ps"]) for i, layer in enumerate(layers)]
+    backward = [("backward", i, layer["backward_ps"]) for i, layer in reversed(list(enumerate(layers)))]
+    if barrier:
+        return [("barrier", 0, 0), *update, *forward, *backward]
+    return [op for pair in zip(update, forward, strict=True) for op in pair] + backward
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""Clusters: by name, in the place of a scenario's own, and under every study; words with either dash; estimates."""
+"""Clusters: by name, in the place of a scenario's own, and under every study; words with either dash."""
 
 import json
 import re
@@ -6,10 +6,9 @@ import re
 import pytest
 
 import gradtide as gt
-from gradtide import papers, presets
-from gradtide.estimate import COUNTED, work_of
+from cluster_scenarios import LAYERS, OF_NODES, busy, scenario, small, written
+from gradtide import presets
 from gradtide.layers import Layer
-from gradtide.papers import site
 from gradtide.scenario import json_schema
 from gradtide.studies.network import altered, card_count
 from gradtide.studies.tenants.bands import tenants
@@ -17,9 +16,7 @@ from gradtide.studies.tenants.boundary import boundary
 from gradtide.studies.tenants.policies import policies
 from gradtide.studies.what_ifs import has_what_ifs
 
-LAYERS = [{"name": f"l{i}", "forward": "1ms", "backward": "2ms", "parameters": "1MB"} for i in range(3)]
 CLUSTERS = presets.cluster_names()
-OF_NODES = [row["name"] for row in presets.list_presets("cluster") if "gpus" in row]
 WEB = {"web": {"sizes": "web-search", "load": 0.05}}
 
 TWO_JOBS = """
@@ -53,16 +50,6 @@ incast = { dst = "h0", senders = 4, bytes = "25kB", every = "10s" }
 engine = "packet"
 duration = "1s"
 """
-
-
-def scenario(cluster=None, workers=4, **more):
-    job = {"model": {"layers": LAYERS}, "workers": workers, "iterations": 2}
-    return gt.Scenario.from_dict({"job": {"train": job}, **({"cluster": cluster} if cluster else {}), **more})
-
-
-def written(tmp_path, text, name="mine.toml"):
-    (tmp_path / name).write_text(text)
-    return tmp_path / name
 
 
 def faults(error):
@@ -347,18 +334,6 @@ def test_a_word_that_is_wrong_is_refused_as_it_was_written():
 
 # ── every study on every cluster ──────────────────────────────────────────────────────────────────────────
 
-
-def small(name, **more):
-    return scenario(f"{name}/2", workers=16 if name in OF_NODES else 2, **more)
-
-
-def busy(name):
-    """Return a scenario with about a hundred background flows of each host, however fast its links are."""
-    size = small(name).link_rate_bps // 10**9 * 5000
-    cdf = [{"bytes": f"{size // 2}B", "cdf": 0}, {"bytes": f"{2 * size}B", "cdf": 1}]
-    return small(name, traffic={"web": {"cdf": cdf, "load": 0.02}}, run={"engine": "fluid", "duration": "300ms"})
-
-
 STUDIES = {
     "run": lambda name: gt.run(small(name)),
     "compare": lambda name: gt.compare(small(name), schedules=["fifo+barrier", "priority"], rates=["10Gbps"]),
@@ -556,85 +531,3 @@ def test_commands_take_a_cluster_and_settings_of_training(command, gradtide):
     assert code == 0
     for option in ("--cluster", "--seq", "--precision", "--set", "--estimate"):
         assert option in out
-
-
-# ── estimates ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("study", "is_bound"),
-    [
-        (lambda base, how: gt.compare(base, schedules=["fifo+barrier", "priority"], **how), False),
-        (lambda base, how: gt.collectives(base, collectives=["ring", "tree"], sizes=["1kB", "1MB"], **how), False),
-        (lambda base, how: gt.buy(base, fabrics=["star"], collectives=["ring", "tree"], **how), False),
-        (lambda base, how: gt.plan(base, budget=3, seeds=2, **how), True),
-        (lambda base, how: gt.plan(base.replace(engine="packet"), budget=3, seeds=2, **how), True),
-        (lambda base, how: tenants(busy("ethernet-10g"), seeds=[0, 1], **how), True),
-    ],
-    ids=["compare", "collectives", "buy", "plan", "plan of packets", "tenants"],
-)
-def test_an_estimate_counts_the_runs_that_the_study_makes(study, is_bound, monkeypatch):
-    from gradtide.studies import run as running
-
-    base = scenario("ethernet-10g/4")
-    made = []
-    simulate = running.simulate
-    monkeypatch.setattr(running, "simulate", lambda *given: made.append(given) or simulate(*given))
-    work = work_of(lambda: study(base, {}), jobs=2)
-    assert made == []
-    study(base, {})
-    counted = work.total.count
-    assert counted >= len(made) if is_bound else counted == len(made)
-    assert bool(work.why) == is_bound
-    document = work.to_dict()
-    assert (document["runs"], document["is_upper_bound"]) == (counted, is_bound)
-    assert all(document[name] >= 0 for name in COUNTED)
-    assert document["time_s"] > 0
-
-
-OF_COMMANDS = {
-    "run": [],
-    "compare": ["--schedule", "fifo"],
-    "plan": [],
-    "collectives": ["--sizes", "1MB"],
-    "buy": ["--fabrics", "star"],
-}
-
-
-@pytest.mark.parametrize("command", OF_COMMANDS)
-def test_every_command_estimates_and_runs_nothing(command, tmp_path, gradtide):
-    path = written(tmp_path, scenario("ethernet-10g/4").to_toml())
-    words = [command, path, *OF_COMMANDS[command], "--estimate"]
-    code, out, err = gradtide(*words, "--json")
-    assert code == 0, err
-    document = json.loads(out)
-    assert document["schema"] == "gradtide.estimate/1"
-    assert ("why" in document) == document["is_upper_bound"] == (command == "plan")
-    code, out, _ = gradtide(*words)
-    assert code == 0
-    assert "time" in out
-    code, _, err = gradtide(*words, "-o", tmp_path / "out")
-    assert code == 2
-    assert "--estimate" in err
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_estimate_leaves_out_what_a_store_has(tmp_path, gradtide):
-    path = written(tmp_path, scenario("ethernet-10g/4").to_toml())
-    words = ["compare", path, "--schedule", "fifo", "--schedule", "priority", "--json"]
-    store = ["--store", tmp_path / "runs.store"]
-    assert json.loads(gradtide(*words, *store, "--estimate")[1])["runs"] == 2
-    assert not (tmp_path / "runs.store").exists()
-    gradtide(*words[:4], *store)
-    assert json.loads(gradtide(*words, *store, "--estimate")[1])["runs"] == 1
-
-
-def test_reproduce_and_demo_estimate_all_of_their_runs(tmp_path, gradtide, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    part = json.loads(gradtide("reproduce", "gao2020/ch4", "--estimate", "--json")[1])
-    demo = json.loads(gradtide("demo", "-q", "--estimate", "--json")[1])
-    assert min(part["runs"], demo["runs"]) > 1
-    assert list(tmp_path.iterdir()) == []
-    chapters = {name: papers.PARTS[name] for name in ("gao2020/ch3", "gao2020/ch4")}
-    each = [work_of(lambda one=one: site.make({"one": one}, {})).total.count for one in chapters.values()]
-    assert work_of(lambda: site.make(chapters, {})).total.count == sum(each) > each[1] == part["runs"]

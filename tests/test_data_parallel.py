@@ -5,18 +5,10 @@ import random
 import pytest
 
 import gradtide as gt
+from architectures import SMALL_LLAMA
 from gradtide.errors import ScenarioError
 
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 1024,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 2,
-    "vocab_size": 32000,
-    "rope_scaling": None,
-}
+CONFIG = {**SMALL_LLAMA, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 2, "rope_scaling": None}
 
 
 def star(hosts, rate="100Gbps", delay="2us", gpus=8, nics=8, inside="1us", **topology):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import gradtide as gt
+from architectures import SMALL_LLAMA
 from gradtide import presets
 from gradtide.answer.premises import premises_of
 from gradtide.answer.runtimes import runtime_of
@@ -23,15 +24,6 @@ from gradtide.studies.trained import trained
 
 CLUSTERS = presets.cluster_names()
 OF_NODES = [name for name in CLUSTERS if presets.cluster_device(name)]
-SMALL = {
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 4,
-    "vocab_size": 32000,
-}
 PROFILED = {
     "schema": "gradtide.model/1",
     "name": "net",
@@ -149,7 +141,7 @@ def test_nothing_is_assumed_of_a_language_models_device(gradtide, command, model
 
 
 def test_the_table_of_a_run_names_the_device(gradtide, tmp_path):
-    file = written(tmp_path / "config.json", SMALL)
+    file = written(tmp_path / "config.json", SMALL_LLAMA)
     for cluster, parallel in itertools.product(("a100-hgx/1", "h100-hgx/1"), (("--parallel", "fsdp=8"), ())):
         question = ("run", file, "--seq", 512, "--cluster", cluster, *parallel)
         code, out, err = gradtide(*question)
@@ -308,7 +300,7 @@ def test_counts_of_a_language_model_that_is_too_large_cannot_be_divided(gradtide
 
 
 def test_activations_count_where_a_worker_has_the_whole_model(tmp_path):
-    file = written(tmp_path / "config.json", SMALL)
+    file = written(tmp_path / "config.json", SMALL_LLAMA)
     trained(file, "h100-hgx/1", seq=1024).check_built()
     assert faults(trained(file, "h100-hgx/1", seq=1024, batch=4096).check_built) == [("GT057", "job.train.parallel")]
 
@@ -388,7 +380,7 @@ def test_a_run_says_what_would_fit():
 
 
 def test_a_mesh_has_its_own_micro_batch_recomputation_and_precision(tmp_path, gradtide):
-    file = written(tmp_path / "config.json", SMALL)
+    file = written(tmp_path / "config.json", SMALL_LLAMA)
     question = (file, "--seq", 512, "--cluster", "h100-hgx/1", "--micro-batch", 1, "--recompute", "none", "--json")
     meshes = ("fsdp=8", "fsdp=4,tp=2,micro_batch=2,recompute=selective")
     code, out, err = gradtide("compare", *question, *(one for mesh in meshes for one in ("--parallel", mesh)))
@@ -412,7 +404,7 @@ def test_a_mesh_has_its_own_micro_batch_recomputation_and_precision(tmp_path, gr
 
 def test_a_wrong_key_of_a_mesh_is_named_there():
     cluster = presets.cluster("h100-hgx/1")
-    job = {"model": SMALL, "parallel": {"fsdp": 8, "micro_batch": 0}, "compute": {"seq": 512}}
+    job = {"model": SMALL_LLAMA, "parallel": {"fsdp": 8, "micro_batch": 0}, "compute": {"seq": 512}}
     (found,) = faults(Scenario.from_dict, {**cluster, "job": {"a": job}})
     assert found[1] == "job.a.parallel.micro_batch"
 
@@ -422,7 +414,7 @@ def test_a_wrong_key_of_a_mesh_is_named_there():
 
 @pytest.mark.parametrize("family", ["llama4", "llama4_text", "gpt_oss", "mistral3", "gemma3", "qwen3_next"])
 def test_a_known_family_that_is_lacking_is_called_that(family, tmp_path):
-    file = written(tmp_path / "config.json", {**SMALL, "model_type": family})
+    file = written(tmp_path / "config.json", {**SMALL_LLAMA, "model_type": family})
     with pytest.raises(gt.ScenarioError) as caught:
         trained(file, "h100-hgx/1", seq=512, parallel={"fsdp": 8})
     (error,) = caught.value.errors
@@ -435,7 +427,7 @@ def test_a_known_family_that_is_lacking_is_called_that(family, tmp_path):
 def test_another_version_of_a_family_is_no_misspelling():
     for family, near in (("llama5", False), ("qwen4", False), ("lama", True), ("qwen3moe", True)):
         with pytest.raises(FieldError) as caught:
-            Architecture.of({**SMALL, "model_type": family})
+            Architecture.of({**SMALL_LLAMA, "model_type": family})
         assert ("did you mean" in caught.value.hint) == near
 
 
@@ -455,7 +447,7 @@ def test_another_version_of_a_family_is_no_misspelling():
     ],
 )
 def test_a_field_that_a_family_is_not_built_with_is_refused(family, field, value):
-    config = {**SMALL, "model_type": family}
+    config = {**SMALL_LLAMA, "model_type": family}
     Architecture.of(config)
     Architecture.of({**config, field: None})
     with pytest.raises(FieldError) as caught:
@@ -465,12 +457,12 @@ def test_a_field_that_a_family_is_not_built_with_is_refused(family, field, value
 
 
 def test_windows_that_are_off_change_nothing():
-    qwen = {**SMALL, "model_type": "qwen2"}
+    qwen = {**SMALL_LLAMA, "model_type": "qwen2"}
     plain = Architecture.of(qwen)
     off = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 4}
     for idle in (off, {**off, "use_sliding_window": True}, {"layer_types": ["full_attention"] * 4}):
         assert Architecture.of({**qwen, **idle}) == plain
     with pytest.raises(FieldError):
         Architecture.of({**qwen, **off, "use_sliding_window": True, "max_window_layers": 0})
-    window = {**SMALL, "model_type": "mistral", "sliding_window": 256}
+    window = {**SMALL_LLAMA, "model_type": "mistral", "sliding_window": 256}
     assert Architecture.of({**window, "layer_types": ["sliding_attention"] * 4}) == Architecture.of(window)

@@ -5,19 +5,16 @@ import csv
 import pytest
 
 import gradtide as gt
+from architectures import SMALL_LLAMA
 from gradtide.scenario import Scenario
 from gradtide.studies.meshes import meshes
 
-CONFIG = {
-    "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16,
-    "num_key_value_heads": 8, "num_hidden_layers": 4, "vocab_size": 32000,
-}  # fmt: skip
 HEADER = "op,forward_us,backward_us"
 WHOLE = f"{HEADER}\nembed,10,20\nlayers.*,300,600\nhead,40,80\n"
 
 
 def scenario(parallel, **compute):
-    job = {"model": CONFIG, "parallel": parallel, "compute": {"seq": 1024, **compute}}
+    job = {"model": SMALL_LLAMA, "parallel": parallel, "compute": {"seq": 1024, **compute}}
     return {**gt.presets.cluster("h100-hgx"), "job": {"train": job}, "run": {"engine": "fluid"}}
 
 

@@ -8,20 +8,12 @@ import sys
 import pytest
 
 import gradtide as gt
+from architectures import SMALL_LLAMA
 from gradtide import words
 from gradtide.scenario import Scenario
 from gradtide.studies.meshes import meshes
 
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 4,
-    "vocab_size": 32000,
-    "rope_scaling": None,
-}
+CONFIG = {**SMALL_LLAMA, "rope_scaling": None}
 MIXTURE = {**CONFIG, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 
 

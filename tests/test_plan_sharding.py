@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gradtide as gt
+from architectures import SMALL_LLAMA
 from gradtide.measured import SHARDED, pairs, saving_errors
 from gradtide.parallel.bound import Position, least
 from gradtide.scenario import Scenario
@@ -22,13 +23,10 @@ import fsdp as testbed  # noqa: E402 - a script of the repository, not of a pack
 CASES_OF_TESTBED = json.loads(testbed.DATA.read_text())
 BLOCKS = 6
 CONFIG = {
-    "model_type": "llama",
+    **SMALL_LLAMA,
     "hidden_size": 2048,
-    "intermediate_size": 4096,
-    "num_attention_heads": 16,
     "num_key_value_heads": 16,
     "num_hidden_layers": BLOCKS,
-    "vocab_size": 32000,
     "rope_scaling": None,
 }
 

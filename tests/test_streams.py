@@ -16,9 +16,9 @@ import pytest
 
 import faults
 import gradtide as gt
+from commands import FLOWS, GRACE_S, GRADTIDE, NAMES, SMALL, STUDY, TRACE
 from gradtide import files, streams
 from gradtide.cli.ends import EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON
-from test_ends import FLOWS, GRACE_S, GRADTIDE, NAMES, SMALL, STUDY, TRACE
 
 pytestmark = [pytest.mark.linux, pytest.mark.process]
 

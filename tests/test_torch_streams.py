@@ -18,8 +18,9 @@ from torch import nn
 import torch_ranks
 from gradtide.errors import TrainingError
 from gradtide.torch import sender, streams, unwrap, wrap, wrapped
-from test_torch_wrap import LoneGuard, batches, cross_entropy, network, said_by
+from test_torch_sender import LoneGuard
 from torch_ranks import plan_of
+from torch_training import batches, cross_entropy, network, said_by
 
 pytestmark = torch_ranks.MARKS
 

@@ -159,7 +159,7 @@ class Training:
             this rank, because all ranks wait for it.
         host_s: time in which the host issues a kernel, in seconds.
         slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
-        eager_moved: factor on bytes moved without `compiled`; fitted to the only such step in validation/llm_steps.py.
+        eager_moved: factor on bytes moved without `compiled`; fitted to the only such step in validation/llm_rows.py.
     """
 
     seq: int
