@@ -72,6 +72,9 @@ _PATHS = {
 }
 
 
+_TABLES = {path: table for table, path in _PATHS.items()}
+
+
 def pages() -> dict[str, str]:
     return {"scenario.md": scenario_page(), "errors.md": errors_page(), "engines.md": engines_page()}
 
@@ -98,16 +101,21 @@ def scenario_page() -> str:
     ]
     for name, path in _PATHS.items():
         table = tables[name]
-        lines += [f"## {path}\n", table["description"] + "\n"]
+        lines += [f"## {path}\n", _linked(table["description"]) + "\n"]
         needed = table.get("required", [])
+        bare = []
         for key, field in table["properties"].items():
-            about = _type(field) + _default(field, key in needed)
-            lines.append(f"- **`{key}`** ({about}): {_one_line(field['description'])}")
-        lines.append("")
+            text = _description(field, tables)
+            if text or key in needed:
+                about = _type(field) + _default(field, key in needed)
+                lines.append(f"- **`{key}`** ({about})" + (f": {text}" if text else ""))
+            else:
+                bare.append(_type(field).replace("[table]", f"[**`{key}`**]"))
+        lines += [f"- Tables: {', '.join(bare)}", ""] if bare else [""]
     lines += [
         "## Short names\n",
-        '`Scenario.replace` takes these names: `scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes '
-        "in every job. Where the key has another name, it follows in parentheses.\n",
+        "`Scenario.replace` takes keys of these tables by short names, as in "
+        '`scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes in every job.\n',
         *_short_names(),
         "",
     ]
@@ -115,11 +123,21 @@ def scenario_page() -> str:
 
 
 def _short_names() -> Iterator[str]:
-    """Yield one line per table: the short names of its keys."""
-    for table, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
-        names = (f"`{short}`" + (f" (`{path[-1]}`)" if path[-1] != short else "") for short, path in entries)
-        home = f"`{'.'.join(table).replace('*', 'NAME')}`" if table else "the scenario itself"
-        yield f"- {home}: {', '.join(names)}"
+    """Yield one line per table: which of its keys have a short name, and how the name differs from the key."""
+    for path, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
+        shorts = {loc[-1]: short for short, loc in entries}
+        table = ".".join(map(str, path)).replace("*", "NAME")
+        keys = json_schema()["$defs"][_TABLES[table]]["properties"] if table else list(shorts)
+        prefixes = {short.removesuffix(str(key)) for key, short in shorts.items()}
+        others = [f"`{key}`" for key in keys if key not in shorts]
+        text = "all keys" if table and len(others) < len(shorts) else ", ".join(f"`{key}`" for key in shorts)
+        if others and text == "all keys":
+            text += f" but {' and '.join(others)}"
+        if len(prefixes) == 1 and (prefix := prefixes.pop()):
+            text += f", with `{prefix}` in front"
+        else:
+            text += "".join(f"; `{key}` is `{short}`" for key, short in shorts.items() if short != key)
+        yield f"- {f'`{table}`' if table else 'the scenario itself'}: {text}"
 
 
 def engines_page() -> str:
@@ -167,30 +185,70 @@ def _first_sentence(text: str) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    if "$ref" in field:
-        name = field["$ref"].rsplit("/", 1)[1]
-        return f"[table](#{_anchor(_PATHS[name])})"
-    if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
-    if "const" in field:
-        return f"`{field['const']}`"
-    options = [o for o in field.get("anyOf", field.get("oneOf", [])) if o.get("type") != "null"]
-    if options:
-        return " or ".join(dict.fromkeys(_type(option) for option in options))
+    """Return the types of a key as a phrase, as in "text, table or list of tables"."""
+    words = list(_types(field))
+    variants = [word for word in words if word.startswith("[") and not word.startswith("[table]")]
+    if variants:
+        words = [word for word in words if word not in variants]
+        words.insert(1, f"table ({', '.join(variants)})")
+    if all(word.startswith("`") for word in words):
+        return ", ".join(words)
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _types(field: dict[str, Any]) -> Iterator[str]:
+    """Yield each type that a key can have, and each word of a fixed list."""
     kind = field.get("type")
-    if kind == "array":
-        items = field["items"]
-        return "list of " + (_type(items) if "$ref" not in items else _type(items).replace("table", "tables"))
-    if kind == "string" and "pattern" in field:
-        return str(field["title"]) if field["title"] else "text"
-    if kind == "integer":
-        low, high = field.get("minimum"), field.get("maximum")
-        span = (
-            f" {low} to {high}" if low is not None and high is not None else f" from {low}" if low is not None else ""
-        )
-        return "whole number" + span
-    words = {"string": "text", "boolean": "true or false", "number": "number", "object": "table"}
-    return " or ".join(words[k] for k in (kind if isinstance(kind, list) else [kind]))
+    options = field.get("anyOf", field.get("oneOf"))
+    if options:
+        found: list[str] = []
+        for option in options:
+            items = list(_types(option["items"])) if option.get("type") == "array" else []
+            found += ["list of these"] if items and set(items) <= set(found) else _types(option)
+        yield from dict.fromkeys(found)
+    elif "$ref" in field:
+        path = _PATHS[field["$ref"].rsplit("/", 1)[1]]
+        _, _, variant = path.partition(", ")
+        yield f"[{variant or 'table'}](#{_anchor(path)})"
+    elif "enum" in field:
+        yield from (f"`{value}`" for value in field["enum"])
+    elif "const" in field:
+        yield f"`{field['const']}`"
+    elif kind == "array":
+        items = _type(field["items"])
+        yield "list of " + re.sub(r"^(\[?)(text|table|integer)\b", r"\1\2s", items)
+    elif kind in ("integer", "number"):
+        yield f"{kind} {_span(field)}".rstrip()
+    elif isinstance(kind, list) or "pattern" in field or (kind == "object" and "title" in field):
+        yield str(field["title"])
+    elif kind != "null":
+        yield {"string": "text", "boolean": "boolean", "object": "table"}[str(kind)]
+
+
+def _span(field: dict[str, Any]) -> str:
+    """Return the range of a number, as in "1–1,000,000", "in (0, 1]" or "from 1"."""
+    low, high = field.get("minimum"), field.get("maximum")
+    most = "2^63 - 1" if high == 2**63 - 1 else "" if high is None else f"{high:,}"
+    if low is None:
+        return f"in (0, {most}]" if "exclusiveMinimum" in field else ""
+    return f"{low:,}–{most}" if most else f"from {low:,}"
+
+
+def _description(field: dict[str, Any], tables: dict[str, Any]) -> str:
+    """Return what a key means; of a table, only the default, if its own section begins with the same words."""
+    text = _one_line(field["description"])
+    refs = [option["$ref"] for option in (field, *field.get("anyOf", ())) if "$ref" in option]
+    if len(refs) == 1:
+        about = _one_line(tables[refs[0].rsplit("/", 1)[1]]["description"])
+        first = re.split(r"(?= Default: )", text, maxsplit=1)
+        if about.startswith(first[0]):
+            text = "".join(first[1:]).strip()
+    return _linked(text)
+
+
+def _linked(text: str) -> str:
+    """Return a text with a link for each page of docs that it names."""
+    return re.sub(r"docs/([\w/-]+\.md(?:#[\w-]+)?)", r"[details](../\1)", text).replace("(../reference/", "(")
 
 
 def _default(field: dict[str, Any], is_needed: bool) -> str:
