@@ -7,7 +7,7 @@ Run from anywhere: python tools/reference_scenario.py
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,10 @@ def scenario_page() -> str:
         needed = table.get("required", [])
         bare = []
         for key, field in table["properties"].items():
-            text = _description(field, tables)
+            text, words = _with_words(_description(field, tables), field)
             if text or key in needed:
-                about = _type(field) + _default(field, key in needed)
-                lines.append(f"- **`{key}`** ({about})" + (f": {text}" if text else ""))
+                about = "; ".join(filter(None, (_type(field, words), _default(field, key in needed))))
+                lines.append(f"- **`{key}`**" + (f" ({about})" if about else "") + (f": {text}" if text else ""))
             else:
                 bare.append(_type(field).replace("[table]", f"[**`{key}`**]"))
         lines += [f"- Tables: {', '.join(bare)}", ""] if bare else [""]
@@ -181,12 +181,34 @@ def errors_page() -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.])\s+(?=[A-Z`\d])", text, maxsplit=1)[0]
+    return re.split(r"(?<=[.])\s+", text, maxsplit=1)[0]
 
 
-def _type(field: dict[str, Any]) -> str:
-    """Return the types of a key as a phrase, as in "text, table or list of tables"."""
-    words = list(_types(field))
+_EXPLAINED = re.compile(r"(?:^|(?<=[.] ))([\w+-]+(?:(?:, | and )[\w+-]+)*)(?=: )")
+"""Words of a fixed list at the start of a sentence that explains them, as in "tic, tac: the orders of TicTac"."""
+
+
+def _with_words(text: str, field: dict[str, Any]) -> tuple[str, set[str]]:
+    """Return a description with its explained words set as code, and these words if it explains the whole list."""
+    words = {type.strip("`") for type in _types(field) if type.startswith("`")}
+    explained: set[str] = set()
+
+    def mark(match: re.Match[str]) -> str:
+        found = re.split(r", | and ", match[1])
+        if not words.issuperset(found):
+            return match[1]
+        explained.update(found)
+        return re.sub(r"[\w+-]+(?=, |$| and )", r"`\g<0>`", match[1])
+
+    text = _EXPLAINED.sub(mark, text)
+    return text, {f"`{word}`" for word in words} if explained == words else set()
+
+
+def _type(field: dict[str, Any], hidden: Set[str] = frozenset()) -> str:
+    """Return the types of a key as a phrase, as in "text, table or list of tables", without the words in `hidden`."""
+    words = [word for word in _types(field) if word not in hidden]
+    if hidden and words:
+        words.insert(0, "word")
     variants = [word for word in words if word.startswith("[") and not word.startswith("[table]")]
     if variants:
         words = [word for word in words if word not in variants]
@@ -253,9 +275,9 @@ def _linked(text: str) -> str:
 
 def _default(field: dict[str, Any], is_needed: bool) -> str:
     if is_needed:
-        return "; needed"
+        return "needed"
     default = field.get("default")
-    return "" if default is None or default == {} else f"; default `{toml_value(default)}`"
+    return "" if default is None or default == {} else f"default `{toml_value(default)}`"
 
 
 def _one_line(text: str) -> str:

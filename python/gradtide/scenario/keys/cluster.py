@@ -70,7 +70,8 @@ class Topology(Table):
     """Shape of the network (docs/models/fabrics.md)."""
 
     kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star")
-    """star: hosts around one switch. clos2, clos3: a Clos network of 2 or 3 layers. custom: a list of cables."""
+    """star: hosts around one switch. leaf_spine: leaves, each with a link to every spine. clos2, clos3: a Clos network
+    of 2 or 3 layers. custom: a list of cables."""
     hosts: int | None = key(default=None, ge=1, examples=[8])
     """Number of hosts (star, leaf_spine, custom). Default: in a star, as many as the jobs need; in a custom network,
     all up to the highest-numbered host that a cable names."""
@@ -85,8 +86,7 @@ class Topology(Table):
     hosts_per_leaf: int | None = key(default=None, ge=1, examples=[8])
     """Number of hosts on each leaf. A leaf_spine needs this key or `hosts`."""
     spines: int | None = key(default=None, ge=1, examples=[2])
-    """Number of spine switches, each with a link to every leaf (leaf_spine). Default: the number that `bisection`
-    gives."""
+    """Number of spine switches (leaf_spine). Default: the number that `bisection` gives."""
     fabric_link: FabricLink | None = key(default=None, examples=[{"rate": "100Gbps"}])
     """Links between leaves and spines. Default: like `cluster.link`."""
     switches: list[Name] | None = key(default=None, examples=[["s0", "s1"]])
@@ -155,9 +155,8 @@ class Transport(Table):
     gain_ppm: Share | None = key(default=None, examples=[0.0625], core=False)
     """Weight g of the newest window in the moving average of the share of marks (dctcp). Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True], core=False)
-    """Whether slow start ends not only at a mark or a loss, but also when acknowledgements last half a round trip or
-    round trips grow (cubic): HyStart of Ha & Rhee (2011), as in Linux, which measures round trips in microseconds.
-    Default: false."""
+    """Whether slow start also ends when acknowledgements last half a round trip or round trips grow (cubic): HyStart of
+    Ha & Rhee (2011), as in Linux, with round trips in microseconds. Default: false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
     """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (cubic; RFC 3465), instead
     of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip instead of growing by

@@ -394,8 +394,8 @@ class Ps(Table):
         default=None, examples=["distributed"], core=False
     )
     """Which hosts are servers. packed: the first of the job's `workers`. distributed: one host in each of as many equal
-    ranges of `workers`. In both cases the other hosts compute. separate: extra hosts beside the `workers`; if `hosts`
-    lists them all, the last ones. Default: packed; with pull = "start", separate."""
+    ranges of `workers`. In both cases the other hosts compute. separate: hosts beside the `workers`; the last ones if
+    `hosts` lists them all. Default: packed; with pull = "start", separate."""
     pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
     """When workers pull parameters. update: each bucket is pushed, summed and pulled at once, like any other
     collective. start: each worker begins an iteration by pulling every parameter in its own order, computes op by op,
@@ -470,11 +470,11 @@ class Schedule(Table):
     ] = key(default="fifo", examples=["priority"], core=False)
     """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
     ready. priority: the lowest layer first. random: a new order in every iteration. arbitrary: fifo, but 3.2 % of the
-    buckets swap places, as in frameworks that enforce no order (docs/models/orders.md#arbitrary-orders). tic, tac: the
-    orders of TicTac, which equal priority for layers. caramel: each bucket has a place in the backward or the next
-    forward pass (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of all these in a
-    simulation of one channel. file: your own. With pull = "start", it is the order of pulls, random by default
-    (docs/models/servers.md#orders). With `parallel`, it is the order of each process group: fifo, or tic or tac, which
+    buckets swap places, as in frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which equal
+    priority for layers (docs/models/orders.md). caramel: each bucket has a place in the backward or the next forward
+    pass (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of all these in a
+    simulation of one channel. file: your own. With pull = "start", it is the order of pulls, by default random
+    (docs/models/servers.md#orders). With `parallel`, each process group sends in this order: fifo, or tic or tac, which
     both send first what is needed first."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Maximum size of a bucket of gradients. "0B" sends every layer alone. "adaptive" groups small layers that are
@@ -487,7 +487,7 @@ class Schedule(Table):
     bucket."""
     cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
     """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB). A bucket then contains the gradients that are
-    expected to be ready at the end of a cycle: at most `fusion`, or one layer. "0ms": a cycle ends whenever the network
+    expected to be ready at the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network
     is free. Default: buckets do not depend on times."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]], core=False)
     """Your own buckets instead of `fusion`: the number of layers in each, from the input side. Layers without
@@ -515,7 +515,7 @@ class Schedule(Table):
     """Your order as a list, instead of `file`. The resolved scenario contains it in this form."""
     in_turn: bool | None = key(default=None, examples=[True], core=False)
     """Whether a bucket waits for all earlier ones of your order, even if the network is idle meanwhile (order =
-    "file"). Default: false; of the buckets that are ready, the most urgent is sent."""
+    "file"). Default: false."""
     releases: list[str] | None = key(default=None, examples=[["", "forward conv1"]], core=False)
     """Release event of each of `buckets` (order = "file"). "backward LAYER" holds a bucket until that layer has its
     gradient, "forward LAYER" until the next forward pass calls the layer. Default: "", no event."""
@@ -563,10 +563,10 @@ class JobTable(Table):
     model: Model | None = key(
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
-    """The model that is trained: a preset, a layer table (.csv), a model file (.json), a configuration (config.json), a
-    trace of one or more steps, or a table. Needed. A trace is a file, a folder, an archive (.tar, .tar.gz, .tgz, .zip)
-    or a pattern, of Kineto (.json, .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset is also an op
-    graph, pull = "start" and `compute.order` use the graph."""
+    """The model that is trained: a preset, a layer table (.csv), a model file (.json), a Hugging Face configuration
+    (config.json), a trace (docs/models/traces.md), or a table. Needed. A trace is a file, folder, archive (.tar,
+    .tar.gz, .tgz, .zip) or pattern, of Kineto (.json, .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset
+    is also an op graph, pull = "start" and `compute.order` use the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
     """Number of workers, each on its own host, the lowest-numbered ones that no other job names. A job needs this key
     or `hosts`."""
@@ -594,13 +594,12 @@ class JobTable(Table):
     """How gradients are grouped into buckets, and in what order buckets are sent."""
     priority: JobPriority = key(default="high", examples=["high", 2, ["high", "low", "low", "low"]])
     """Priority band of the job's flows. "high" is band 0, which is sent first; "low" is the last band of the queue: 2
-    of pfifo_fast, n - 1 of n strict bands. A list is spread evenly over the layers from the input side: with ["high",
-    "low", "low", "low"], the lowest quarter is high. A chunk uses the band of its first layer. To give each bucket its
-    own band, write one entry per layer, the same for all layers of a bucket. { adaptive = { policy = "deadline" } }
-    changes the band while the job sends."""
+    of pfifo_fast, n - 1 of n strict bands. A list is spread evenly over the layers from the input side: ["high", "low",
+    "low", "low"] sends the lowest quarter high. A chunk uses the band of its first layer; for a band of each bucket,
+    list one entry per layer. { adaptive = { policy = "deadline" } } changes the band while the job sends."""
     start_ps: Time = key(default="0s")
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether the job announces bursts to the switches, whose queue needs kind = "pcn" (docs/models/pcn.md). A burst is
     a message after a pause of its connection; announced, it starts a round trip later. true: with the `announced`
-    threshold of the queue. A number of packets, a multiple of 5 up to 75: with this threshold. Default: false."""
+    threshold of the queue. "15pkt": with this threshold, a multiple of 5 packets up to 75. Default: false."""

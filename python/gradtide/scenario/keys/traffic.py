@@ -115,9 +115,9 @@ class TrafficTable(Table):
     """Flows start only during bursts, the first at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
     """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band], or a connection matrix of htsim. Hosts
-    are h0, h1, … or 0, 1, …, and lines may be in any order. Flows from `run.duration` on are left out. With --set, it
-    replaces the scenario's sizes and arrivals. The resolved scenario contains up to 100 flows as `flows`, otherwise
-    path and `replay_sha256`."""
+    are h0, h1, … or 0, 1, …; lines may be in any order. Flows from `run.duration` on are left out. With --set, it
+    replaces `sizes` and `arrivals`. The resolved scenario contains up to 100 flows as `flows`, otherwise path and
+    `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the `replay` file. A file with another digest is refused."""
     replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
