@@ -110,7 +110,7 @@ def exit_codes() -> str:
 
 def kinds() -> str:
     """Return the table of kinds of error documents."""
-    return _list([(f"`{kind}`", f"{meaning} (exit code {code})") for kind, (code, meaning) in ends.KINDS.items()])
+    return _list([(f"`{kind}`", f"{meaning} (exit {code})") for kind, (code, meaning) in ends.KINDS.items()])
 
 
 def names() -> str:

@@ -168,15 +168,23 @@ def _is_on_all(row: support.Feature) -> bool:
     return all(row.on(engine).value == "yes" for engine in support.ENGINES)
 
 
+_CLEAR = {
+    f"GT{number:03}"
+    for number in (1, 3, 5, 7, 10, 12, 13, 14, 21, 22, 23, 31, 33, 34, 35, 36, 41, 42, 45, 49, 50, 54, 63, 65, 70, 71, 72)
+} | {"GT074", "GT080", "GT081", "GT082", "GT090", "GT091", "GT100", "GT103", "GT105", "GT106", "GT107"}
+"""Codes whose title says what the first sentence of their text does."""
+
+
 def errors_page() -> str:
     lines = [
         "# Errors\n",
         _NOTE,
-        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` says what leads to it and "
-        "shows a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints its causes, the "
+        "remedy, and a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
     ]
     for code, entry in CODES.items():
-        lines += [f"## {code}\n", f"**{entry.title}.** {_first_sentence(entry.text)}\n"]
+        reason = "" if code in _CLEAR else f" {_first_sentence(entry.text)}"
+        lines += [f"## {code}\n", f"**{entry.title}.**{reason}\n"]
     return "\n".join(lines)
 
 

@@ -100,9 +100,9 @@ class Queue(Table):
     """Queue of every egress port. Only the packet engine uses it."""
 
     kind: Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"] = key(default="pfifo_fast")
-    """Queue discipline. pfifo_fast: Linux's three strict bands. fifo: one band. strict: `bands` strict bands. drr:
-    bands that share the link by `weights`. ecn: one band that marks packets from `threshold` on. red: one band with
-    random early detection. pcn: one band with a `threshold` that announced bursts lower (docs/models/pcn.md)."""
+    """pfifo_fast: Linux's three strict bands. fifo: one band. strict: `bands` strict bands. drr: bands that share the
+    link by `weights`. ecn: one band that marks packets from `threshold` on. red: one band with random early detection.
+    pcn: one band with a `threshold` that announced bursts lower (docs/models/pcn.md)."""
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
     """Capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`, it
     applies only to the ports of hosts."""
@@ -129,8 +129,8 @@ class Queue(Table):
     announced_packets: Fifth | None = key(default=None, examples=["10pkt"])
     """Threshold of a port that an announced burst will cross, not above `threshold` (pcn, which needs it)."""
     timeout_ps: Duration | None = key(default=None, examples=["1ms"])
-    """Time that a sender waits for the answer to its announcement before it starts the burst anyway (pcn). Default: a
-    round trip over the longest route with every queue full, later than any answer."""
+    """Time after which a sender starts a burst without an answer to its announcement (pcn). Default: a round trip over
+    the longest route with every queue full, later than any answer."""
     expire_ps: Duration | None = key(default=None, examples=["3ms"])
     """Age at which a switch forgets an announcement whose burst has not come (pcn). Default: three times `timeout`,
     plus the longest `setup` of announced bursts."""
@@ -159,7 +159,7 @@ class Transport(Table):
     Ha & Rhee (2011), as in Linux, with round trips in microseconds. Default: false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
     """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (cubic; RFC 3465), instead
-    of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip instead of growing by
+    of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip, otherwise it grows by
     half. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
@@ -172,9 +172,9 @@ class Transport(Table):
     """Fast recovery. sack: RFC 6675, as in ns-3.37. "ns3.30": as in ns-3.30.1, which Gao (2020) used; it also
     retransmits segments that are still in flight."""
     timers: Literal["derived", "linux"] = key(default="derived")
-    """How the minimum retransmission timeout, the delay of acknowledgements and the timeout before the first sample are
-    set (docs/models/packet.md#parameters). derived: from a high estimate of the worst round trip, as in Gao (2020).
-    linux: 200 ms, 40 ms and 1 s; use it where slow or long links make that estimate seconds long."""
+    """Where the minimum retransmission timeout, the delay of acknowledgements and the timeout before the first sample
+    come from. derived: a high estimate of the worst round trip, as in Gao (2020) (docs/models/packet.md#parameters).
+    linux: 200 ms, 40 ms and 1 s, for links so slow or long that the estimate is seconds."""
 
 
 class Stages(Table):
@@ -239,9 +239,9 @@ class Cluster(Table):
     SHORT = "{}"
 
     preset: Name | None = key(default=None, examples=["h100-hgx/32"], core=False, short="")
-    """Name of a built-in cluster, `NAME` or `NAME/N`; `cluster = "h100-hgx/32"` means the same as this key alone. Other
-    keys of this table replace those of the cluster, and a table with a `kind` replaces the whole table of the cluster.
-    The default of `run.engine` is fluid. The resolved scenario contains the keys of the cluster."""
+    """Name of a built-in cluster, `NAME` or `NAME/N`; `cluster = "h100-hgx/32"` is the same. Other keys of this table
+    replace those of the cluster; a table with a `kind` replaces a whole table. `run.engine` is then fluid by default.
+    The resolved scenario contains the keys of the cluster."""
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network (docs/models/fabrics.md)."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
@@ -252,7 +252,7 @@ class Cluster(Table):
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
     """Device of the hosts or GPUs (gradtide presets device), on which jobs compute that name none."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
-    """Time that a host's network stack takes for a message, added to the delay of every link of a host."""
+    """Time of a host's network stack for a message, added to the delay of every link of a host."""
     host: Host | None = key(default=None, examples=[{"message": "15us", "stages": {"copy": "7Gbps"}}])
     """What every host adds to the messages of jobs (docs/models/hosts.md). Default: nothing."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")

@@ -46,8 +46,8 @@ class InlineLayer(Table):
     update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
     is_host: bool = key(default=False, alias="host", examples=[True])
-    """Whether the device is idle during these times, as in a recorded step whose kernels are launched late. They count
-    as `host` and not as compute, and the row has no parameters."""
+    """Whether these are times of the host, in which the device is idle, as where a recorded step launches kernels late.
+    They do not count as compute, and the row has no parameters."""
 
 
 class InlineModel(Table):
@@ -60,7 +60,7 @@ class InlineModel(Table):
     )
     """From the input side to the output side."""
     bucketed: bool = key(default=False, examples=[True])
-    """Whether the layers are buckets already, like those of a trace. `schedule.fusion` then defaults to "0B"."""
+    """Whether the layers are buckets already, like those of a trace: `schedule.fusion` is then "0B" by default."""
     source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
     """Where the figures come from; does not change results."""
     device: Name | None = key(default=None, examples=["A100"], core=False)
@@ -80,11 +80,11 @@ class ThesisModel(Table):
     size_bytes: Size = key(default="100MB")
     """Nominal size M."""
     time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
-    """Nominal compute time T of an iteration. With precision = "float32", `compute.scale_to` replaces T; otherwise it
+    """Nominal compute time T of an iteration. `compute.scale_to` replaces it with precision = "float32", and otherwise
     stretches the finished table."""
     precision: Literal["exact", "float32"] = key(default="exact")
-    """How times are rounded. exact: to a picosecond. float32: single-precision milliseconds, cut to whole nanoseconds
-    as in Gao's program for chapter 5. Times are then some nanoseconds shorter, which can change background flows."""
+    """exact: times are rounded to a picosecond. float32: they are single-precision milliseconds, cut to whole
+    nanoseconds as in Gao's program for chapter 5: some nanoseconds shorter, which can change background flows."""
 
 
 def _rows(value: object) -> list[object]:
@@ -128,8 +128,8 @@ class StepModel(Table):
     source: FileName | None = key(default=None, examples=["step 7"])
     """Where the step comes from; does not change results."""
     classes: Rows = key(examples=[[{"name": "rank0", "ranks": 1, "ops": [["forward", 1000000]]}]])
-    """Ops of each rank in sequence, as name and picoseconds. Ranks that are all alike share a single class, with their
-    number in `ranks`."""
+    """Ops of each rank in sequence, as name and picoseconds. If all ranks are alike, one class with their number in
+    `ranks`."""
     groups: Rows = key(examples=[[{"name": "fsdp", "classes": [0, 1], "ranks": 2, "stride": 1}]])
     """Process groups, with their `classes`. If all ranks are of one class, a group has `ranks` ranks that are `stride`
     apart. A group of two ranks without `stride` is for messages from the first to the second."""
@@ -193,8 +193,8 @@ class AdaptiveTable(Table):
     2020, section 5.5). oracle: the better band of two simulations that contain all future flows; only for comparison,
     because no real worker has this knowledge."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
-    """Maximum number of low chunks in flight, so that the network is not idle while one is delayed. Only one high chunk
-    is in flight. Default: 4; 1 for deadline with ECN, whose queues are short."""
+    """Maximum number of low chunks in flight, so that the network is not idle while one is delayed; of high chunks it
+    is 1. Default: 4; 1 for deadline with ECN, whose queues are short."""
     window_bytes: PartSize | None = key(default=None, examples=["128kB"])
     """Maximum number of bytes that a connection has in flight in the low band. Default: what the slowest link carries
     in 100 us, or in two round trips without queues if that is longer, and at least 16 kB; with ECN, the window of the
@@ -307,14 +307,15 @@ Times = Annotated[
 
 
 class Compute(Table):
-    """Device, batch and scale of a job's compute times. Keys marked `parallel` apply only to jobs with this table."""
+    """Device, batch and scale of a job's compute times. The keys from `micro_batch` to `times` are only for jobs with
+    `parallel`."""
 
     SHORT = "{}"
 
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
     """Device for which times are computed, and which determines the runtime of a plan. Times in a model's file are
-    kept, except those of a roofline profile, which are recomputed. Default: the device that the file names, otherwise
-    `cluster.device`, otherwise V100; a language model needs one of them."""
+    kept, except those of a roofline profile. Default: the device that the file names, otherwise `cluster.device`,
+    otherwise V100, except for language models."""
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
     """Model FLOPs utilisation in training, without waits for the network. Default: that of the device
     (docs/models/compute.md#devices); needed where none is published."""
@@ -325,28 +326,28 @@ class Compute(Table):
     """Tokens of a sequence, which is one sample. Only a Hugging Face configuration (config.json) has it, and needs
     it."""
     micro_batch: int | None = key(default=None, ge=1, le=1_000_000, examples=[1], core=False)
-    """Sequences that a rank computes at once (`parallel`). Default: 1."""
+    """Sequences that a rank computes at once. Default: 1."""
     global_batch: int | None = key(default=None, ge=1, le=1_000_000_000, examples=[1024], core=False)
-    """Sequences of an iteration on all ranks together (`parallel`). Gradients are accumulated over the micro-batches of
-    a rank. Default: one micro-batch for each data-parallel rank; with a pipeline, one for each of its stages, too."""
+    """Sequences of an iteration on all ranks together; a rank accumulates gradients over its micro-batches. Default:
+    one micro-batch for each data-parallel rank; with a pipeline, one for each of its stages, too."""
     recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["full"], core=False)
-    """Activations that the backward pass computes again, which saves memory (`parallel`). selective: those of attention
-    (Korthikanti et al. 2022). full: those of every layer. Default: none."""
+    """Activations that the backward pass computes again, which saves memory. selective: those of attention (Korthikanti
+    et al. 2022). full: those of every layer. none: no activations. Default: none."""
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
-    """Number format of products, parameters and activations (`parallel`). Default: bf16."""
+    """Number format of products, parameters and activations. Default: bf16."""
     attention: Literal["flash", "unfused"] | None = key(default=None, examples=["unfused"], core=False)
-    """Kernels of attention (`parallel`). flash: one kernel, which skips what a causal mask hides. unfused: products and
-    element-wise kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
+    """Kernels of attention. flash: one kernel, which skips what a causal mask hides. unfused: products and element-wise
+    kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
     compile: bool | None = key(default=None, examples=[False], core=False)
-    """Whether element-wise operations are fused, as by torch.compile (`parallel`). Default: true."""
+    """Whether element-wise operations are fused, as by torch.compile. Default: true."""
     compile_loss: bool | None = key(default=None, examples=[True], core=False)
-    """Whether the loss is compiled, as by torchtitan since April 2025 (`parallel`). A logit then needs 4 bytes instead
-    of 14. Default: false."""
+    """Whether the loss is compiled, as by torchtitan since April 2025. A logit then needs 4 bytes instead of 14.
+    Default: false."""
     scaling_loss_ppm: Variation | None = key(default=None, examples=[0.02], core=False)
-    """Relative increase of compute times with each doubling of nodes, because all ranks wait for the slowest
-    (`parallel`). Default: that of the device; 0 with `noise` or a `straggler`, which model the differences."""
+    """Relative increase of compute times with each doubling of nodes, because all ranks wait for the slowest. Default:
+    that of the device; 0 with `noise` or a `straggler`, which model the differences."""
     times: Times | None = key(default=None, examples=["times.csv"], core=False)
-    """Your own times of ops (`parallel`). A CSV file has a row for each op or block, and the header
+    """Your own times of ops. A CSV file has a row for each op or block, and the header
     op,forward_us,backward_us[,recompute_us][,update_us]. Default: estimates for the device
     (docs/models/compute.md#language-models-on-many-ranks)."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
@@ -355,8 +356,8 @@ class Compute(Table):
         default=None, examples=["caramel"], core=False, short="compute_order"
     )
     """Order in which a worker computes a graph of ops whose gradients a collective aggregates. listed: the first op of
-    the graph that can run. random: any op that can run; each worker keeps its order for the whole run. caramel: the ops
-    of the update that is cheapest to reach (docs/models/caramel.md#caramels-rules). Default: listed."""
+    the graph that can run. random: any op that can run, in the same order for the whole run. caramel: the ops of the
+    update that is cheapest to reach (docs/models/caramel.md#caramels-rules). Default: listed."""
     overlap_slowdown_ppm: Factor = key(default=1.0, examples=[1.1])
     """Factor on compute times while a transfer of the job is in progress."""
     noise_ppm: Variation = key(default=0.0, examples=[0.05])
@@ -398,15 +399,15 @@ class Ps(Table):
     `hosts` lists them all. Default: packed; with pull = "start", separate."""
     pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
     """When workers pull parameters. update: each bucket is pushed, summed and pulled at once, like any other
-    collective. start: each worker begins an iteration by pulling every parameter in its own order, computes op by op,
-    and pushes each gradient when it is ready. The iteration ends with the last update, as in TicTac."""
+    collective. start: as in TicTac, each worker begins an iteration by pulling every parameter, computes op by op, and
+    pushes each gradient when it is ready; the last update ends the iteration."""
     shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"], core=False)
     """How parameters are assigned to servers (pull = "start"). bytes: the largest first, each to the server with the
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
     sync: Sync | None = key(default=None, examples=["async", {"staleness": 3}], core=False)
-    """Which workers a worker waits for between iterations (pull = "start"). sync: all others. async: none; servers
-    apply each gradient when it arrives. { staleness = 3 }: like async, but a worker waits if it would be more than 3
-    iterations ahead of the slowest. Default: sync."""
+    """Which workers a worker waits for between iterations (pull = "start"; docs/models/servers.md#without-a-barrier).
+    sync: all others. async: none. { staleness = 3 }: those that it would be more than 3 iterations ahead of. Default:
+    sync."""
 
 
 _HINT_OF_GROUP = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
@@ -420,8 +421,8 @@ class Collective(Table):
 
     kind: CollectiveKind = key(default="ring", core=False, short="")
     """ring and tree use all network cards of a node, as NCCL does; single_ring leaves each node by one card, and
-    binary_tree sends whole buffers up and down one tree. The last five do not sum gradients: use them with task =
-    "exchange", as for the traffic of experts or sharded models."""
+    binary_tree sends whole buffers up and down one tree. The last five do not sum gradients and need task =
+    "exchange"."""
     group: Group | None = key(default=None, examples=["leaf", 8], core=False)
     """Number of consecutive ranks in a group (butterfly_layered, hierarchical). "leaf": as many as an edge switch has
     hosts. Default: "leaf"."""
@@ -470,32 +471,31 @@ class Schedule(Table):
     ] = key(default="fifo", examples=["priority"], core=False)
     """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
     ready. priority: the lowest layer first. random: a new order in every iteration. arbitrary: fifo, but 3.2 % of the
-    buckets swap places, as in frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which equal
-    priority for layers (docs/models/orders.md). caramel: each bucket has a place in the backward or the next forward
-    pass (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of all these in a
-    simulation of one channel. file: your own. With pull = "start", it is the order of pulls, by default random
-    (docs/models/servers.md#orders). With `parallel`, each process group sends in this order: fifo, or tic or tac, which
-    both send first what is needed first."""
+    buckets swap places, as in frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, for layers
+    equal to priority (docs/models/orders.md). caramel: each bucket has a place in the backward or the next forward pass
+    (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of all these in a simulation of
+    one channel. file: your own. With pull = "start": the order of pulls, by default random
+    (docs/models/servers.md#orders). With `parallel`: the order of each process
+    group, fifo or what is needed first (tic, tac)."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Maximum size of a bucket of gradients. "0B" sends every layer alone. "adaptive" groups small layers that are
     computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" then also tries the groups of the
-    other orders. Default: 25MiB, as in PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB); "adaptive"
-    with order caramel, edf or optimal."""
+    other orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
+    optimal."""
     first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
     """Maximum size of the first bucket, 1 MiB in PyTorch DDP. With this key, a bucket closes with the layer that
     reaches its size, as in DDP. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new
     bucket."""
     cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
-    """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB). A bucket then contains the gradients that are
-    expected to be ready at the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network
-    is free. Default: buckets do not depend on times."""
+    """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB): a bucket contains the gradients expected by
+    the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network is free. Default: no
+    cycles."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]], core=False)
     """Your own buckets instead of `fusion`: the number of layers in each, from the input side. Layers without
     parameters count."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
     """Maximum part of a bucket that is sent before the queue is checked again. Default: the whole bucket; with order =
-    "edf", the size at which fixed costs are a tenth of the time of a chunk; with order = "optimal", the best size
-    found."""
+    "edf", the size at which fixed costs are a tenth of a chunk's time; with order = "optimal", the best size found."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
     """Maximum number of chunks on the network. A more urgent chunk cannot overtake them."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
@@ -563,26 +563,26 @@ class JobTable(Table):
     model: Model | None = key(
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
-    """The model that is trained: a preset, a layer table (.csv), a model file (.json), a Hugging Face configuration
-    (config.json), a trace (docs/models/traces.md), or a table. Needed. A trace is a file, folder, archive (.tar,
-    .tar.gz, .tgz, .zip) or pattern, of Kineto (.json, .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset
-    is also an op graph, pull = "start" and `compute.order` use the graph."""
+    """A preset, a layer table (.csv), a model file (.json), a Hugging Face configuration (config.json), a trace, or a
+    table. Needed. A trace is a file, folder, archive (.tar, .tar.gz, .tgz, .zip) or pattern, of Kineto (.json,
+    .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset is also an op graph, pull = "start" and
+    `compute.order` use the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
-    """Number of workers, each on its own host, the lowest-numbered ones that no other job names. A job needs this key
-    or `hosts`."""
+    """Number of workers, each on its own host: the lowest-numbered hosts that no other job names. This key or `hosts`
+    is needed."""
     hosts: list[str] | None = key(default=None, examples=[["h0", "h1", "h3"]])
     """Host of each worker."""
     placement: Placement = key(default="packed", examples=["spread", ["h3", "h1"]])
     """Which rank runs on which of the job's hosts. packed: in the order of the hosts. spread: over the edge switches in
-    turn. random: drawn with the run's seed. With `workers`, spread and random also choose the hosts, among all that no
-    other job has. A list means the same as `hosts`."""
+    turn. random: drawn with the run's seed. With `workers`, spread and random also choose among all hosts that no other
+    job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows. Of several jobs, only
-    iterations during which all jobs run are measured, so a job continues until the others have theirs, too."""
+    iterations during which all run are measured, so a job continues until the others have theirs."""
     task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
-    """train: gradients are computed and summed. inference: parameters are pulled for a forward pass, from parameter
-    servers with pull = "start". exchange: the bytes are not gradients, and any collective may carry them. Default:
-    train."""
+    """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
+    pass, from servers with pull = "start". exchange: the bytes are not gradients, and any collective may carry them.
+    Default: train."""
     parallel: Parallel | None = key(default=None, examples=[{"fsdp": 16, "tp": 8}], core=False)
     """How a Hugging Face configuration is divided over ranks (docs/models/parallel.md). Default: every worker has the
     whole model and its own mini-batch."""
@@ -602,4 +602,4 @@ class JobTable(Table):
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether the job announces bursts to the switches, whose queue needs kind = "pcn" (docs/models/pcn.md). A burst is
     a message after a pause of its connection; announced, it starts a round trip later. true: with the `announced`
-    threshold of the queue. "15pkt": with this threshold, a multiple of 5 packets up to 75. Default: false."""
+    threshold of the queue. "15pkt": with this one, a multiple of 5 packets up to 75. Default: false."""

@@ -55,13 +55,13 @@ class Parallel(Table):
     divided."""
     scatter_gather: bool = key(default=False, examples=[True], core=False)
     """Whether each rank of a tensor group sends only its part of the activations to the next stage, which gathers them
-    (Narayanan et al. 2021). It needs sequence = false. Without it, every rank sends all, as in Megatron Core."""
+    (Narayanan et al. 2021); needs sequence = false. Otherwise every rank sends all, as in Megatron Core."""
     context: Literal["ring", "all-gather"] = key(default="ring", examples=["all-gather"], core=False)
     """Exchange of keys and values in a context-parallel group. ring: around a ring, concurrently with attention (Liu et
     al. 2023). all-gather: before attention, which waits (Llama 3)."""
     expert_skew_ppm: Factor = key(default=1.0, examples=[1.3], core=False)
-    """Number of tokens of the rank with the most loaded experts, divided by the mean over the ranks of ep. All other
-    ranks wait for this rank."""
+    """Tokens of the rank with the most loaded experts, for which all others wait, divided by the mean over the ranks of
+    ep."""
     prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
     """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 1 is the default of
     PyTorch. 0 waits for each unit."""
