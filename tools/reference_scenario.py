@@ -144,8 +144,8 @@ def engines_page() -> str:
     lines = [
         "# What each engine models\n",
         _NOTE,
-        "Before a run, gradtide compares a scenario with this table. A feature that the engine could model but does not yet "
-        "is refused with [GT090](errors.md#gt090), a key that has no meaning for the engine with [GT015](errors.md#gt015).\n",
+        "Before a run, gradtide refuses features that are not built yet for its engine ([GT090](errors.md#gt090)), and keys "
+        "that have no meaning for it ([GT015](errors.md#gt015)).\n",
         "| feature | key | fluid | packet |",
         "|---|---|---|---|",
         *(
@@ -184,7 +184,7 @@ def errors_page() -> str:
     ]
     for code, entry in CODES.items():
         reason = "" if code in _CLEAR else f" {_first_sentence(entry.text)}"
-        lines += [f"## {code}\n", f"**{entry.title}.**{reason}\n"]
+        lines += [f"## {code}\n", f"**{entry.title[0].upper()}{entry.title[1:]}.**{reason}\n"]
     return "\n".join(lines)
 
 

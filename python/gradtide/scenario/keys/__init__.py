@@ -36,17 +36,16 @@ class Run(Table):
     engine: Literal["fluid", "packet"] = key(default="fluid")
     """fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """Maximum relative error of results, at least 0.0001 %. The fluid engine then solves rates once for many messages
-    that end at almost the same time, which makes large irregular exchanges much faster
-    (docs/models/fluid.md#bounded-rates). Default: exact."""
+    """Maximum relative error of results, at least 0.0001 %, with which the fluid engine simulates large irregular
+    exchanges much faster (docs/models/fluid.md#bounded-rates). Default: exact."""
     follow: Literal["standards", "ns3"] = key(default="standards")
     """Rules of the packet engine where ns-3 differs from the standards
     (docs/models/packet.md#standards-and-simulators): those of ns-3.37 are for comparisons flow by flow, and `gradtide
     check` sets them."""
     start_jitter_ps: Time | None = key(default=None, examples=["1us"])
-    """Maximum random delay of the start of each background flow, so that hosts do not stay in step. Only the packet
-    engine uses it. Default: the time of one full packet on the slowest link that messages cross; none with follow =
-    "ns3"."""
+    """Maximum random delay of the start of each background flow, on the packet engine
+    (docs/models/packet.md#standards-and-simulators). Default: the time of one full packet on the slowest link that
+    messages cross; none with follow = "ns3"."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
     RED and `start_jitter`. Without any of these, all seeds give equal results, and a study of several seeds runs only

@@ -78,9 +78,8 @@ class Topology(Table):
     ports: int | None = key(default=None, ge=2, le=1024, examples=[16])
     """Number of ports of each switch (clos2, clos3)."""
     bisection: Ratio | None = key(default=None, examples=["1/4"])
-    """Upward capacity of an edge switch divided by its downward capacity (leaf_spine, clos2, clos3). In a Clos network
-    of k-port switches, (k/2) · bisection switches are above each edge switch. Default: 1, or the ratio that `spines`
-    gives."""
+    """Upward capacity of an edge switch divided by its downward capacity (leaf_spine, clos2, clos3). Default: 1, or the
+    ratio that `spines` gives."""
     leaves: int | None = key(default=None, ge=1, examples=[4])
     """Number of leaf switches (leaf_spine)."""
     hosts_per_leaf: int | None = key(default=None, ge=1, examples=[8])
@@ -104,13 +103,13 @@ class Queue(Table):
     link by `weights`. ecn: one band that marks packets from `threshold` on. red: one band with random early detection.
     pcn: one band with a `threshold` that announced bursts lower (docs/models/pcn.md)."""
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
-    """Capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`, it
-    applies only to the ports of hosts."""
+    """Capacity of a port for all bands together, in packets or bytes on the wire; with `cluster.switch_buffer`, only of
+    the ports of hosts."""
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
     """Number of bands (strict, which needs it)."""
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
-    """For each of 1 to 8 bands, band 0 first: how many full packets the band sends in a round while it has any (drr,
-    which needs it)."""
+    """How many full packets each of 1 to 8 bands, band 0 first, sends in a round while it has any (drr, which needs
+    it)."""
     threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
     """Queue length of all bands together from which packets of ECN-capable senders are marked (all kinds but red; ecn
     and pcn need it). Default: no packet is marked."""
@@ -155,8 +154,8 @@ class Transport(Table):
     gain_ppm: Share | None = key(default=None, examples=[0.0625], core=False)
     """Weight g of the newest window in the moving average of the share of marks (dctcp). Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True], core=False)
-    """Whether slow start also ends when acknowledgements last half a round trip or round trips grow (cubic): HyStart of
-    Ha & Rhee (2011), as in Linux, with round trips in microseconds. Default: false."""
+    """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux: when acknowledgements
+    last half a round trip or round trips, in microseconds, grow (cubic). Default: false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
     """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (cubic; RFC 3465), instead
     of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip, otherwise it grows by
@@ -173,13 +172,12 @@ class Transport(Table):
     retransmits segments that are still in flight."""
     timers: Literal["derived", "linux"] = key(default="derived")
     """Where the minimum retransmission timeout, the delay of acknowledgements and the timeout before the first sample
-    come from. derived: a high estimate of the worst round trip, as in Gao (2020) (docs/models/packet.md#parameters).
-    linux: 200 ms, 40 ms and 1 s, for links so slow or long that the estimate is seconds."""
+    come from. derived: the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1 s, for links so slow or
+    long that derived timers would be seconds."""
 
 
 class Stages(Table):
-    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole; with a
-    `schedule.depth` above 1, parts are at several stages at the same time."""
+    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole."""
 
     SHORT = "host_{}"
 
@@ -192,15 +190,14 @@ class Stages(Table):
 
 
 class Host(Table):
-    """What every host adds to the messages of jobs, but not to background flows (docs/models/hosts.md)."""
+    """What every host adds to the messages of jobs, but not to background flows (docs/models/hosts.md#the-model)."""
 
     SHORT = "host_{}"
 
     message_ps: Time = key(default="0us", examples=["15us"])
-    """Time for each message that a host sends, one after another, behind its stages: o of LogP (Culler et al. 1993)."""
+    """Time for each message that a host sends: o of LogP (Culler et al. 1993)."""
     stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
-    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole; with a
-    `schedule.depth` above 1, parts are at several stages at the same time."""
+    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole."""
 
 
 class ScaleUp(Table):
@@ -211,24 +208,23 @@ class ScaleUp(Table):
     rate_bps: Rate = key(examples=["450GBps"])
     """Nominal rate."""
     delay_ps: Time = key(default="1us", examples=["1us"])
-    """Propagation delay. A message crosses two such links."""
+    """Propagation delay, twice for a message."""
     efficiency_ppm: Share = key(default=1.0, examples=[0.8])
     """Share of the rate that collectives reach."""
 
 
 class Node(Table):
-    """Machines with several GPUs, which are the hosts of jobs (docs/models/nodes.md). The hosts of `topology` are then
-    their network cards."""
+    """Machines with several GPUs, which are the hosts of jobs; the hosts of `topology` are then their network cards
+    (docs/models/nodes.md#the-model)."""
 
     SHORT = "node_{}"
 
     gpus: int = key(ge=1, le=1024, examples=[8])
     """Number of GPUs of each node. With 8, h0 to h7 are the GPUs of the first node."""
     scale_up: ScaleUp = key(examples=[{"rate": "450GBps", "delay": "1us"}])
-    """Links between the GPUs of a node and its scale-up switch, in each direction. Messages between nodes use the
-    network cards of both GPUs instead."""
+    """Links between the GPUs of a node and its scale-up switch, in each direction."""
     nics: int | None = key(default=None, ge=1, le=1024, examples=[8])
-    """Number of network cards of each node, a divisor of `gpus`: GPU g uses card g · nics / gpus. Default: `gpus`."""
+    """Number of network cards of each node, a divisor of `gpus`. Default: `gpus`."""
     launch_ps: Time = key(default="0us", examples=["20us"], core=False)
     """Time before the first byte of each collective: the default of `schedule.overhead`."""
 
@@ -247,14 +243,15 @@ class Cluster(Table):
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
     """Rate and delay of every link for which the topology gives no others, in each direction."""
     node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
-    """Machines with several GPUs, which are the hosts of jobs (docs/models/nodes.md). Default: every host is a
-    worker."""
+    """Machines with several GPUs, which are the hosts of jobs; the hosts of `topology` are then their network cards
+    (docs/models/nodes.md#the-model). Default: every host is a worker."""
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
     """Device of the hosts or GPUs (gradtide presets device), on which jobs compute that name none."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
     """Time of a host's network stack for a message, added to the delay of every link of a host."""
     host: Host | None = key(default=None, examples=[{"message": "15us", "stages": {"copy": "7Gbps"}}])
-    """What every host adds to the messages of jobs (docs/models/hosts.md). Default: nothing."""
+    """What every host adds to the messages of jobs, but not to background flows (docs/models/hosts.md#the-model).
+    Default: nothing."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")
     """How a flow chooses among equal routes. ecmp: by a hash of the flow. dmodk: by the destination's number, as in
     InfiniBand and SimGrid's fat trees. spread: by the positions of both ends."""

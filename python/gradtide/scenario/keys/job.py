@@ -114,8 +114,7 @@ class GraphModel(Table):
     inference_target: int | None = key(default=None, ge=0, examples=[1])
     """Id of the op that ends the forward pass. Default: none, the whole graph is a forward pass."""
     ops: Rows = key(examples=[[{"id": 0, "kind": "recv", "inputs": [], "time": 0, "bytes": 4096}]])
-    """Each op has an id, kind, inputs and time, and a recv also its `bytes`. Another op may have `updates`: the ids of
-    the recvs whose gradients it completes."""
+    """Ops, with the keys of such a file."""
 
 
 class StepModel(Table):
@@ -188,10 +187,9 @@ class AdaptiveTable(Table):
         default="deadline", core=False
     )
     """deadline: low while the predicted end is within the slack, otherwise high. straggler: like deadline, but a worker
-    may also be late by the time for which it waits for slower workers anyway. background: like deadline, but always
-    low. all-low and all-high: the priorities "low" and 0. lower-layers-high: the lower half of the layers is high (Gao
-    2020, section 5.5). oracle: the better band of two simulations that contain all future flows; only for comparison,
-    because no real worker has this knowledge."""
+    may be late by the time for which it waits for slower workers anyway. background: like deadline, but always low.
+    all-low and all-high: the priorities "low" and 0. lower-layers-high: the lower half of the layers is high (Gao 2020,
+    section 5.5). oracle: the better band in simulations with all future flows, for comparison only."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
     """Maximum number of low chunks in flight, so that the network is not idle while one is delayed; of high chunks it
     is 1. Default: 4; 1 for deadline with ECN, whose queues are short."""
@@ -361,8 +359,8 @@ class Compute(Table):
     overlap_slowdown_ppm: Factor = key(default=1.0, examples=[1.1])
     """Factor on compute times while a transfer of the job is in progress."""
     noise_ppm: Variation = key(default=0.0, examples=[0.05])
-    """Coefficient of variation of a worker's compute time. Each worker draws a factor for each iteration, uniform
-    within 1 ± √3 · noise, for all its times."""
+    """Coefficient of variation of a worker's compute time, drawn for each iteration
+    (docs/models/compute.md#workers-that-differ)."""
     straggler: Straggler | None = key(default=None, examples=[{"worker": 3, "factor": 1.5}])
     """A worker that is slow, always or sometimes (docs/models/compute.md#workers-that-differ). Default: none."""
 
@@ -395,12 +393,12 @@ class Ps(Table):
         default=None, examples=["distributed"], core=False
     )
     """Which hosts are servers. packed: the first of the job's `workers`. distributed: one host in each of as many equal
-    ranges of `workers`. In both cases the other hosts compute. separate: hosts beside the `workers`; the last ones if
+    ranges of `workers`. In both cases the other hosts compute. separate: hosts beside the `workers`, the last ones if
     `hosts` lists them all. Default: packed; with pull = "start", separate."""
     pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
     """When workers pull parameters. update: each bucket is pushed, summed and pulled at once, like any other
-    collective. start: as in TicTac, each worker begins an iteration by pulling every parameter, computes op by op, and
-    pushes each gradient when it is ready; the last update ends the iteration."""
+    collective. start: each worker begins an iteration by pulling every parameter, and pushes each gradient when it is
+    ready, as in TicTac."""
     shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"], core=False)
     """How parameters are assigned to servers (pull = "start"). bytes: the largest first, each to the server with the
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
@@ -470,22 +468,20 @@ class Schedule(Table):
         "fifo", "priority", "random", "arbitrary", "tic", "tac", "tac_folded", "caramel", "edf", "optimal", "file"
     ] = key(default="fifo", examples=["priority"], core=False)
     """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
-    ready. priority: the lowest layer first. random: a new order in every iteration. arbitrary: fifo, but 3.2 % of the
-    buckets swap places, as in frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, for layers
-    equal to priority (docs/models/orders.md). caramel: each bucket has a place in the backward or the next forward pass
-    (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of all these in a simulation of
-    one channel. file: your own. With pull = "start": the order of pulls, by default random
-    (docs/models/servers.md#orders). With `parallel`: the order of each process
-    group, fifo or what is needed first (tic, tac)."""
+    ready. priority: the lowest layer first. random: anew in every iteration. arbitrary: fifo with some swaps, as in
+    frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, for layers equal to priority
+    (docs/models/orders.md). caramel: a place in the backward or the next forward pass for each bucket
+    (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of several plans. file: your
+    own. With pull = "start": the order of pulls, by default random (docs/models/servers.md#orders). With `parallel`:
+    the order of each process group, fifo or what is needed first (tic, tac)."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Maximum size of a bucket of gradients. "0B" sends every layer alone. "adaptive" groups small layers that are
     computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" then also tries the groups of the
     other orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
     optimal."""
     first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
-    """Maximum size of the first bucket, 1 MiB in PyTorch DDP. With this key, a bucket closes with the layer that
-    reaches its size, as in DDP. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new
-    bucket."""
+    """Maximum size of the first bucket, 1 MiB in PyTorch DDP. A bucket then closes with the layer that reaches its
+    size, as in DDP. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new bucket."""
     cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
     """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB): a bucket contains the gradients expected by
     the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network is free. Default: no
@@ -526,8 +522,8 @@ class Schedule(Table):
     """Time for which each transfer occupies the transmission queue before its first byte is sent. Default:
     `cluster.node.launch` if it is given."""
     sync_ps: Time = key(default="0us", examples=["20us"])
-    """Time from the end of a transfer on all workers to the earliest start of the next, which a global syncer needs to
-    learn of the end and to start the next."""
+    """Time from the end of a transfer on all workers to the earliest start of the next, for a global syncer
+    (docs/models/training.md#the-transmission-queue)."""
 
     @property
     def cap_bytes(self) -> int:
@@ -577,8 +573,8 @@ class JobTable(Table):
     turn. random: drawn with the run's seed. With `workers`, spread and random also choose among all hosts that no other
     job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
-    """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows. Of several jobs, only
-    iterations during which all run are measured, so a job continues until the others have theirs."""
+    """Number of measured iterations (docs/models/training.md#what-is-measured). Default: 10; with `run.duration`, as
+    many as it allows. A job continues until the others have theirs."""
     task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
     """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
     pass, from servers with pull = "start". exchange: the bytes are not gradients, and any collective may carry them.
@@ -600,6 +596,6 @@ class JobTable(Table):
     start_ps: Time = key(default="0s")
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether the job announces bursts to the switches, whose queue needs kind = "pcn" (docs/models/pcn.md). A burst is
-    a message after a pause of its connection; announced, it starts a round trip later. true: with the `announced`
-    threshold of the queue. "15pkt": with this one, a multiple of 5 packets up to 75. Default: false."""
+    """Whether the job announces its bursts to the switches, whose queue needs kind = "pcn" (docs/models/pcn.md). true:
+    with the `announced` threshold of the queue. "15pkt": with this one, a multiple of 5 packets up to 75. Default:
+    false."""

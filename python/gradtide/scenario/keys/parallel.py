@@ -63,8 +63,8 @@ class Parallel(Table):
     """Tokens of the rank with the most loaded experts, for which all others wait, divided by the mean over the ranks of
     ep."""
     prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
-    """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 1 is the default of
-    PyTorch. 0 waits for each unit."""
+    """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 0 waits for each unit; 1
+    is PyTorch's default."""
     backward_prefetch: int | None = key(default=None, ge=0, le=1000, examples=[2], core=False)
     """The same in the backward pass. Default: `prefetch`."""
     unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)

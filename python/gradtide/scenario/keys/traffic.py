@@ -110,7 +110,7 @@ class TrafficTable(Table):
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
     """When flows start: a Poisson process (docs/models/traffic.md#arrivals). `sizes` needs this key or `load`."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
-    """Average share of the hosts' nominal link rate that the payload of the flows takes, instead of `arrivals`."""
+    """Average share of the hosts' nominal link rate that the flows' payload takes, instead of `arrivals`."""
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
     """Flows start only during bursts, the first at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
