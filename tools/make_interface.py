@@ -114,10 +114,11 @@ def kinds() -> str:
 
 
 def names() -> str:
-    """Return a section per public name: its signature, what it does, and the members of a class."""
+    """Return a line per public name: its signature, what it does, and the members of a class."""
     of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
     lines = [
-        "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), `progress=None`, "
+        "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), "
+        "`progress=None`, "
         "`keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the scenario's keys). "
         "Defaults `…` are in `help`.\n",
         f"Every result of a study also has {of_all}.\n",

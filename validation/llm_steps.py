@@ -1,11 +1,12 @@
-"""Measured steps of language models on 2 to 512 GPUs, beside ours.
+"""Measured steps of language models on 2 to 512 GPUs, compared with predictions.
 
     python validation/llm_steps.py [--tables DIR] [--write]   # the errors of every table; docs/validation/llm-steps.md
-    python validation/llm_steps.py --fit                      # what in presets/devices.toml is fitted, again
+    python validation/llm_steps.py --fit                      # fits the constants of presets/devices.toml again
 
-Each step is predicted twice: with what its own program is known to do (`Step`), which is what constants are fitted on,
-and as a user can state it (`scenario_of`), which is how wrong answers are. `--write` also writes
-python/gradtide/answer/compared.json (compared.py). One file, because both share the readers of the tables.
+Each step is predicted twice: with all known properties of its program (`Step`), on which constants are fitted, and as a
+user can state it (`scenario_of`), which gives the errors of answers. `--write` also writes
+python/gradtide/answer/compared.json (compared.py). Both predictions are in this file, because they share the readers of
+the tables.
 
 Tables (validation/llm, or DIR with files of the same names):
 
@@ -19,10 +20,11 @@ Tables (validation/llm, or DIR with files of the same names):
   changes from one number to the next are compared, for `scaling_loss`.
 - published: steps of dense models and of mixtures of experts on A100, H100, H200 and B200, from performance summaries
   of NeMo and Megatron-Bridge, MLPerf Training, torchtitan, fms-fsdp and llm-foundry; configurations.json has their
-  models. Nothing is fitted on them, but steps of MPT on 8 to 128 GPUs are also in llm_foundry. B200 has no efficiency
-  of its own: 0.6 is stated, as the H100 has. Rows that no scenario can state are kept, with the reason.
+  models. Nothing is fitted on them, but steps of MPT on 8 to 128 GPUs are also in llm_foundry. The preset of B200 has
+  no efficiency, so 0.6 is stated, that of the H100. Rows that no scenario can state are kept, with the reason.
 
-What is fitted on which rows: `FITS`. Steps of Megatron are predicted with what is fitted on vTrain.
+`FITS` lists the constants and the rows on which they are fitted. Steps of Megatron are predicted with the constants
+that are fitted on vTrain.
 """
 
 import argparse
@@ -55,15 +57,16 @@ from gradtide.scenario.core.job import parallel  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
 UNSEEN = "unseen.csv"
-"""In the folder of the tables: errors of configurations that a fit has not seen (`--fit` writes it)."""
+"""File in the folder of the tables: errors of configurations that were left out of a fit (written by `--fit`)."""
 LEFT_OUT = "left_out.json"
-"""In the folder of the tables: the constants of each fit that left configurations out, in turn (`--fit` writes it)."""
+"""File in the folder of the tables: constants of the fits that leave out configurations in turn (written by
+`--fit`)."""
 ANSWERS = "answers.csv"
-"""In the folder of the tables: the time of every step as a user states it (`--write` writes it)."""
+"""File in the folder of the tables: time of every step as a user states it (written by `--write`)."""
 OURS = "ours.csv"
-"""In the folder of the tables: the time of every step (`--write` writes it)."""
+"""File in the folder of the tables: simulated time of every step (written by `--write`)."""
 PREDICTIONS = "predictions.csv"
-"""In the folder of the tables: every measured step beside both predictions (`--write` writes it)."""
+"""File in the folder of the tables: every measured step and both of its predictions (written by `--write`)."""
 FAR = 0.25
 """The page lists published steps with a larger relative error than this."""
 PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
@@ -77,11 +80,11 @@ MOST_FIT_ROUNDS = 25
 
 @dataclass(frozen=True)
 class Network:
-    """A built-in cluster, and what a collective costs on it.
+    """A built-in cluster, and the times of collectives on it.
 
     Attributes:
-        preset: its name.
-        nic_rate: of the share that a GPU has of its node's network cards, if it is not the preset's.
+        preset: name of the cluster.
+        nic_rate: rate of a GPU's share of its node's network cards, if it differs from the preset's.
     """
 
     preset: str
@@ -89,7 +92,7 @@ class Network:
 
     @cached_property
     def keys(self) -> dict[str, Any]:
-        """What the preset stands for."""
+        """Keys of the preset's cluster."""
         found = presets.cluster(self.preset)
         assert found is not None
         keys: dict[str, Any] = found["cluster"]
@@ -103,7 +106,7 @@ class Network:
 
     @cached_property
     def delays(self) -> tuple[float, float, float]:
-        """Seconds before the first byte of a collective, of a round inside a node, and of a round between nodes."""
+        """Delays in seconds: of the start of a collective, of a round inside a node, and of a round between nodes."""
         node, link = self.keys["node"], self.keys["link"]
         start, inside, between = (
             units.parse_time(text) / 1e12 for text in (node["launch"], node["scale_up"]["delay"], link["delay"])
@@ -111,7 +114,7 @@ class Network:
         return start, 2 * inside, 2 * between
 
     def ring(self, size: float, ranks: int, per_node: int, turns: int = 1) -> float:
-        """Return the time of an all-gather or reduce-scatter of `size` bytes; of an all-reduce with two turns."""
+        """Return the time of an all-gather or reduce-scatter of `size` bytes; with two turns, of an all-reduce."""
         if ranks == 1:
             return 0.0
         (scale_up, nic), (start, inside_s, between_s) = self.rates, self.delays
@@ -124,16 +127,16 @@ class Network:
         return start + turns * (ranks - nodes) * inside_s + max(inside, between)
 
     def send(self, size: float, crosses: bool) -> float:
-        """Return the time in which a rank sends `size` bytes to another, on its node or not."""
+        """Return the time in which a rank sends `size` bytes to another rank, on another node if it `crosses`."""
         return self.delays[0] + size / self.rates[crosses]
 
 
-# vTrain says 800 Gbit/s for a node of 8 GPUs; Korthikanti et al. (2022) measured on nodes with 8 cards of 200 Gbit/s.
+# vTrain states 800 Gbit/s for a node of 8 GPUs; Korthikanti et al. (2022) used nodes with 8 cards of 200 Gbit/s.
 VTRAIN = Network("a100-hgx", "100Gbps")
 SELENE = Network("a100-hgx")
 
 
-# A row of a table -> a job.
+# Conversion of a table's row into a job.
 
 
 @dataclass(frozen=True)
@@ -141,17 +144,17 @@ class Step:
     """A measured step.
 
     Attributes:
-        id: of the row.
-        configuration: what rows of the same model and mesh have in common.
-        config: what is trained, as Hugging Face writes it.
+        id: name of the row.
+        configuration: key that is common to rows of the same model and mesh.
+        config: configuration of the model in Hugging Face's format.
         accelerator: name of the preset.
-        mesh: of ranks.
-        training: how.
-        layout: how ranks work together.
-        network: between them.
-        measured_s: of an iteration.
-        gpus: number.
-        memory_gib: measured, if it is known.
+        mesh: mesh of the ranks.
+        training: batch, precision and kernels.
+        layout: pipeline schedule and sharding.
+        network: network between the ranks.
+        measured_s: measured time of an iteration.
+        gpus: number of GPUs.
+        memory_gib: measured memory of a rank, if it is known.
     """
 
     id: str
@@ -168,7 +171,7 @@ class Step:
 
     @cached_property
     def model(self) -> Architecture:
-        """What is trained, in numbers."""
+        """Architecture of the trained model."""
         return Architecture.of(self.config)
 
     @property
@@ -179,26 +182,27 @@ class Step:
 
 @cache
 def gpt(hidden: int, heads: int, layers: int, seq: int, vocabulary: int) -> Mapping[str, Any]:
-    """Return a GPT."""
+    """Return the configuration of a GPT."""
     config = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": seq, "vocab_size": vocabulary}
     return {"model_type": "gpt2", **config}
 
 
 @cache
 def llama(name: str) -> Mapping[str, Any]:
-    """Return a preset by the name that torchtitan has for it."""
+    """Return the configuration of a preset by torchtitan's name for it."""
     return presets.configuration(name.lower().replace("llama3.1", "llama3"))
 
 
 MEGATRON_HOST_S = 43e-6
-"""Time in which PyTorch with Megatron-DeepSpeed issues a kernel: fitted on vtrain_single, of which most rows wait for
-it. It belongs to that program and its hosts, not to the GPU."""
+"""Time in which PyTorch with Megatron-DeepSpeed launches a kernel: fitted on vtrain_single, where most rows wait for
+launches. It is a property of this program and its hosts, not of the GPU."""
 
 
 def of_vtrain(row: Row) -> Step:
     """Read a row of vtrain_*: full recomputation, no sequence parallelism, one gradient all-reduce after backward.
 
-    Stages send parts that are gathered, as DeepSpeed's pipelines do by default (`pipe_partitioned`).
+    Ranks of a stage send parts of the activations, which the next stage gathers: the default of DeepSpeed's pipelines
+    (`pipe_partitioned`).
     """
     hidden, heads, layers, seq, micro, tp, dp, pp = (
         int(row[key]) for key in ("hidden", "heads", "layers", "seq", "micro_batch", "tp", "dp", "pp")
@@ -219,7 +223,7 @@ def of_vtrain(row: Row) -> Step:
 def of_megatron(row: Row) -> Step:
     """Read a row of megatron_table5: interleaved pipelines, no data parallelism.
 
-    Megatron-LM of that time sends parts that are gathered by default (`scatter_gather_tensors_in_pipeline`).
+    Megatron-LM of that time also sends parts and gathers them by default (`scatter_gather_tensors_in_pipeline`).
     """
     layers, hidden, heads, seq, micro, batch, tp, pp, chunks = (
         int(row[key])
@@ -249,11 +253,11 @@ COMPILED_LOSS = "2025-04"
 
 
 def of_torchtitan(row: Row) -> Step:
-    """Read a row of torchtitan: FSDP2, with pipelines micro-batches of one sequence and parameters that stay gathered.
+    """Read a row of torchtitan: FSDP2, with a pipeline micro-batches of one sequence and parameters that stay gathered.
 
-    Its loss is compiled as the model is from `COMPILED_LOSS` on.
+    From `COMPILED_LOSS` on, the loss is compiled if the model is.
 
-    Asynchronous tensor parallelism leaves out the head and the embedding, and sums over several products.
+    Asynchronous tensor parallelism excludes the head, the embedding, and sums of several products.
     """
     fsdp, tp, cp, pp, seq, batch = (int(row[key]) for key in ("fsdp", "tp", "cp", "pp", "seq", "local_batch"))
     training = Training(
@@ -284,7 +288,7 @@ READERS: dict[str, Callable[[Row], Step]] = {
 
 
 def read(folder: Path, table: str) -> list[Step]:
-    """Return the steps of a table; none if the folder does not have it."""
+    """Return the steps of a table; an empty list if the folder lacks it."""
     file = folder / f"{table}.csv"
     if not file.is_file():
         return []
@@ -298,8 +302,8 @@ def read(folder: Path, table: str) -> list[Step]:
 def scenario_of(step: Step) -> gradtide.Scenario:
     """Return the scenario that a user would write.
 
-    It cannot say what only the measured program does: masks of dropout, the host's time for a kernel, and gradients
-    that are reduced after the backward pass.
+    A scenario cannot express three properties of the measured program: masks of dropout, the host's time per kernel,
+    and gradients that are reduced only after the backward pass.
     """
     mesh, layout, training, keys = step.mesh, step.layout, step.training, step.network.keys
     parallel = {
@@ -320,7 +324,7 @@ def scenario_of(step: Step) -> gradtide.Scenario:
 
 
 def as_stated(step: Step) -> Step:
-    """Return a step without what `scenario_of` cannot say: its `simulated` time is that of the scenario."""
+    """Return a step without the properties that `scenario_of` cannot express, for simulation as the scenario."""
     plain = {field.name: field.default for field in fields(Training) if field.name in ("dropout", "host_s")}
     return replace(step, training=replace(step.training, **plain), layout=replace(step.layout, overlap_gradients=True))
 
@@ -331,7 +335,8 @@ CLUSTERS = {device: f"{device.split('-')[0].lower()}-hgx" for device in ("A100",
 def of_published(row: Row) -> gradtide.Scenario:
     """Read a row of published: the scenario that a user would write.
 
-    Blocks that stages cannot share equally, even with one fewer in the first and the last, are spread from the first.
+    If the stages cannot have equal numbers of blocks, even with one fewer in the first and the last, the first stages
+    have one block more.
     """
     with (TABLES / "configurations.json").open(encoding="utf-8") as text:
         known = json.load(text)
@@ -362,7 +367,7 @@ def _scenario(
 
 
 def published(folder: Path, expressible: str = "yes") -> list[Row]:
-    """Return the rows of published that a scenario can state, or those that none can; none without the file."""
+    """Return the rows of published that a scenario can state, or those that none can; [] without the file."""
     file = folder / "published.csv"
     if not file.is_file():
         return []
@@ -374,11 +379,11 @@ def published(folder: Path, expressible: str = "yes") -> list[Row]:
 
 
 class Doubling(NamedTuple):
-    """A job, and the same with more GPUs, each with the same work.
+    """A job, and the same job on more GPUs with the same work per GPU.
 
     Attributes:
-        few: its step.
-        many: the other step.
+        few: the step on fewer GPUs.
+        many: the step on more GPUs.
     """
 
     few: Step
@@ -386,11 +391,11 @@ class Doubling(NamedTuple):
 
     @property
     def measured(self) -> float:
-        """How many times as long the second step takes."""
+        """Measured time of the second step, divided by that of the first."""
         return self.many.measured_s / self.few.measured_s
 
     def ours(self, scaling_loss: float) -> float:
-        """Return the same by the closed form."""
+        """Return the same ratio by the closed form."""
         few, many = (closed_form(step, with_constants(step, {}, scaling_loss)) for step in self)
         return many / few
 
@@ -411,7 +416,7 @@ def of_foundry(row: Row) -> Step:
 
 
 def doublings(folder: Path) -> list[Doubling]:
-    """Return each step of llm_foundry with the next of its series; none if the folder does not have them."""
+    """Return each step of llm_foundry with the next one of its series; an empty list if the folder lacks the table."""
     file = folder / "llm_foundry.csv"
     if not file.is_file():
         return []
@@ -421,20 +426,20 @@ def doublings(folder: Path) -> list[Doubling]:
 
 
 def loss_distance(pairs: Iterable[Doubling], scaling_loss: float) -> float:
-    """Return the mean absolute error of the change from one number of GPUs to the next."""
+    """Return the mean absolute error of the change between successive numbers of GPUs."""
     return fmean(abs(pair.ours(scaling_loss) - pair.measured) for pair in pairs)
 
 
 def fit_loss(pairs: list[Doubling]) -> float:
-    """Return the scaling loss of the least distance, in tenths of a percent: as exact as these steps can tell."""
+    """Return the scaling loss with the smallest error, in tenths of a percent, the resolution of these measurements."""
     return min((tenths / 1000 for tenths in range(51)), key=lambda loss: loss_distance(pairs, loss))
 
 
-# The time of a step. `closed_form` is what constants are fitted with, because it takes microseconds.
+# The time of a step. Constants are fitted with `closed_form`, because it takes only microseconds.
 
 
 def closed_form(step: Step, costs: Costs) -> float:
-    """Return the time of a step: its slowest stage, the pipeline's bubble, and what is sent beside or after compute."""
+    """Return the time of a step: its slowest stage, the pipeline's bubble, and transfers beside and after compute."""
     mesh, layout, network = step.mesh, step.layout, step.network
     per_node = min(layout.gpus_per_node, step.gpus)
     block = costs.block(step.model.blocks[0])
@@ -443,7 +448,7 @@ def closed_form(step: Step, costs: Costs) -> float:
     outer = max(1, per_node // mesh.tp)
 
     def exposed(product: float) -> float:
-        """Return how long a product in parts waits for the others' parts; all of a collective without one."""
+        """Return the exposed time of a collective that is divided beside a product; without a product, all of it."""
         part_s = network.send(size / mesh.tp, crosses=False)
         return max(0.0, (mesh.tp - 1) * (part_s - product / mesh.tp)) if product else tensor / 2
 
@@ -479,7 +484,7 @@ def closed_form(step: Step, costs: Costs) -> float:
 
 @cache
 def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any]:
-    """Return what the core is given for a divided model on so many GPUs."""
+    """Return the core's input of a divided model on this number of GPUs."""
     keys = network.keys
     node = {**keys["node"], "gpus": gpus_per_node, "nics": gpus_per_node}
     scenario = gradtide.Scenario.from_dict(
@@ -489,7 +494,7 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
                 "train": {
                     "model": "llama3-8b",
                     "parallel": {"fsdp": gpus},
-                    # Its times are replaced by those of the step.
+                    # `simulated` replaces its times by those of the step.
                     "compute": {"seq": 8192, "device": "H100"},
                 }
             },
@@ -501,10 +506,10 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
 
 
 def simulated(step: Step, costs: Costs) -> float:
-    """Return the time of a step as `gradtide run` has it, engine fluid.
+    """Return the time of a step as `gradtide run` computes it on the fluid engine.
 
-    On a pipe, the last thing that a stage sends back waits behind all gradients that the same card sends, first come
-    first served; a network card sends both at once.
+    A network card sends a stage's last activation gradients and its parameter gradients at once, at shared rates; a
+    FIFO would delay the former.
     """
     given = core_input(step.network, step.layout.gpus_per_node, step.gpus)
     spec = parallel(costs, step.layout, describe(costs, step.layout))
@@ -514,16 +519,16 @@ def simulated(step: Step, costs: Costs) -> float:
     return float(time_ps) / 1e12
 
 
-# What is fitted, on which rows.
+# The fits.
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants that are fitted together, so that the mean absolute error of some rows is least.
+    """Constants that are fitted together: they minimise the mean absolute error of the rows of some tables.
 
     Attributes:
-        tables: whose rows.
-        start: of the search, by name.
+        tables: names of the tables.
+        start: initial values of the search, by name of the constant.
     """
 
     tables: tuple[str, ...]
@@ -531,12 +536,12 @@ class Fit:
 
     @property
     def name(self) -> str:
-        """The tables in one word."""
+        """Name of the fit: its tables, joined."""
         return "+".join(self.tables)
 
     @property
     def folds(self) -> int:
-        """Parts of the configurations that are left out in turn; of torchtitan each row."""
+        """Maximum number of folds for cross-validation; with 15, torchtitan has one row per fold."""
         return 10 if len(self.tables) > 1 else 15
 
 
@@ -549,7 +554,7 @@ MOST = {"product": 0.95, "float8": 0.95, "memory": 0.95, "flash": 0.95}
 
 
 def with_constants(step: Step, constants: Mapping[str, float], scaling_loss: float | None = None) -> Costs:
-    """Return the costs of a step with constants in place of the preset's."""
+    """Return the costs of a step with these constants in place of the preset's."""
     accelerator = presets.accelerator(step.accelerator)
     nodes = -(-step.gpus // step.layout.gpus_per_node)
     loss = accelerator.scaling_loss if scaling_loss is None else scaling_loss
@@ -584,7 +589,8 @@ def errors(steps: Iterable[Step], constants: Mapping[str, float], step_time: Ste
 def distance(by_table: Iterable[list[Step]], constants: Mapping[str, float]) -> float:
     """Return the mean over tables of the mean absolute error, so that a long table does not outweigh a short one.
 
-    Float8 reaches no larger share of its peak than 16 bits of theirs: products are half as long, their edges are not.
+    It is infinite if a constant exceeds its bounds, or if float8 would reach a larger share of its peak than 16-bit
+    formats of theirs: float8 products take half as long, but the overhead at the edges of matrices is the same.
     """
     for name, value in constants.items():
         if not LEAST.get(name, 0.0) <= value <= MOST.get(name, float("inf")):
@@ -595,7 +601,7 @@ def distance(by_table: Iterable[list[Step]], constants: Mapping[str, float]) -> 
 
 
 def fit(by_table: list[list[Step]], start: Mapping[str, float], share: float = 0.1) -> dict[str, float]:
-    """Return the constants of the least distance: steps along each of them, ever shorter."""
+    """Return the constants with the smallest distance, by a coordinate search with decreasing steps."""
     found, best = dict(start), distance(by_table, start)
     for _ in range(MOST_FIT_ROUNDS):
         moved = False
@@ -613,7 +619,7 @@ def fit(by_table: list[list[Step]], start: Mapping[str, float], share: float = 0
 
 
 def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[Step]], list[list[Step]]]]:
-    """Yield what is fitted and what is predicted then; rows of a configuration stay together."""
+    """Yield training and test rows of each fold; all rows of a configuration are in one of the two."""
     configurations = sorted({step.configuration for steps in tables for step in steps})
     number = min(most, len(configurations))
     of = {configuration: index % number for index, configuration in enumerate(configurations)}
@@ -625,7 +631,7 @@ def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[
 
 
 def print_fits(folder: Path) -> None:
-    """Fit every set of constants, and print what is found, and the errors of configurations that a fit has not seen."""
+    """Fit every set of constants; print the constants, and the errors of configurations that were left out of a fit."""
     rows = [("table", "mean_absolute_error_percent")]
     without: dict[str, list[dict[str, float]]] = {}
     loss = fit_loss(doublings(folder))
@@ -649,11 +655,11 @@ def print_fits(folder: Path) -> None:
     (folder / LEFT_OUT).write_text(json.dumps(without, indent=1) + "\n", encoding="utf-8")
 
 
-# The page.
+# The page of the results.
 
 
 def memory_errors(steps: Iterable[Step]) -> list[float]:
-    """Return the relative error of the memory of the fullest rank, of each step that has it."""
+    """Return the relative error of the memory of the fullest rank, for each step with measured memory."""
     return [
         describe(with_constants(step, {}), step.layout).memory.total / 2**30 / step.memory_gib - 1
         for step in steps
@@ -669,14 +675,14 @@ def times(folder: Path) -> dict[str, dict[str, float]]:
 
 
 class Answer(NamedTuple):
-    """A measured step and what a user is told about it.
+    """A measured step, and the prediction that a user gets.
 
     Attributes:
-        table: where it was measured.
-        id: of the row.
-        ours_s: predicted; if a fit had seen the row, by the constants of a fit that had not.
-        measured_s: measured.
-        kind: the facts that tell kinds of answers apart.
+        table: table of the measurement.
+        id: name of the row.
+        ours_s: predicted time; if the row is used in a fit, the constants are those of a fit without it.
+        measured_s: measured time.
+        kind: the facts that distinguish kinds of answers.
         link_bps: rate of a network card.
     """
 
@@ -689,15 +695,15 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Relative error, with its sign."""
+        """Signed relative error."""
         return self.ours_s / self.measured_s - 1
 
 
 def user_times(folder: Path) -> dict[tuple[str, str], float]:
     """Predict every measured step as a user states it; return seconds by table and row.
 
-    Of a row that constants are fitted on, the prediction is that of the fit which left it out. The host's time is
-    fitted, too, but belongs to a program and stands in no preset.
+    The prediction of a row on which constants are fitted is by the fit that left out its configuration. The host's time
+    is fitted, too, but it belongs to a program and is in no preset.
     """
     without = json.loads((folder / LEFT_OUT).read_text(encoding="utf-8"))
     found: dict[tuple[str, str], float] = {}
@@ -716,7 +722,7 @@ def user_times(folder: Path) -> dict[tuple[str, str], float]:
 
 
 def answers(folder: Path) -> list[Answer]:
-    """Return every measured step with what `user_times` gave when the page was written."""
+    """Return every measured step with the result of `user_times` for the present page."""
     with (folder / ANSWERS).open(newline="", encoding="utf-8") as text:
         ours = {(row["table"], row["id"]): float(row["ours_s"]) for row in csv.DictReader(text)}
 
@@ -732,7 +738,7 @@ def answers(folder: Path) -> list[Answer]:
 
 
 def kept(folder: Path) -> dict[str, dict[str, float]]:
-    """Return what `times` gave when the page was written."""
+    """Return the result of `times` for the present page."""
     found: dict[str, dict[str, float]] = {table: {} for table in READERS}
     with (folder / OURS).open(newline="", encoding="utf-8") as text:
         for row in csv.DictReader(text):
@@ -775,7 +781,7 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def tables_of_kinds(folder: Path) -> str:
-    """Return the tables of the page with errors as a user states steps: by kind, and of published steps `FAR` off."""
+    """Return the tables of errors as a user states steps: by kind, and published steps with an error above `FAR`."""
     found = answers(folder)
     lines = [
         "<!-- table: kinds -->",
@@ -858,7 +864,7 @@ README_STARTS = "steps of language models that others measured:"
 
 
 def write_page(folder: Path) -> None:
-    """Keep the time of every step, and put the tables in place of those of the page."""
+    """Write the time of every step, and replace the tables of the page and of README."""
     ours = times(folder)
     rows = [f"{table},{name},{time_s:.6f}\n" for table, found in ours.items() for name, time_s in found.items()]
     (folder / OURS).write_text("table,id,ours_s\n" + "".join(rows), encoding="utf-8")

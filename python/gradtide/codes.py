@@ -20,8 +20,8 @@ class Code(NamedTuple):
 CODES: dict[str, Code] = {
     "GT001": Code(
         "the file is not valid TOML or JSON",
-        "Other faults are reported once this one is fixed. Frequent causes: a text without quotes, a key written twice, a bracket that is never "
-        "closed, a file that was cut off.",
+        "Other faults are reported once this one is fixed. Frequent causes: a text without quotes, a key written "
+        "twice, a bracket that is never closed, a file that was cut off.",
         "link = { rate = 10Gbps }",
         'link = { rate = "10Gbps" }',
     ),
@@ -132,8 +132,7 @@ CODES: dict[str, Code] = {
     ),
     "GT020": Code(
         "a number has no unit",
-        "10 could mean 10 Gbit/s or 10 MB/s. B is byte, b is bit; k, M, G are powers of "
-        "ten and Ki, Mi, Gi of two.",
+        "10 could mean 10 Gbit/s or 10 MB/s. B is byte, b is bit; k, M, G are powers of ten and Ki, Mi, Gi of two.",
         'link = { rate = 10, delay = "10us" }',
         'link = { rate = "10Gbps", delay = "10us" }',
     ),

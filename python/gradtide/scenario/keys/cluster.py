@@ -214,13 +214,12 @@ class ScaleUp(Table):
 
 
 class Node(Table):
-    """Machines with several GPUs, which are the hosts of jobs; the hosts of `topology` are then their network cards
-    (docs/models/nodes.md#the-model)."""
+    """Machines with several GPUs, the hosts of jobs; the hosts of `topology` are then their network cards."""
 
     SHORT = "node_{}"
 
     gpus: int = key(ge=1, le=1024, examples=[8])
-    """Number of GPUs of each node. With 8, h0 to h7 are the GPUs of the first node."""
+    """Number of GPUs of each node (docs/models/nodes.md#the-model). With 8, h0 to h7 are the GPUs of the first node."""
     scale_up: ScaleUp = key(examples=[{"rate": "450GBps", "delay": "1us"}])
     """Links between the GPUs of a node and its scale-up switch, in each direction."""
     nics: int | None = key(default=None, ge=1, le=1024, examples=[8])
@@ -243,8 +242,8 @@ class Cluster(Table):
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
     """Rate and delay of every link for which the topology gives no others, in each direction."""
     node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
-    """Machines with several GPUs, which are the hosts of jobs; the hosts of `topology` are then their network cards
-    (docs/models/nodes.md#the-model). Default: every host is a worker."""
+    """Machines with several GPUs, the hosts of jobs; the hosts of `topology` are then their network cards. Default:
+    every host is a worker."""
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
     """Device of the hosts or GPUs (gradtide presets device), on which jobs compute that name none."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])

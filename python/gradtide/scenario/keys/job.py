@@ -70,8 +70,7 @@ class InlineModel(Table):
 
 
 class ThesisModel(Table):
-    """The synthetic layer table of Gao (2020), section 4.2: deeper layers are larger and have shorter forward times
-    (docs/models/training.md#parameters)."""
+    """The synthetic layers of Gao (2020), section 4.2: deeper ones are larger (docs/models/training.md#parameters)."""
 
     kind: Literal["thesis"] = key(default="thesis")
     """Marks the table as synthetic."""
@@ -149,7 +148,9 @@ def _configuration(value: object) -> dict[str, Any]:
     return value
 
 
-Configuration = Annotated[dict[str, Any], Form(_configuration, {"type": "object", "required": [FAMILY], "title": "configuration"})]
+Configuration = Annotated[
+    dict[str, Any], Form(_configuration, {"type": "object", "required": [FAMILY], "title": "configuration"})
+]
 
 
 def _model_tag(value: object) -> str | None:
@@ -305,8 +306,10 @@ Times = Annotated[
 
 
 class Compute(Table):
-    """Device, batch and scale of a job's compute times. The keys from `micro_batch` to `times` are only for jobs with
-    `parallel`."""
+    """Device, batch and scale of compute times.
+
+    The keys from `micro_batch` to `times` are only for jobs with `parallel`.
+    """
 
     SHORT = "{}"
 
@@ -583,7 +586,7 @@ class JobTable(Table):
     """How a Hugging Face configuration is divided over ranks (docs/models/parallel.md). Default: every worker has the
     whole model and its own mini-batch."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
-    """Device, batch and scale of a job's compute times."""
+    """Device, batch and scale of compute times."""
     collective: Collective = key(default={}, examples=[{"kind": "ring"}])
     """Algorithm that aggregates gradients (docs/models/collectives.md#the-algorithms)."""
     schedule: Schedule = key(default={}, examples=[{"order": "fifo", "fusion": "6.28MB", "barrier": True}])

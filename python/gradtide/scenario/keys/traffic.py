@@ -99,8 +99,10 @@ class ListedFlow(Table):
 
 
 class TrafficTable(Table):
-    """Background flows of a tenant that does not train (docs/models/traffic.md). It needs one of `sizes`, `cdf`,
-    `replay`, `flows`, `incast` and `bursts`."""
+    """Background flows of a tenant that does not train (docs/models/traffic.md).
+
+    It needs one of `sizes`, `cdf`, `replay`, `flows`, `incast` and `bursts`.
+    """
 
     sizes: Name | None = key(default=None, examples=["web-search"])
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a file of points
