@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/interface.md from the command line's own options and the package's own names.
+"""Writes the tables of docs/reference/interface.md from the options of the command line and the names of the package.
 
 Run from anywhere: python tools/make_interface.py. A test runs it and compares.
 """
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def page(text: str) -> str:
-    """Return the page with every part between `<!-- made: NAME -->` and `<!-- end -->` made again."""
+    """Return the page with every part between `<!-- made: NAME -->` and `<!-- end -->` replaced."""
     parts = {"commands": commands, "exit codes": exit_codes, "kinds": kinds, "names": names, "summary": summary_keys}
 
     def made(match: re.Match[str]) -> str:
@@ -44,16 +44,16 @@ OF_STUDIES = ("jobs", "progress", "keep", "limits", "keys")
 """Parameters that studies share; the page explains them once."""
 
 LONGEST_DEFAULT = 4
-"""A longer tuple of default values is in the function's help alone."""
+"""Longer tuples of default values are only in the help of the function."""
 
 SHARED_BY = 3
-"""An argument or option that this many commands have with one meaning is listed once, before the commands."""
+"""An argument or option that at least this number of commands have with the same meaning is listed once."""
 
 
 def commands() -> str:
-    """Return what the arguments and options mean that commands share, then the names of each command's own.
+    """Return the shared arguments and options with their meaning, and each command with the names of its own.
 
-    Each command's help explains its own.
+    The help of a command explains its own options.
     """
     found = list(_commands(typer.main.get_command(cli.app), ""))
     rows = {name: _option_rows(command) for name, command in found}

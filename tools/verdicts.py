@@ -1,9 +1,8 @@
-"""Counts what the reproductions of papers find, for `gradtide reproduce`, and writes the tables of their pages.
+"""Reproduces the papers, counts the verdicts for `gradtide reproduce`, and writes the tables of their pages.
 
-    python tools/verdicts.py [PART…]    makes all of them, or those named, as in gao2020/ch4; minutes to an hour
+    python tools/verdicts.py [PART…]    all parts, or the named ones, as in gao2020/ch4; takes minutes to an hour
 
-What they count goes to python/gradtide/papers/verdicts.toml; statements that differ go to the
-page that has their table.
+Counts go to python/gradtide/papers/verdicts.toml, and statements that differ to the page with their table.
 """
 
 import re
@@ -32,9 +31,9 @@ REST = "The command prints those that agree. The others:"
 
 
 def rows(checks: list[dict[str, str]]) -> list[str]:
-    """Return rows of Markdown: the statements that do not agree; a reason is not repeated below itself.
+    """Return the statements that do not agree as Markdown rows; a repeated reason is omitted.
 
-    Not of a statement in another reading, as in "..., random orders": the command shows those.
+    Statements in another reading, as in "..., random orders", are left out: the command shows them.
     """
     said = [(check["figure"], check["quantity"]) for check in checks if check["verdict"] != SHOWN]
     found: list[str] = []
@@ -55,14 +54,14 @@ def _row(check: dict[str, str]) -> str:
 
 
 def table(summary: dict) -> str:
-    """Return the headline and every statement of a reproduction that does not agree as Markdown."""
+    """Return headline and disagreeing statements of a reproduction as Markdown."""
     head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     found = "\n".join([*head, *rows(summary["checks"])])
     return f"{made()} {summary['headline']} {REST}\n\n{found}\n"
 
 
 def write_page(name: str, text: str) -> None:
-    """Put the tables in the place of those that a page has below its mark, if one has."""
+    """Replace the tables below the mark of a page, if a page has it."""
     for page in sorted((ROOT / "docs/validation").glob("*.md")):
         old = rf"(<!-- table: {re.escape(name)} -->\n\n)[^\n]*{REST}\n\n(?:\|.*\n)+"
         changed, count = re.subn(old, lambda found: found[1] + text, page.read_text(encoding="utf-8"))
@@ -71,7 +70,7 @@ def write_page(name: str, text: str) -> None:
 
 
 def main() -> None:
-    """Make what is named on the command line, or everything."""
+    """Reproduce the named parts, or all."""
     counts = papers.verdicts()
     for name in sys.argv[1:] or papers.PARTS:
         summary = papers.reproduce(name, jobs=2).summary
@@ -84,7 +83,7 @@ def main() -> None:
 
 
 def summed_up(counts: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
-    """Return the row of README that sums up the papers, by how it begins."""
+    """Return the row of README's table that sums up the papers, by its first words."""
     total = {key: sum(count[key] for count in counts.values()) for key in ("statements", "agree", "unknown")}
     why = f"all but {total['unknown']} of the others" if total["unknown"] else "each of the others"
     start = "published tables and figures"
@@ -99,7 +98,7 @@ HEAD = "# What each reproduction finds; `python tools/verdicts.py` writes it.\n\
 
 
 def inline(counts: dict[str, int]) -> str:
-    """Return counts as a table of TOML."""
+    """Return counts as a TOML table."""
     return "{ " + ", ".join(f"{key} = {value}" for key, value in counts.items()) + " }"
 
 

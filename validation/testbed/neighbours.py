@@ -43,9 +43,7 @@ BANDS = {"same": "high", "low": "low"}
 SCALE = 10
 RATE_BPS = 100_000_000
 QUEUE_PACKETS = 1000
-BURST = (
-    "8kb"  # bucket of an idle port: five packets, or half a millisecond of tolerance for a late timer
-)
+BURST = "8kb"  # bucket of an idle port: five packets, or half a millisecond of tolerance for a late timer
 SEGMENT = 1448
 FRAME, MODELLED_FRAME = SEGMENT + 66, SEGMENT + 54
 """Bytes of a full packet: as tbf counts it (Ethernet, IP, TCP, time stamps), and as the packet engine counts it."""
@@ -474,9 +472,9 @@ def tables(answer: dict[str, Any]) -> str:
         }
         lines += [
             "",
-            f"Error of the prediction in the same / in the lower band, in %: {', '.join(errors)}. Packets dropped, "
-            f"measured and predicted: {drops['same'][0]} and {drops['same'][1]} in the same band, {drops['low'][0]} and "
-            f"{drops['low'][1]} in the lower one.",
+            f"Error of the prediction in the same / in the lower band, in %: {', '.join(errors)}. "
+            f"Packets dropped, measured and predicted: {drops['same'][0]} and {drops['same'][1]} in the same band, "
+            f"{drops['low'][0]} and {drops['low'][1]} in the lower one.",
             "",
         ]
         texts.append("\n".join(lines))
