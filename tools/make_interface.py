@@ -120,9 +120,12 @@ def names() -> str:
         "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), "
         "`progress=None`, "
         "`keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the scenario's keys). "
-        "Defaults `…` are in `help`.\n",
+        "Defaults `…` are in `help`. A function without a sentence does the same as its command (`sweep_list`: `sweep "
+        "list`), and returns the result.\n",
         f"Every result of a study also has {of_all}.\n",
     ]
+    as_commands = {name.replace(" ", "_") for name, _ in _commands(typer.main.get_command(cli.app), "")}
+    as_commands -= {"report"}  # only one of the two things that the command does
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)
         # A module that is a command, too.
@@ -131,7 +134,8 @@ def names() -> str:
             members = ", ".join(f"`{one}`" for one in _members(thing))
             lines.append(f"- `gradtide.{name}`: {_first(thing)}" + (f" Members: {members}." if members else ""))
         elif callable(thing):
-            lines.append(f"- `gradtide.{name}{_signature(thing)}`: {_first(thing)}")
+            meaning = "" if name in as_commands else f": {_first(thing)}"
+            lines.append(f"- `gradtide.{name}{_signature(thing)}`{meaning}")
     return "\n".join(lines) + "\n"
 
 

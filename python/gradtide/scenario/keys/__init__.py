@@ -48,8 +48,7 @@ class Run(Table):
     messages cross; none with follow = "ns3"."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
-    RED and `start_jitter`. Without any of these, all seeds give equal results, and a study of several seeds runs only
-    one."""
+    RED, `start_jitter`. Without any of these, all seeds give equal results, and a study runs only one."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default: no
     limit."""

@@ -111,8 +111,8 @@ class Queue(Table):
     """How many full packets each of 1 to 8 bands, band 0 first, sends in a round while it has any (drr, which needs
     it)."""
     threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length of all bands together from which packets of ECN-capable senders are marked (all kinds but red; ecn
-    and pcn need it). Default: no packet is marked."""
+    """Queue length of all bands from which packets of ECN-capable senders are marked (all kinds but red; ecn and pcn
+    need it). Default: no packet is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
     """Whether the length is compared with the threshold when a packet arrives or when it leaves. Default: enqueue."""
     min_packets: Packets | None = key(default=None, examples=["5pkt"])
@@ -129,7 +129,7 @@ class Queue(Table):
     """Threshold of a port that an announced burst will cross, not above `threshold` (pcn, which needs it)."""
     timeout_ps: Duration | None = key(default=None, examples=["1ms"])
     """Time after which a sender starts a burst without an answer to its announcement (pcn). Default: a round trip over
-    the longest route with every queue full, later than any answer."""
+    the longest route with full queues, later than any answer."""
     expire_ps: Duration | None = key(default=None, examples=["3ms"])
     """Age at which a switch forgets an announcement whose burst has not come (pcn). Default: three times `timeout`,
     plus the longest `setup` of announced bursts."""
@@ -157,9 +157,9 @@ class Transport(Table):
     """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux: when acknowledgements
     last half a round trip or round trips, in microseconds, grow (cubic). Default: false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
-    """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (cubic; RFC 3465), instead
-    of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip, otherwise it grows by
-    half. Default: false."""
+    """Whether slow start grows by all acknowledged segments, as in Linux (cubic; RFC 3465), instead of one per
+    acknowledgement (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip, otherwise it
+    grows by half. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)

@@ -79,11 +79,11 @@ class ThesisModel(Table):
     size_bytes: Size = key(default="100MB")
     """Nominal size M."""
     time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
-    """Nominal compute time T of an iteration. `compute.scale_to` replaces it with precision = "float32", and otherwise
-    stretches the finished table."""
+    """Nominal compute time T of an iteration. `compute.scale_to` replaces it if precision = "float32", and otherwise
+    stretches the table."""
     precision: Literal["exact", "float32"] = key(default="exact")
-    """exact: times are rounded to a picosecond. float32: they are single-precision milliseconds, cut to whole
-    nanoseconds as in Gao's program for chapter 5: some nanoseconds shorter, which can change background flows."""
+    """exact: times are rounded to a picosecond. float32: single-precision milliseconds cut to whole nanoseconds, as in
+    Gao's program for chapter 5; the slightly shorter times can change background flows."""
 
 
 def _rows(value: object) -> list[object]:
@@ -130,7 +130,7 @@ class StepModel(Table):
     `ranks`."""
     groups: Rows = key(examples=[[{"name": "fsdp", "classes": [0, 1], "ranks": 2, "stride": 1}]])
     """Process groups, with their `classes`. If all ranks are of one class, a group has `ranks` ranks that are `stride`
-    apart. A group of two ranks without `stride` is for messages from the first to the second."""
+    apart. Without `stride`, the first of two ranks sends messages to the second."""
     transfers: Rows = key(examples=[[{"name": "all_reduce", "kind": "all_reduce", "bytes": 4096, "group": 0}]])
     """Collective operations and messages of the groups."""
     edges: Rows = key(examples=[[[0, 2], [2, 1]]])
@@ -192,11 +192,11 @@ class AdaptiveTable(Table):
     all-low and all-high: the priorities "low" and 0. lower-layers-high: the lower half of the layers is high (Gao 2020,
     section 5.5). oracle: the better band in simulations with all future flows, for comparison only."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
-    """Maximum number of low chunks in flight, so that the network is not idle while one is delayed; of high chunks it
-    is 1. Default: 4; 1 for deadline with ECN, whose queues are short."""
+    """Maximum number of low chunks in flight, so that the network is not idle while one is delayed. Default: 4; 1 for
+    deadline with ECN, whose queues are short."""
     window_bytes: PartSize | None = key(default=None, examples=["128kB"])
-    """Maximum number of bytes that a connection has in flight in the low band. Default: what the slowest link carries
-    in 100 us, or in two round trips without queues if that is longer, and at least 16 kB; with ECN, the window of the
+    """Maximum number of bytes that a connection has in flight in the low band. Default: those of 100 us on the slowest
+    link, or of two round trips without queues if they are longer, at least 16 kB; with ECN, the window of the
     transport."""
     tolerance_ppm: Tolerance | None = key(default=None, examples=[0.02])
     """Share by which an iteration may take longer than the workers expect in the high band. Default: 0.02."""
@@ -322,7 +322,7 @@ class Compute(Table):
     (docs/models/compute.md#devices); needed where none is published."""
     batch: int = key(default=32, ge=1, le=1_000_000, core=False)
     """Mini-batch of one worker, for models without their own times. Default of a Hugging Face configuration: 1; of a
-    built-in graph: the batch of its paper (gradtide presets graph); of a profile: its own."""
+    built-in graph: that of its paper (gradtide presets graph); of a profile: its own."""
     seq: int | None = key(default=None, ge=1, le=100_000_000, examples=[8192], core=False)
     """Tokens of a sequence, which is one sample. Only a Hugging Face configuration (config.json) has it, and needs
     it."""
@@ -337,8 +337,8 @@ class Compute(Table):
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
     """Number format of products, parameters and activations. Default: bf16."""
     attention: Literal["flash", "unfused"] | None = key(default=None, examples=["unfused"], core=False)
-    """Kernels of attention. flash: one kernel, which skips what a causal mask hides. unfused: products and element-wise
-    kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
+    """flash: one kernel, which skips what a causal mask hides. unfused: products and element-wise kernels over all
+    scores, as in Megatron-LM before 2023. Default: flash."""
     compile: bool | None = key(default=None, examples=[False], core=False)
     """Whether element-wise operations are fused, as by torch.compile. Default: true."""
     compile_loss: bool | None = key(default=None, examples=[True], core=False)
@@ -346,7 +346,7 @@ class Compute(Table):
     Default: false."""
     scaling_loss_ppm: Variation | None = key(default=None, examples=[0.02], core=False)
     """Relative increase of compute times with each doubling of nodes, because all ranks wait for the slowest. Default:
-    that of the device; 0 with `noise` or a `straggler`, which model the differences."""
+    that of the device; 0 with `noise` or a `straggler`."""
     times: Times | None = key(default=None, examples=["times.csv"], core=False)
     """Your own times of ops. A CSV file has a row for each op or block, and the header
     op,forward_us,backward_us[,recompute_us][,update_us]. Default: estimates for the device
@@ -390,8 +390,8 @@ class Ps(Table):
     """Parameter servers (docs/models/servers.md)."""
 
     servers: int | None = key(default=None, ge=1, le=1_000_000, examples=[2], core=False, short="servers")
-    """Number of servers, which compute nothing. Default: an eighth of the job's `workers`, as in Zhang et al. (2017);
-    with pull = "start", a quarter of the workers that compute, as in TicTac (2019); at least 1."""
+    """Number of servers, which compute nothing. Default: an eighth of the `workers`, as in Zhang et al. (2017); with
+    pull = "start", a quarter of the workers that compute, as in TicTac (2019); at least 1."""
     placement: Literal["packed", "distributed", "separate"] | None = key(
         default=None, examples=["distributed"], core=False
     )
@@ -483,8 +483,8 @@ class Schedule(Table):
     other orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
     optimal."""
     first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
-    """Maximum size of the first bucket, 1 MiB in PyTorch DDP. A bucket then closes with the layer that reaches its
-    size, as in DDP. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new bucket."""
+    """Maximum size of the first bucket, 1 MiB in PyTorch DDP; as there, a bucket then closes with the layer that
+    reaches its size. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new bucket."""
     cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
     """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB): a bucket contains the gradients expected by
     the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network is free. Default: no
@@ -494,7 +494,7 @@ class Schedule(Table):
     parameters count."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
     """Maximum part of a bucket that is sent before the queue is checked again. Default: the whole bucket; with order =
-    "edf", the size at which fixed costs are a tenth of a chunk's time; with order = "optimal", the best size found."""
+    "edf", the size with fixed costs of a tenth of its time; with order = "optimal", the best size found."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
     """Maximum number of chunks on the network. A more urgent chunk cannot overtake them."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
@@ -504,9 +504,9 @@ class Schedule(Table):
     """Whether the next forward pass waits for all transfers. Without the barrier, each layer waits only for its own.
     Default: true; false with order caramel, edf or optimal."""
     depth: Depth = key(default=1, core=False)
-    """Number of parts of each chunk. They go through the collective separately, so one is reduced while the next is
-    sent (Caramel 2020, section 4.4). "adaptive": 1 for small chunks to 8 for large ones. Default: 1; "adaptive" with
-    order caramel, edf or optimal."""
+    """Number of parts of each chunk that go through the collective separately, so one is reduced while the next is sent
+    (Caramel 2020, section 4.4). "adaptive": 1 for small chunks to 8 for large ones. Default: 1; "adaptive" with order
+    caramel, edf or optimal."""
     file: Name | None = key(default=None, examples=["order.csv"], core=False, short="order_file")
     """File with your order (order = "file"), without a header: each layer that has parameters on a line of its own,
     most urgent first."""
@@ -516,13 +516,13 @@ class Schedule(Table):
     """Whether a bucket waits for all earlier ones of your order, even if the network is idle meanwhile (order =
     "file"). Default: false."""
     releases: list[str] | None = key(default=None, examples=[["", "forward conv1"]], core=False)
-    """Release event of each of `buckets` (order = "file"). "backward LAYER" holds a bucket until that layer has its
-    gradient, "forward LAYER" until the next forward pass calls the layer. Default: "", no event."""
+    """Release event of each of `buckets` (order = "file"): "backward LAYER" holds a bucket until that layer has its
+    gradient, "forward LAYER" until the next forward pass calls it. Default: "", no event."""
     disorder_ppm: Part | None = key(default=None, examples=[0.005], core=False)
     """Share of pulls that swap places with a later one on the same channel (pull = "start"), 0.005 as measured in
     TicTac, section 5.1. Default: 0."""
     overhead_ps: Time = key(default="0us", examples=["20us"])
-    """Time for which each transfer occupies the transmission queue before its first byte is sent. Default:
+    """Time for which each transfer occupies the transmission queue before its first byte. Default:
     `cluster.node.launch` if it is given."""
     sync_ps: Time = key(default="0us", examples=["20us"])
     """Time from the end of a transfer on all workers to the earliest start of the next, for a global syncer

@@ -25,18 +25,17 @@ class Parallel(Table):
     cp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
     """Ranks of a context-parallel group: each has a part of every sequence."""
     ep: int | None = key(default=None, ge=1, le=MOST, examples=[8], core=False)
-    """Ranks over which the experts of a layer are spread. They are ranks of cp, fsdp and dp, so ep divides the product
-    of these three and adds no ranks. A model with experts needs the key; 1 keeps all experts on every rank."""
+    """Ranks of cp, fsdp and dp over which the experts of a layer are spread; ep divides the product of these three. A
+    model with experts needs the key; 1 keeps all experts on every rank."""
     fsdp: int = key(default=1, ge=1, le=MOST, examples=[16], core=False)
-    """Ranks over which parameters, gradients and optimizer states are sharded, according to `zero`. Each has its own
-    sequences."""
+    """Ranks over which `zero` shards parameters, gradients and optimizer states. Each has its own sequences."""
     dp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
     """Replicas of everything above, which sum their gradients. With fsdp above 1, this is hybrid sharding (HSDP)."""
     pp: int = key(default=1, ge=1, le=MOST, examples=[4], core=False)
     """Stages of the pipeline."""
     zero: Literal[1, 2, 3] | None = key(default=None, examples=[1], core=False)
     """What is sharded over `fsdp` (Rajbhandari et al. 2020). 1: optimizer states. 2: gradients, too. 3: parameters,
-    too, as in FSDP. Default: 3; 2 with pp above 1, where gathering for each micro-batch would cost most."""
+    too, as in FSDP. Default: 3; 2 with pp above 1, where gathering per micro-batch would cost most."""
     pipeline: Literal["1f1b", "gpipe", "interleaved"] = key(default="1f1b", core=False)
     """Order in which a stage computes micro-batches. gpipe: all forward passes first. 1f1b: one forward, one backward
     pass. interleaved: 1f1b with several stages (`chunks`) on each rank (Narayanan et al. 2021)."""
@@ -68,8 +67,8 @@ class Parallel(Table):
     backward_prefetch: int | None = key(default=None, ge=0, le=1000, examples=[2], core=False)
     """The same in the backward pass. Default: `prefetch`."""
     unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)
-    """Blocks whose parameters are gathered together and whose gradients are reduced together: the modules of one call
-    of `fully_shard`. The embedding and the head are units of their own."""
+    """Blocks whose parameters are gathered and whose gradients are reduced together: the modules of one call of
+    `fully_shard`. The embedding and the head are separate units."""
 
     micro_batch: int | None = key(default=None, ge=1, le=MOST, examples=[2], core=False)
     """Replaces `compute.micro_batch` in this mesh."""

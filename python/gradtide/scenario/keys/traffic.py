@@ -46,7 +46,7 @@ class Burst(Table):
 
 
 class Incast(Table):
-    """Many hosts send to one host at the same time, again and again."""
+    """Many hosts that send to one host at the same time, again and again."""
 
     dst: Name = key(examples=["h0"])
     """Receiving host."""
@@ -74,8 +74,8 @@ class Bursts(Table):
     idle_ps: Time = key(examples=["7s"])
     """Pause from the end of a burst to the start of the next."""
     together: bool = key(default=False, examples=[True])
-    """Whether the hosts wait for one another, like the workers of a job: the pause then starts when the last of their
-    bursts ends, and the next bursts start together."""
+    """Whether the hosts wait for one another, like the workers of a job: the pause starts when the last of their bursts
+    ends, and the next bursts start together."""
     setup_ps: Time = key(default="0s", examples=["20ms"])
     """Time that the application needs before the first byte of a burst, while the handshake runs. For an announced
     burst, it starts with the answer."""
@@ -130,7 +130,7 @@ class TrafficTable(Table):
     )
     """The flows as a list, instead of `replay`."""
     incast: Incast | None = key(default=None, examples=[{"senders": 7, "dst": "h0", "bytes": "1MB", "every": "100ms"}])
-    """Many hosts send to one host at the same time, again and again."""
+    """Many hosts that send to one host at the same time, again and again."""
     bursts: Bursts | None = key(
         default=None, examples=[{"src": ["h6"], "dst": "h0", "bytes": "3MB", "count": 6, "idle": "7s"}]
     )
