@@ -106,7 +106,8 @@ def scenario_page() -> str:
         for key, field in table["properties"].items():
             text, words = _with_words(_description(field, tables), field)
             if text or key in needed:
-                about = "; ".join(filter(None, (_type(field, words), _default(field, key in needed))))
+                default = "" if "Default:" in text else _default(field, key in needed)
+                about = "; ".join(filter(None, (_type(field, words), default)))
                 lines.append(f"- **`{key}`**" + (f" ({about})" if about else "") + (f": {text}" if text else ""))
             else:
                 bare.append(_type(field).replace("[table]", f"[**`{key}`**]"))

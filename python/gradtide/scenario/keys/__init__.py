@@ -20,7 +20,7 @@ class Probe(Table):
 
     every_ps: Duration = key(examples=["100us"])
     """Time between samples. When a table reaches a million rows, every second sample is deleted and the interval
-    doubles; `summary.json` has the final interval."""
+    doubles (`summary.json` has the final one)."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
     """Links whose queues are sampled into `queues.csv`, by name (docs/models/fabrics.md#networks). Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)

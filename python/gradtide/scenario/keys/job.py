@@ -66,7 +66,7 @@ class InlineModel(Table):
     device: Name | None = key(default=None, examples=["A100"], core=False)
     """Device on which the times were measured; does not change them."""
     left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
-    """Contents of the source that the layers do not represent; each gives a warning."""
+    """Contents of the source that the layers do not represent, each with a warning."""
 
 
 class ThesisModel(Table):
@@ -316,7 +316,7 @@ class Compute(Table):
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
     """Device for which times are computed, and which determines the runtime of a plan. Times in a model's file are
     kept, except those of a roofline profile. Default: the device that the file names, otherwise `cluster.device`,
-    otherwise V100, except for language models."""
+    otherwise V100, but not for language models."""
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
     """Model FLOPs utilisation in training, without waits for the network. Default: that of the device
     (docs/models/compute.md#devices); needed where none is published."""
@@ -357,8 +357,8 @@ class Compute(Table):
         default=None, examples=["caramel"], core=False, short="compute_order"
     )
     """Order in which a worker computes a graph of ops whose gradients a collective aggregates. listed: the first op of
-    the graph that can run. random: any op that can run, in the same order for the whole run. caramel: the ops of the
-    update that is cheapest to reach (docs/models/caramel.md#caramels-rules). Default: listed."""
+    the graph that can run. random: any op that can run; each worker keeps its own order. caramel: the ops of the update
+    that is cheapest to reach (docs/models/caramel.md#caramels-rules). Default: listed."""
     overlap_slowdown_ppm: Factor = key(default=1.0, examples=[1.1])
     """Factor on compute times while a transfer of the job is in progress."""
     noise_ppm: Variation = key(default=0.0, examples=[0.05])
@@ -479,8 +479,8 @@ class Schedule(Table):
     the order of each process group, fifo or what is needed first (tic, tac)."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Maximum size of a bucket of gradients. "0B" sends every layer alone. "adaptive" groups small layers that are
-    computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" then also tries the groups of the
-    other orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
+    computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" also tries the groups of the other
+    orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
     optimal."""
     first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
     """Maximum size of the first bucket, 1 MiB in PyTorch DDP; as there, a bucket then closes with the layer that
@@ -573,8 +573,8 @@ class JobTable(Table):
     """Host of each worker."""
     placement: Placement = key(default="packed", examples=["spread", ["h3", "h1"]])
     """Which rank runs on which of the job's hosts. packed: in the order of the hosts. spread: over the edge switches in
-    turn. random: drawn with the run's seed. With `workers`, spread and random also choose among all hosts that no other
-    job has. A list means the same as `hosts`."""
+    turn. random: drawn with the run's seed. With `workers`, spread and random also choose the hosts, among all that no
+    other job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Number of measured iterations (docs/models/training.md#what-is-measured). Default: 10; with `run.duration`, as
     many as it allows. A job continues until the others have theirs."""
