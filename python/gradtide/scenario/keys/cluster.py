@@ -245,9 +245,9 @@ class Cluster(Table):
     """Machines with several GPUs, the hosts of jobs; the hosts of `topology` are then their network cards. Default:
     every host is a worker."""
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
-    """Device of the hosts or GPUs (gradtide presets device), on which jobs compute that name none."""
+    """Device of the hosts or GPUs (gradtide presets device), for jobs that name none."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
-    """Time of a host's network stack for a message, added to the delay of every link of a host."""
+    """Time of a host's network stack for a message, added to the delay of its links."""
     host: Host | None = key(default=None, examples=[{"message": "15us", "stages": {"copy": "7Gbps"}}])
     """What every host adds to the messages of jobs, but not to background flows (docs/models/hosts.md#the-model).
     Default: nothing."""
