@@ -155,7 +155,7 @@ class Transport(Table):
     """Weight g of the newest window in the moving average of the share of marks (dctcp). Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True], core=False)
     """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux: when acknowledgements
-    last half a round trip or round trips, in microseconds, grow (cubic). Default: false."""
+    last half a round trip, or round trips, measured in microseconds, grow (cubic). Default: false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
     """Whether slow start grows by all acknowledged segments, as in Linux (cubic; RFC 3465), instead of one per
     acknowledgement (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip, otherwise it
@@ -165,8 +165,8 @@ class Transport(Table):
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
     """Initial window, in segments (all kinds but ideal)."""
     window_bytes: PartSize | None = key(default=None, examples=["32MiB"])
-    """Size of the send and receive buffers: the maximum number of bytes in flight per connection, and the window itself
-    of ideal. Default: 32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
+    """Size of the send and receive buffers: the maximum number of bytes in flight per connection; for ideal, the window
+    itself. Default: 32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
     recovery: Literal["sack", "ns3.30"] = key(default="sack")
     """Fast recovery. sack: RFC 6675, as in ns-3.37. "ns3.30": as in ns-3.30.1, which Gao (2020) used; it also
     retransmits segments that are still in flight."""

@@ -407,7 +407,7 @@ class Ps(Table):
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
     sync: Sync | None = key(default=None, examples=["async", {"staleness": 3}], core=False)
     """Which workers a worker waits for between iterations (pull = "start"; docs/models/servers.md#without-a-barrier).
-    sync: all others. async: none. { staleness = 3 }: those that it would be more than 3 iterations ahead of. Default:
+    sync: all others. async: none. { staleness = 3 }: those that would fall more than 3 iterations behind. Default:
     sync."""
 
 
@@ -472,7 +472,7 @@ class Schedule(Table):
     ] = key(default="fifo", examples=["priority"], core=False)
     """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
     ready. priority: the lowest layer first. random: anew in every iteration. arbitrary: fifo with some swaps, as in
-    frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, for layers equal to priority
+    frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which for layers equal priority
     (docs/models/orders.md). caramel: a place in the backward or the next forward pass for each bucket
     (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of several plans. file: your
     own. With pull = "start": the order of pulls, by default random (docs/models/servers.md#orders). With `parallel`:
@@ -494,7 +494,7 @@ class Schedule(Table):
     parameters count."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
     """Maximum part of a bucket that is sent before the queue is checked again. Default: the whole bucket; with order =
-    "edf", the size with fixed costs of a tenth of its time; with order = "optimal", the best size found."""
+    "edf", the size whose fixed costs are a tenth of its time; with order = "optimal", the best size found."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
     """Maximum number of chunks on the network. A more urgent chunk cannot overtake them."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
@@ -519,11 +519,11 @@ class Schedule(Table):
     """Release event of each of `buckets` (order = "file"): "backward LAYER" holds a bucket until that layer has its
     gradient, "forward LAYER" until the next forward pass calls it. Default: "", no event."""
     disorder_ppm: Part | None = key(default=None, examples=[0.005], core=False)
-    """Share of pulls that swap places with a later one on the same channel (pull = "start"), 0.005 as measured in
-    TicTac, section 5.1. Default: 0."""
+    """Share of pulls that swap places with a later one on the same channel (pull = "start"). TicTac, section 5.1,
+    measured 0.005. Default: 0."""
     overhead_ps: Time = key(default="0us", examples=["20us"])
     """Time for which each transfer occupies the transmission queue before its first byte. Default:
-    `cluster.node.launch` if it is given."""
+    `cluster.node.launch`, or 0us."""
     sync_ps: Time = key(default="0us", examples=["20us"])
     """Time from the end of a transfer on all workers to the earliest start of the next, for a global syncer
     (docs/models/training.md#the-transmission-queue)."""
