@@ -234,8 +234,8 @@ def _types(field: dict[str, Any]) -> Iterator[str]:
     if options:
         found: list[str] = []
         for option in options:
-            items = list(_types(option["items"])) if option.get("type") == "array" else []
-            found += ["list of these"] if items and set(items) <= set(found) else _types(option)
+            parts = list(_types(option["items"])) if option.get("type") == "array" else []
+            found += ["list of these"] if parts and set(parts) <= set(found) else _types(option)
         yield from dict.fromkeys(found)
     elif "$ref" in field:
         path = _PATHS[field["$ref"].rsplit("/", 1)[1]]
