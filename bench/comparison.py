@@ -1,4 +1,4 @@
-"""Write the newest measurements beside ns-3 and SimGrid into docs/comparison.md: `python bench/comparison.py`.
+"""Writes the newest measurements beside ns-3 and SimGrid into docs/comparison.md: `python bench/comparison.py`.
 
 Nothing is measured here: `bench/ns3.py` and `bench/simgrid.py` do that, and append to bench/history.jsonl.
 """
@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT / "validation"))
 from pages import put
 
 PAGE = ROOT / "docs" / "comparison.md"
-# Cases of bench/simgrid.py. A ring is left out: gradtide computes it rank by rank where ranks do not slow one another,
-# and SimGrid message by message.
+# Cases of bench/simgrid.py without the ring: if ranks do not slow one another, gradtide computes it rank by rank, and
+# SimGrid message by message.
 CASES = {
     "f10000_1024": "10,000 random flows, Clos of 3 layers, 1024 hosts",
     "ps_packed_1024_full": "parameter servers, Clos of 3 layers, 1024 hosts",
@@ -28,7 +28,7 @@ HEAD = """\
 
 
 def table() -> str:
-    """Return the newest measurement of each as a Markdown table, and where they were made."""
+    """Return the newest measurement of each case as a Markdown table, with machine and version."""
     ns3 = newest("ns-3 side by side")
     simgrid = newest("SimGrid side by side")
     theirs, ours = ns3["ns3"], ns3["gradtide"]
@@ -46,7 +46,7 @@ def table() -> str:
 
 
 def row(beside: str, case: str, results: str, theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    """Return a row: CPU seconds of both."""
+    """Return a row: CPU seconds of both simulators."""
     ratio = f"{theirs['cpu_s'] / ours['cpu_s']:,.0f}"
     return f"| {beside} | {case} | {results} | {theirs['cpu_s']:.3g} | {ours['cpu_s']:.3g} | {ratio} |"
 
@@ -57,7 +57,7 @@ def at(line: dict[str, Any]) -> str:
 
 
 def newest(scenario: str) -> dict[str, Any]:
-    """Return the last line of the history whose scenario begins so, with all cases."""
+    """Return the last line of the history whose scenario has this prefix and that contains all cases."""
     lines = map(json.loads, HISTORY.read_text(encoding="utf-8").splitlines())
     found = [line for line in lines if line["scenario"].startswith(scenario) and "growth" not in line["scenario"]]
     complete = [line for line in found if "ns3" in line or CASES.keys() <= line["cases"].keys()]

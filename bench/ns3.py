@@ -4,8 +4,8 @@
 
 The scenario is run 0 of the thesis's study at 23 flows/s per host, its job in the flows' band (preset
 paper/gao2020-ch5), for a few simulated seconds. A packet-hop is one packet put on one link: data, ACK or control. ns-3
-runs the program of `gradtide check`, which is built here against libns3-dev (3.37, `-O3`); where that is missing, the
-bench says so and ends. It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing.
+runs the program of `gradtide check`, which is built here against libns3-dev (3.37, `-O3`); if that is missing, the
+benchmark exits with a message. It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def run_gradtide(flows: Path, duration_s: float, best_of: int) -> dict[str, Any] | None:
-    """Return packet-hops and the least CPU time of some runs; None if gradtide cannot run it."""
+    """Return packet-hops and the least CPU time of several runs; None if gradtide cannot run it."""
     command = [sys.executable, "-m", "gradtide", "run", "paper/gao2020-ch5", "--json"]
     command += [word for key, value in keys(flows, duration_s).items() for word in ("--set", f"{key}={value}")]
     costs = []
@@ -95,15 +95,15 @@ def run_gradtide(flows: Path, duration_s: float, best_of: int) -> dict[str, Any]
 
 
 def keys(flows: Path, duration_s: float) -> dict[str, str]:
-    """Return what is changed in the preset."""
+    """Return the changes to the preset."""
     margins = {"run.warmup": "0s", "run.cooldown": "0s"}
-    # As ns-3.37 has it.
+    # As in ns-3.37.
     recovery = {"cluster.transport.recovery": "sack"}
     return {"run.duration": f"{duration_s * 1e3:g}ms", **margins, **recovery, "traffic.web.replay": str(flows)}
 
 
 def run_ns3(program: Path, flows: Path, duration_s: float) -> dict[str, Any]:
-    """Return what ns-3 needed for it."""
+    """Return ns-3's results and costs of the scenario."""
     scenario = Scenario.load("paper/gao2020-ch5").set(keys(flows, duration_s))
     summary = ns3.measure(scenario, program, round(duration_s * 10**12)).summary
     return {
@@ -114,7 +114,7 @@ def run_ns3(program: Path, flows: Path, duration_s: float) -> dict[str, Any]:
 
 
 def per_second(packet_hops: int, cpu_s: float) -> dict[str, Any]:
-    """Return the three figures that are compared."""
+    """Return the three compared figures."""
     return {"packet_hops": packet_hops, "cpu_s": cpu_s, "packet_hops_per_cpu_s": packet_hops / cpu_s}
 
 

@@ -1,9 +1,9 @@
-"""Whole-run benchmarks: the time to an answer, end to end, and beside it a plain-Python simulator of the same model.
+"""Whole-run benchmarks: the time to an answer, end to end, beside that of a plain-Python simulator of the same model.
 
     python bench/run.py [--no-history]
 
-Prints one table and appends one JSON line to bench/history.jsonl. It measures and asserts nothing: whether a number is
-good is for a reader to say. The digest in the line proves that a faster version computes the same.
+Prints one table and appends one JSON line to bench/history.jsonl. It asserts nothing: readers judge the figures. The
+digest in the line proves that a faster version computes the same results.
 """
 
 import argparse
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 BEST_OF = 5
 LAYERS = 200
 ITERATIONS = 10_000
-# The reference is hundreds of times slower: fewer iterations, and events per second are compared.
+# The reference is hundreds of times slower, so it runs fewer iterations, and events per second are compared.
 REFERENCE_ITERATIONS = 3
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--no-history", action="store_true", help="do not append to bench/history.jsonl")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
-        # One core, for this process and those it starts.
+        # One core for this process and its children.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     figures: dict[str, Any] = {}
     figures["import_s"] = best_of(BEST_OF, lambda: spawn("-c", "import gradtide"))
@@ -56,7 +56,7 @@ def main() -> None:
         figures[name]["reference_events_per_s"] = reference_speed(scenarios(REFERENCE_ITERATIONS)[name])
         figures[name]["ratio"] = figures[name]["events_per_s"] / figures[name]["reference_events_per_s"]
     figures["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    # Writing the tables out costs memory of its own, so this comes last.
+    # Last, because writing the tables takes memory of its own.
     digests = {name: digest(result) for name, result in results.items()}
     print_table(figures)
     if not options.no_history:
@@ -82,7 +82,7 @@ def scenarios(iterations: int) -> dict[str, Any]:
 
 
 def measure_run(scenario: Any) -> tuple[dict[str, Any], Any]:
-    """Run from a dict to the tables in Python; return figures and the result."""
+    """Run from a dict to tables in Python; return figures and the result."""
     import gradtide
 
     results = []
@@ -104,7 +104,7 @@ def measure_run(scenario: Any) -> tuple[dict[str, Any], Any]:
 
 
 def digest(result: Any) -> str:
-    """Return a digest of what a run gave."""
+    """Return a digest of the results of a run."""
     return hashlib.sha256((result.iterations.to_csv() + result.transfers.to_csv()).encode()).hexdigest()
 
 
@@ -125,14 +125,14 @@ def reference_speed(scenario: Any) -> float:
 
 
 def spawn(*arguments: str, code: int = 0) -> None:
-    """Run Python and wait; a wrong end is said, because the time would mean something else."""
+    """Run Python and wait; report a failure, because its time would be meaningless."""
     done = subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
     if done.returncode != code:
         print(f"{arguments}: exit {done.returncode}, expected {code}", file=sys.stderr)
 
 
 def best_of(count: int, call: Callable[[], object]) -> float:
-    """Return the least wall time of `count` calls, seconds: what disturbs only ever adds."""
+    """Return the least wall time of `count` calls, seconds, because disturbances only add time."""
     times = []
     for _ in range(count):
         start = time.perf_counter()
@@ -142,7 +142,7 @@ def best_of(count: int, call: Callable[[], object]) -> float:
 
 
 def remember(scenario: str, figures: dict[str, Any]) -> None:
-    """Append one line to bench/history.jsonl: where this runs, what was run, and what was measured."""
+    """Append one line to bench/history.jsonl: machine, scenario and figures."""
     with HISTORY.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**where(), "scenario": scenario, **figures}) + "\n")
     print(f"\nappended to {HISTORY.relative_to(ROOT)}")
@@ -171,7 +171,7 @@ def cpu_model() -> str:
 
 
 def said(*command: str) -> str:
-    """Return what a command prints, or nothing if it is not there."""
+    """Return the output of a command, or nothing if the command is missing."""
     try:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
@@ -179,7 +179,7 @@ def said(*command: str) -> str:
 
 
 def print_table(figures: dict[str, Any]) -> None:
-    """Print what was measured."""
+    """Print the figures."""
     rows = [
         ("python -c pass", f"{1e3 * figures['interpreter_s']:.0f} ms"),
         ("import gradtide, a process of its own", f"{1e3 * figures['import_s']:.0f} ms"),

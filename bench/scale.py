@@ -2,9 +2,9 @@
 
     python bench/scale.py [--only packet fluid] [--page] [--no-history]
 
-Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 or 16 MB from every host to
-the next seven, and four times as much, on stars of 8 to 4,096 hosts, by CPU time. Fluids: random flows on a Clos
-network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a process of its own.
+Packet engine, by CPU time, on stars of 8 to 4,096 hosts: the flows of the thesis's study (see bench/ns3.py) at eight
+times its load; 1 or 16 MB from every host to the next seven; and four times as much. Fluid engine: random flows on a
+Clos network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a process of its own.
 It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into
 bench/README.md and the picture into docs/images/scale.svg.
 """
@@ -31,8 +31,9 @@ PAGE = ROOT / "bench" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "scale.svg"
 EXAMPLES = ROOT / "target" / "release" / "examples"
 Costs = dict[str, dict[str, dict[str, float]]]
-"""By case, and by hosts, flows or hosts of an all-to-all: what it cost."""
-# By hosts, the bytes that each sends to the next seven: few hosts send more, so that every case has millions of hops.
+"""Costs by case, and by number of hosts, flows, or hosts of an all-to-all."""
+# Bytes that each host sends to the next seven, by number of hosts: few hosts send more, so that every case has millions
+# of hops.
 STARS = {8: 16_000_000, 64: 16_000_000, 1024: 1_000_000, 4096: 1_000_000}
 MOST = max(STARS)
 FLUIDS = {
@@ -40,11 +41,11 @@ FLUIDS = {
     "skewed all-to-all, leaf-spine": ("skewed {}", (32, 64, 128, 256, 512, 1024)),
     "skewed all-to-all, star": ("skewed {} star", (32, 64, 128, 256, 512, 1024)),
 }
-# As a scenario says it, and what the example is told.
+# Accuracy in a scenario, and the argument of the example.
 ACCURACIES = {"exact": "", "0.1%": " within 1000"}
-# The next size of a case that took longer is not tried.
+# If a case took longer than this, its next size is skipped.
 PATIENCE_S = 20
-# What the examples print of a case at the end of their line.
+# End of a line of the examples with the costs of a case.
 COST = re.compile(r"(?P<count>\d+) (?:packet-hops|flows).* in (?P<cpu_s>[\d.]+) CPU s, (?P<mb>\d+) MB", re.MULTILINE)
 
 
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def measure(example: str, *words: object) -> dict[str, float]:
-    """Return what a case of an example cost, and its packet-hops or flows."""
+    """Return the costs of a case of an example, with its packet-hops or flows."""
     command = [str(EXAMPLES / example), *map(str, words)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     print(told.strip(), file=sys.stderr)
@@ -86,15 +87,15 @@ def measure(example: str, *words: object) -> dict[str, float]:
 
 
 def packets(flows: Path) -> Costs:
-    """Return by case and hosts what it cost, and packet-hops per CPU second."""
+    """Return costs and packet-hops per CPU second by case and hosts."""
     loads = {
         "the study's flows": dict.fromkeys(STARS, flows),
         "every queue full": STARS,
-        # Connections open and close less often for what they carry.
+        # Connections open and close less often per byte.
         "every queue full, messages four times as long": {hosts: 4 * size for hosts, size in STARS.items()},
     }
     found: Costs = {name: {} for name in loads}
-    # One after the other for each size: whatever slows the machine down for a while slows both.
+    # The cases of a size run one after the other, so that a temporary slow-down of the machine affects all of them.
     for hosts, (name, load) in product(STARS, loads.items()):
         cost = measure("speed", hosts, load[hosts])
         found[name][str(hosts)] = {**cost, "hops_per_s": cost["count"] / cost["cpu_s"]}
@@ -102,7 +103,7 @@ def packets(flows: Path) -> Costs:
 
 
 def fluids() -> Costs:
-    """Return by case and accuracy, and by size, what it cost."""
+    """Return costs by case and accuracy, and by size."""
     found: Costs = {}
     for name, (words, sizes) in FLUIDS.items():
         for accuracy, within in ACCURACIES.items():
@@ -127,7 +128,7 @@ def packet_table(found: Costs) -> str:
 
 
 def fluid_table(found: Costs) -> str:
-    """Return CPU seconds and memory as a Markdown table, a row for each size."""
+    """Return CPU seconds and memory as a Markdown table, with a row per size."""
     if not found:
         return ""
     rows = [f"| case | size | flows |{''.join(f' CPU s, {accuracy} | MB |' for accuracy in ACCURACIES)}"]
@@ -144,7 +145,7 @@ def fluid_table(found: Costs) -> str:
 def draw(figures: dict[str, Any]) -> None:
     """Draw speed over hosts, and CPU seconds over flows."""
     mpl.use("svg")
-    # Letters as letters, and the same bytes for the same figures.
+    # Text stays text, and equal figures give equal bytes.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "scale"})
     picture, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for name, points in figures["packet"].items():

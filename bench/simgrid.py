@@ -2,11 +2,11 @@
 
     python bench/simgrid.py [--only NAME ...] [--long] [--growth] [--page] [--best-of N] [--no-history]
 
-SimGrid runs validation/simgrid/exchange, which is built here against libsimgrid-dev (3.32, `-O3`); where that is
-missing, the bench says so and ends. All cases take about three minutes; --long adds parameter servers on 2048 hosts,
-which take SimGrid as long again. --growth measures instead how cost grows with nodes. It prints a table, appends one
-JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into bench/README.md, and the
-growth into docs/images/simgrid-growth.svg.
+SimGrid runs validation/simgrid/exchange, which is built here against libsimgrid-dev (3.32, `-O3`); if that is missing,
+the benchmark exits with a message. All cases take about three minutes; --long adds parameter servers on 2048 hosts,
+which take SimGrid another three. --growth instead measures the growth of costs with nodes. It prints a table, appends
+one JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into bench/README.md, and the growth
+into docs/images/simgrid-growth.svg.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from compare import differs, put
 
 PAGE = ROOT / "bench" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "simgrid-growth.svg"
-# A collective that took SimGrid more CPU seconds than this is not tried with more hosts.
+# If SimGrid took more CPU seconds than this for a collective, larger numbers of hosts are skipped.
 PATIENCE_S = 5
 CASES = {
     "f2000_128": flows("f2000_128"),
@@ -39,7 +39,7 @@ CASES = {
     "butterfly_layered_16384": Case("leaf-spine", "butterfly-layered", ports=64, hosts=16384, divisor=2, delay_ns=200),
 }
 LONG = {"ps_distributed_2048": Case("clos2", "ps-distributed", ports=64, delay_ns=200)}
-# Collectives, and with how many hosts at most; servers and workers exchange hosts²/5 messages at once.
+# Collectives, each with its largest number of hosts; servers and workers exchange hosts²/5 messages at once.
 GROWTH = {"ring": 16384, "ps-distributed": 2048, "butterfly": 16384, "butterfly-layered": 16384}
 GROWTH_HOSTS = [2**power for power in range(6, 15)]
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def both(case: Case, best_of: int) -> dict[str, Any]:
-    """Return what each of the two needed for a case, and how they compare."""
+    """Return the costs of both simulators for a case, and the comparison of their results."""
     ours, theirs = cheapest(case, best_of), case.run(SIMGRID)
     return {
         "simgrid": theirs,
@@ -108,7 +108,7 @@ def cheapest(case: Case, best_of: int) -> dict[str, Any]:
 
 
 def growth(best_of: int) -> dict[str, Any]:
-    """Return CPU seconds of both by collective and hosts: 32 hosts on a leaf, half bisection."""
+    """Return CPU seconds of both by collective and number of hosts: 32 hosts per leaf, half bisection."""
     figures: dict[str, Any] = {}
     for collective, most in GROWTH.items():
         points = figures[collective] = {}
@@ -135,7 +135,7 @@ def growth_table(figures: dict[str, Any]) -> str:
 
 
 def picture(figures: dict[str, Any]) -> str:
-    """Return CPU seconds over hosts as SVG, both axes logarithmic: SimGrid dashed, gradtide solid."""
+    """Return CPU seconds over hosts as SVG, with logarithmic axes: SimGrid dashed, gradtide solid."""
     width, height, left, top, gap = 760, 400, 64, 16, 48
     low, high = -4, 2
     colours = dict(zip(figures, ("#1b6ca8", "#c8553d", "#588157", "#7d5ba6"), strict=True))

@@ -1,10 +1,10 @@
-"""Studies: here and on a Ray cluster of two nodes, what a run costs beside its simulation, and how memory grows.
+"""Studies, on this machine and on a Ray cluster of two nodes: overhead per run, and growth of memory.
 
     python bench/sweep.py [--runs N] [--pairs N] [--no-history]
 
-Every figure is of the command `gradtide sweep` from its start to its end, on two processors. Prints tables and appends
-one JSON line to bench/history.jsonl; asserts nothing. All of it takes about 20 minutes; `--runs 10000` takes five.
-Without Ray, its rows are left out.
+Every figure covers the whole command `gradtide sweep`, on two processors. Prints tables and appends one JSON line to
+bench/history.jsonl; asserts nothing. Everything takes about 20 minutes, `--runs 10000` five. Without Ray, its rows are
+left out.
 """
 
 import argparse
@@ -54,14 +54,14 @@ def main() -> None:
 
 
 def iterations_of_a_second() -> int:
-    """Return how many iterations of the scenario take a second of CPU time."""
+    """Return the number of iterations of the scenario that take a second of CPU time."""
     count = 20_000
     return round(count / alone(count))
 
 
 @contextmanager
 def cluster() -> Iterator[str | None]:
-    """Give the address of a Ray cluster with two nodes of one processor each; None without Ray."""
+    """Yield the address of a Ray cluster with two nodes of one processor each; None without Ray."""
     try:
         from ray.cluster_utils import Cluster
     except ImportError:
@@ -80,7 +80,7 @@ def cluster() -> Iterator[str | None]:
 
 
 def beside(folder: Path, runs: int, iterations: int, pairs: int, address: str | None) -> dict[str, Any]:
-    """Run one study here and on the cluster in turn, each time from nothing."""
+    """Run one study here and on the cluster in turn, each time without kept runs."""
     study(folder, runs, iterations)
     ways = {"-j 2": ["-j", str(PROCESSORS)]}
     if address is not None:
@@ -117,7 +117,7 @@ def study(folder: Path, runs: int, iterations: int) -> None:
 
 
 def sweep(folder: Path, store: str, words: list[str]) -> dict[str, float]:
-    """Run a study to its end; return its time, and the most memory that its process had."""
+    """Run a whole study; return its time, and the peak memory of its process."""
     command = [
         sys.executable,
         "-m",
@@ -140,7 +140,7 @@ def sweep(folder: Path, store: str, words: list[str]) -> dict[str, float]:
 
 
 def sizes(folder: Path, most: int) -> list[dict[str, float]]:
-    """Run studies of ever more short runs, and list their stores."""
+    """Run studies with increasing numbers of short runs, and list their stores."""
     found: list[dict[str, float]] = []
     print(f"\n{'runs':>8}{'s, -j 2':>10}{'MB, driver':>12}{'again, s':>10}{'list, s':>9}{'of one seed, s':>16}")
     runs = 1_000

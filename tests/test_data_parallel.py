@@ -1,4 +1,4 @@
-"""A collective over nodes is modelled once: in data-parallel and in parallel jobs, with any card slow, on each engine."""
+"""A collective over nodes is modelled once: in data-parallel and parallel jobs, with any card slow, on each engine."""
 
 import random
 

@@ -1,11 +1,12 @@
 """Lists the circles of files in the Rust crates and the Python package: files that import one another, also indirectly.
 
-    python tools/circles.py [FOLDER…]  of all, or of the files in these folders; exits 1 if there is a circle
+    python tools/circles.py [FOLDER…]  all circles, or those within these folders; exits 1 if there is one
 
-In Rust an import is a `use` of what another file of the same crate defines. A name that a module only re-exports counts
-as imported from the file that defines it, `mod` and `pub use` do not count, and neither do tests. In Python an import
-inside a function counts like any other one, and one for type checkers alone does not. A module of a package counts as
-imported from its own file, a name of the package from `__init__.py`; the lazy names of `gradtide` itself count, too.
+In Rust an import is a `use` of an item that another file of the same crate defines. A name that a module only
+re-exports counts as imported from the file that defines it, `mod` and `pub use` do not count, and neither do tests. In
+Python an import inside a function counts like any other one, and one for type checkers alone does not. A module of a
+package counts as imported from its own file, a name of the package from `__init__.py`; the lazy names of `gradtide`
+itself count, too.
 """
 
 import ast
@@ -23,7 +24,7 @@ _COMMENT = re.compile(r"//[^\n]*")
 
 
 def paths_of(tree: str) -> Iterator[list[str]]:
-    """Yield the paths of `a::{b, c::{d, e}}`, each as its parts; `x as y` ends with `x`."""
+    """Yield the paths of `a::{b, c::{d, e}}`, each as its parts; a path with `as` has its original name."""
     head, brace, rest = tree.partition("{")
     if not brace:
         yield [part.split(" as ")[0].strip() for part in tree.split("::")]
@@ -41,7 +42,7 @@ def paths_of(tree: str) -> Iterator[list[str]]:
 
 
 class Crate:
-    """The files of a crate by module, and what each imports."""
+    """The files of a crate by module, and the imports of each."""
 
     def __init__(self, source: Path) -> None:
         """Read every file under the folder `src` of a crate."""
@@ -62,7 +63,7 @@ class Crate:
                         self.uses[module].append(parts)
 
     def definer(self, module: Module, parts: list[str], depth: int = 8) -> Module | None:
-        """Return the module that defines what a path in a file of `module` names; `None` if another crate does."""
+        """Return the module that defines what a path in a file of `module` names; None if another crate does."""
         at, rest = module, list(parts)
         if rest[0] == "crate":
             at, rest = (), rest[1:]
@@ -88,7 +89,7 @@ class Crate:
 
 
 class Package:
-    """The files of a Python package by module, and what each imports."""
+    """The files of a Python package by module, and the imports of each."""
 
     def __init__(self, source: Path) -> None:
         """Read every file under the folder of a package."""
@@ -110,7 +111,7 @@ class Package:
         return found
 
     def _imported(self, node: ast.AST, package: str) -> Iterator[str]:
-        """Yield the modules that a tree imports, outside of `if TYPE_CHECKING`."""
+        """Yield the modules that a syntax tree imports, outside of `if TYPE_CHECKING`."""
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             for child in node.orelse:
                 yield from self._imported(child, package)
@@ -127,14 +128,14 @@ class Package:
             yield from self._imported(child, package)
 
     def _lazy(self, tree: ast.Module, module: str) -> Iterator[str]:
-        """Yield the modules of `_NAMES`, which the root imports when a name is first used."""
+        """Yield the modules of `_NAMES`, which the root package imports when a name is first used."""
         for node in tree.body if module == self.root else ():
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_NAMES":
                 yield from (f"{self.root}.{name}" for name in ast.literal_eval(node.value))
 
 
 def circles(imports: dict[Path, set[Path]]) -> list[list[Path]]:
-    """Return the sets of files each of which reaches every other, the largest first."""
+    """Return the sets of files that reach each other, the largest first."""
     reach = {path: set(others) for path, others in imports.items()}
     grown = True
     while grown:
@@ -148,7 +149,7 @@ def circles(imports: dict[Path, set[Path]]) -> list[list[Path]]:
 
 
 def main() -> int:
-    """List the circles of the crates and the package, or of the folders that are named."""
+    """List the circles of the crates and the package, or of the named folders."""
     within = [Path(folder).resolve() for folder in sys.argv[1:]]
     is_found = False
     sources = [Crate(source) for source in sorted(ROOT.glob("crates/*/src"))]

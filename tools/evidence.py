@@ -3,9 +3,8 @@
     python tools/evidence.py make FOLDER [CASE…]  runs every case (or those named) with the `gradtide` on the PATH
     python tools/evidence.py compare BEFORE AFTER lists each file that differs, and exits 1 if one does
 
-Tables (CSV) and resolved scenarios are compared byte by byte. Of JSON documents each figure is compared; their
-headlines, costs in time and memory, and dates are not. Reports are texts and pictures of the same figures, so they
-are not compared.
+Tables (CSV) and resolved scenarios are compared byte by byte, and JSON documents figure by figure, without headlines,
+costs in time and memory, and dates. Reports show the same figures, so they are not compared.
 """
 
 import json
@@ -156,11 +155,11 @@ NEW_SPELLING = {
     "lp": ["tenants", "lp"],
     "collectives": ["collectives"],
 }
-"""Commands that were options of others."""
+"""Present spelling of cases whose command was once an option of another command."""
 
 
 def respelt(name: str, arguments: list[str]) -> list[str]:
-    """Return the arguments of a case as the commands of today are written."""
+    """Return the arguments of a case in the present spelling of commands."""
     if name not in NEW_SPELLING:
         return arguments
     rest = [part for part in arguments[1:] if part not in ("--map", "--lp", "--collective")]
@@ -170,7 +169,7 @@ def respelt(name: str, arguments: list[str]) -> list[str]:
 
 
 def make(folder: Path, spellings: list[bool], named: list[str]) -> int:
-    """Run every case, or those whose names match a pattern, into a folder each; return how many failed."""
+    """Run every case, or those whose names match a pattern, each into its own folder; return the number of failures."""
     folder.mkdir(parents=True, exist_ok=True)
     scenario = folder / "beside.toml"
     scenario.write_text(BESIDE, encoding="utf-8")
@@ -201,7 +200,7 @@ def make(folder: Path, spellings: list[bool], named: list[str]) -> int:
 
 
 def figures(tree: Any) -> Any:
-    """Return a JSON document without what is no figure."""
+    """Return a JSON document without the keys that are no figures."""
     if isinstance(tree, dict):
         return {key: figures(value) for key, value in tree.items() if key not in NOT_FIGURES}
     if isinstance(tree, list):
@@ -210,7 +209,7 @@ def figures(tree: Any) -> Any:
 
 
 def paths(before: Any, after: Any, at: str = "") -> Iterator[str]:
-    """Yield what differs between two JSON documents."""
+    """Yield the paths at which two JSON documents differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
             if key not in after:
@@ -227,7 +226,7 @@ def paths(before: Any, after: Any, at: str = "") -> Iterator[str]:
 
 
 def differences(before: Path, after: Path) -> Iterator[str]:
-    """Yield one line for every file of a folder that differs, or is only in one of two."""
+    """Yield a line for every file of a folder that differs, or that only one of the two folders has."""
     names = {p.relative_to(root) for root in (before, after) for p in root.rglob("*") if p.is_file()}
     for name in sorted(names):
         one, other = before / name, after / name

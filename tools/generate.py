@@ -101,7 +101,7 @@ def _entry(name: str, one: dict[str, Any]) -> str:
 
 
 def collectives_page(page: str) -> str:
-    """Return the page with the table of algorithms made again."""
+    """Return the page with a new table of algorithms."""
     lines = ["| algorithm | does | steps | bytes that a rank sends | source |", "|---|---|---|---|---|"]
     for name, one in ABOUT.items():
         for row in one["rows"]:
@@ -117,11 +117,11 @@ TARGETS = {
     "docs/models/collectives.md": collectives_page,
     "docs/models/packet.md": packet_page,
 }
-"""What makes each file, of which it receives the text."""
+"""Function that makes each file from its present text."""
 
 
 def made() -> Iterator[tuple[Path, str]]:
-    """Yield every made file and its text; the pages read the package, so its own files come first."""
+    """Yield every generated file and its text. The pages read the package, so the package's own files come first."""
     for name, make in TARGETS.items():
         path = ROOT / name
         yield path, make(path.read_text(encoding="utf-8") if path.exists() else "")
@@ -148,7 +148,7 @@ def _parameters(algorithm: dict[str, Any]) -> str:
 
 
 def _made(page: str, part: str, lines: list[str]) -> str:
-    """Return a page with the part between `<!-- made: PART -->` and `<!-- end -->` made again."""
+    """Return a page with the part between `<!-- made: PART -->` and `<!-- end -->` replaced."""
     text = "\n".join([f"<!-- made: {part} -->", "", *lines, "", "<!-- end -->"])
     made, count = re.subn(rf"<!-- made: {part} -->\n.*?<!-- end -->", lambda _: text, page, flags=re.DOTALL)
     assert count == 1, f"one part of the page is made: {part}"
@@ -156,7 +156,7 @@ def _made(page: str, part: str, lines: list[str]) -> str:
 
 
 def main() -> int:
-    """Write or check."""
+    """Write the files, or check them."""
     is_check = sys.argv[1:] == ["--check"]
     differing = 0
     for path, text in made():

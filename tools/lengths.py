@@ -60,7 +60,7 @@ def found(root: Path = ROOT) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Print what is too long."""
+    """Print every file and function that is too long."""
     every = list(found())
     for name, why in every:
         print(f"{name}  {why}")

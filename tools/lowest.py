@@ -13,7 +13,7 @@ PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 
 def lowest(extras: Sequence[str]) -> list[str]:
-    """Return what the project needs, and what some of its extras add, each at its lowest version; conditions stay."""
+    """Return the requirements of the project and of some of its extras, each at its lowest version, with markers."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     optional = project["optional-dependencies"]
     wanted = [*project["dependencies"], *(one for extra in extras for one in optional[extra])]

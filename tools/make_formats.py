@@ -1,4 +1,4 @@
-"""Writes the table of docs/reference/formats.md from the code's own.
+"""Writes the table of docs/reference/formats.md from `gradtide.formats`.
 
 Run from anywhere: python tools/make_formats.py. A test compares.
 """
@@ -15,7 +15,7 @@ from gradtide.formats import FORMATS  # noqa: E402
 
 
 def page(text: str) -> str:
-    """Return the page with its table made again."""
+    """Return the page with a new table."""
     header = "| format | holds | looks like | recognised by | suffix | source |\n|---|---|---|---|---|---|\n"
     rows = []
     for one in FORMATS:

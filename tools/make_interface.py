@@ -1,10 +1,9 @@
-"""Writes the tables of docs/reference/interface.md from the command line's own options and the package's own names.
+"""Writes the tables of docs/reference/interface.md from the options of the command line and the names of the package.
 
 Run from anywhere: python tools/make_interface.py. A test runs it and compares.
 """
 
 import inspect
-import json
 import re
 import sys
 from collections import Counter
@@ -32,7 +31,7 @@ def main() -> None:
 
 
 def page(text: str) -> str:
-    """Return the page with every part between `<!-- made: NAME -->` and `<!-- end -->` made again."""
+    """Return the page with every part between `<!-- made: NAME -->` and `<!-- end -->` replaced."""
     parts = {"commands": commands, "exit codes": exit_codes, "kinds": kinds, "names": names, "summary": summary_keys}
 
     def made(match: re.Match[str]) -> str:
@@ -41,26 +40,33 @@ def page(text: str) -> str:
     return re.sub(r"<!-- made: ([\w ]+) -->\n.*?<!-- end -->", made, text, flags=re.DOTALL)
 
 
+OF_STUDIES = ("jobs", "progress", "keep", "limits", "keys")
+"""Parameters that studies share; the page explains them once."""
+
+LONGEST_DEFAULT = 4
+"""Longer tuples of default values are only in the help of the function."""
+
 SHARED_BY = 3
-"""An argument or option that this many commands have with one meaning is listed once, before the commands."""
+"""An argument or option that at least this number of commands have with the same meaning is listed once."""
 
 
 def commands() -> str:
-    """Return what the arguments and options mean that commands share, then the names of each command's own.
+    """Return the shared arguments and options with their meaning, and each command with the names of its own.
 
-    Each command's help explains its own.
+    The help of a command explains its own options.
     """
     found = list(_commands(typer.main.get_command(cli.app), ""))
     rows = {name: _option_rows(command) for name, command in found}
     counts = Counter(row for own in rows.values() for row in own)
     shared = [row for row, count in counts.items() if count >= SHARED_BY]
-    sections = [f"### Shared arguments and options\n\n{_list(shared)}"]
+    lines = []
     for name, command in found:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
-        own = ", ".join(row[0] for row in rows[name] if row not in shared)
+        options = rows[name][len(_arguments(command)) :]
+        own = ", ".join(row[0] for row in options if row not in shared)
         summary = command.help.split("\n\n")[0]
-        sections.append(f"### {name}\n\n    {usage}\n\n{summary}" + (f" {own}." if own else "") + "\n")
-    return "\n".join(sections)
+        lines.append(f"- `{usage}`: {summary}" + (f" {own}." if own else ""))
+    return f"### Shared arguments and options\n\n{_list(shared)}\n### All commands\n\n" + "\n".join(lines) + "\n"
 
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -104,24 +110,33 @@ def exit_codes() -> str:
 
 def kinds() -> str:
     """Return the table of kinds of error documents."""
-    return _list([(f"`{kind}`", f"{meaning} (exit code {code})") for kind, (code, meaning) in ends.KINDS.items()])
+    return _list([(f"`{kind}`", f"{meaning} (exit {code})") for kind, (code, meaning) in ends.KINDS.items()])
 
 
 def names() -> str:
-    """Return a section per public name: its signature, what it does, and the members of a class."""
+    """Return a line per public name: its signature, what it does, and the members of a class."""
     of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
-    sections = [f"Every result of a study also has {of_all}.\n"]
+    lines = [
+        "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), "
+        "`progress=None`, "
+        "`keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the scenario's keys). "
+        "Defaults `…` are in `help`. A function without a sentence does the same as its command (`sweep_list`: `sweep "
+        "list`), and returns the result.\n",
+        f"Every result of a study also has {of_all}.\n",
+    ]
+    as_commands = {name.replace(" ", "_") for name, _ in _commands(typer.main.get_command(cli.app), "")}
+    as_commands -= {"report"}  # only one of the two things that the command does
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)
         # A module that is a command, too.
         thing = type(thing).__call__ if inspect.ismodule(thing) else thing
         if inspect.isclass(thing):
             members = ", ".join(f"`{one}`" for one in _members(thing))
-            has = f"\nMembers: {members}.\n" if members else ""
-            sections.append(f"### gradtide.{name}\n\n{_first(thing)}\n{has}")
+            lines.append(f"- `gradtide.{name}`: {_first(thing)}" + (f" Members: {members}." if members else ""))
         elif callable(thing):
-            sections.append(f"### gradtide.{name}\n\n    gradtide.{name}{_signature(thing)}\n\n{_first(thing)}\n")
-    return "\n".join(sections)
+            meaning = "" if name in as_commands else f": {_first(thing)}"
+            lines.append(f"- `gradtide.{name}{_signature(thing)}`{meaning}")
+    return "\n".join(lines) + "\n"
 
 
 def _members(thing: type) -> list[str]:
@@ -147,12 +162,19 @@ def _own_members(cls: type) -> list[str]:
 
 
 def _signature(function: Any) -> str:
-    parameters = [
-        parameter.replace(annotation=inspect.Parameter.empty)
+    """Return the parameters of a function, without types, long defaults and those that all studies share."""
+    parameters = {
+        name: parameter.replace(annotation=inspect.Parameter.empty)
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in ("self", "cls")
-    ]
-    return str(inspect.Signature(parameters))
+    }
+    is_study = parameters.keys() >= set(OF_STUDIES)
+    kept = [one for name, one in parameters.items() if not (is_study and name in OF_STUDIES)]
+    for index, one in enumerate(kept):
+        if isinstance(one.default, tuple) and len(one.default) > LONGEST_DEFAULT:
+            kept[index] = one.replace(default=...)
+    text = str(inspect.Signature(kept)).replace("Ellipsis", "…")
+    return f"{text[:-1]}, …)" if is_study else text
 
 
 def _first(thing: Any) -> str:
@@ -160,12 +182,28 @@ def _first(thing: Any) -> str:
 
 
 def summary_keys() -> str:
-    """Return the summary of a small run, as `--json` prints it, without what was measured."""
+    """Return the keys of a small run's summary: one line per table, or per list of tables."""
     layer = {"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "1MB"}
     job = {"model": {"layers": [layer]}, "workers": 2, "iterations": 2}
-    document = summary(run({"job": {"train": job}}))
-    document["cost"].update(cpu_s=None, wall_s=None, peak_rss_mb=None)
-    return "```json\n" + json.dumps(document, indent=2) + "\n```\n"
+    return "".join(f"- {line}\n" for line in _keys("", summary(run({"job": {"NAME": job}}))))
+
+
+def _keys(path: str, table: dict[str, Any]) -> Iterator[str]:
+    """Yield the keys of a table that contain no table themselves, then those of the tables in it."""
+    tables = {key: _first_table(value) for key, value in table.items()}
+    plain = [f"`{key}`" for key in table if not tables[key]]
+    if plain:
+        yield (f"`{path}`: " if path else "") + ", ".join(plain)
+    for key, inner in tables.items():
+        if inner and not path.endswith("parts[]"):
+            inner_path = f"{path}.{key}" if path else key
+            yield from _keys(inner_path + ("[]" if isinstance(table[key], list) else ""), inner)
+
+
+def _first_table(value: Any) -> dict[str, Any]:
+    """Return a table, or the first table of a list, or else an empty one."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, dict) else {}
 
 
 def _list(rows: list[tuple[str, str]]) -> str:

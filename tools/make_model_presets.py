@@ -3,8 +3,8 @@
     python tools/make_model_presets.py SLIM_JSON TORCH_JSON OUT_DIR
     python tools/make_model_presets.py --table models|devices|checks
 
-The two tables are inputs of this script only; the package reads the files it writes. PROVENANCE.md beside
-those files says where the tables come from. The second form prints a table of docs/models/compute.md.
+The two tables are inputs of this script only; the package reads the files that it writes. PROVENANCE.md beside these
+files has the sources of the tables. The second form prints a table of docs/models/compute.md.
 
 Rules, in the order they are applied:
 
@@ -43,7 +43,7 @@ class Row:
     name: str
     parameter_bytes: int
     forward_flops: int
-    elements: int  # activations read and written
+    elements: int  # activations that are read and written
     winograd: bool = False
 
 
@@ -133,7 +133,7 @@ SOURCES = {
 
 
 def execution_order(key: str, modules: list[str]) -> list[str]:
-    """Moves the modules whose registration order differs from the order in which forward calls them."""
+    """Moves the modules whose registration order differs from the order of their forward calls."""
     if "Llama" in key:
         place = {
             "input_layernorm": 0, "self_attn.q_proj": 1, "self_attn.k_proj": 2, "self_attn.v_proj": 3,
@@ -191,11 +191,11 @@ def torch_rows(model: TorchModel, entry: dict[str, Any]) -> list[Row]:
             row.elements = out_channels * size**2 + in_channels * in_size**2
             row.winograd = height == width == 3 and in_size < 2 * size
         elif row.forward_flops and len(weight) == 2:
-            conv1d = "GPT2" in model.key  # transformers' Conv1D keeps (in, out)
+            conv1d = "GPT2" in model.key  # transformers' Conv1D stores (in, out)
             in_features, out_features = weight if conv1d else weight[::-1]
             vectors = row.forward_flops // (2 * math.prod(weight))
             row.elements = vectors * (in_features + out_features)
-        elif len(weight) == 2:  # an embedding: rows of its table in, the same rows out
+        elif len(weight) == 2:  # an embedding reads rows of its table, and writes the same rows
             row.elements = 2 * TOKENS * weight[1]
         rows.append(row)
     fill_norms(model.key, rows, owned, model.strided)
@@ -212,7 +212,7 @@ def own_children(module: str, order: list[str]) -> bool:
 def fill_norms(
     key: str, rows: list[Row], owned: dict[str, dict[str, list[int]]], strided: tuple[tuple[str, int], ...]
 ) -> None:
-    """Gives each norm the elements that pass it: one read and one write of what stands before it."""
+    """Sets the elements of each norm: one read and one write of the output of the preceding module."""
     channels = {name: shapes["weight"][0] for name, shapes in owned.items() if "weight" in shapes}
     previous = 0
     for i, row in enumerate(rows):
@@ -222,7 +222,7 @@ def fill_norms(
             size = math.isqrt(row.forward_flops // (2 * math.prod(shape)))
             previous = shape[0] * size**2
             if "resnetv2" in key and i and rows[i - 1].name.rpartition(".")[2].startswith("norm"):
-                # Pre-activation: the norm stands before its convolution and has the size of its input.
+                # A pre-activation norm precedes its convolution and has the size of its input.
                 rows[i - 1].elements = 2 * shape[1] * (in_size or size) ** 2
         elif len(shape) == 2:
             previous = TOKENS * (shape[0] if row.forward_flops and "GPT2" not in key else shape[1])
@@ -232,12 +232,12 @@ def fill_norms(
 
 
 def spread_residual(flops: dict[str, int], rows: list[Row], owned: dict[str, dict[str, list[int]]]) -> None:
-    """Gives FLOPs that belong to no parametric layer to the last one under their nearest ancestor."""
+    """Assigns FLOPs outside of parametric layers to the last parametric layer under their nearest ancestor."""
 
     def parent(module: str) -> str:
         while module:
             module = module.rpartition(".")[0]
-            if module in flops:  # containers without a forward pass of their own are not in the table
+            if module in flops:  # containers without a forward pass of their own are missing in the table
                 return module
         return ""
 
@@ -255,7 +255,7 @@ def spread_residual(flops: dict[str, int], rows: list[Row], owned: dict[str, dic
         prefix = ancestor + "." if ancestor else ""
         last = [row for row in rows if row.name == ancestor or row.name.startswith(prefix)][-1]
         last.forward_flops += missing
-        if module.endswith(("lm_head", "predictions.decoder")):  # logits of a tied head, read and written
+        if module.endswith(("lm_head", "predictions.decoder")):  # logits of a tied head are read and written
             embedding = next(s["weight"] for s in owned.values() if "weight" in s)
             vectors = missing // (2 * math.prod(embedding))
             last.elements += vectors * sum(embedding)
@@ -316,13 +316,13 @@ def slim_sizes(title: str, name: str, kernel: list[int]) -> tuple[int, int]:
         return 224, 112
     size = {"2": 56, "3": 28, "4": 14, "5": 7}[stage[1][0]]
     if title == "Inception v2" and stage[1] in ("4a", "5a"):
-        # The reducing modules: the last convolution of a branch has stride 2.
+        # In the reducing modules, the last convolution of a branch has stride 2.
         return (2 * size, size) if name.endswith(("B0b", "B1c")) else (2 * size, 2 * size)
     return size, size
 
 
 def has_batch_norm(title: str, name: str) -> bool:
-    """Tells whether the layer's `biases` is the offset of a batch normalisation."""
+    """Returns whether the layer's `biases` is the offset of a batch normalisation."""
     if title == "AlexNet v2" or title.startswith("VGG") or name.lower() == "logits" or name == "AuxLogits/2b":
         return False
     if title.startswith("ResNet") and " v2" in title:
@@ -331,7 +331,7 @@ def has_batch_norm(title: str, name: str) -> bool:
 
 
 def slim_rows(title: str, entry: dict[str, Any]) -> list[Row]:
-    """Turns one entry of the slim table into rows, one for each convolution and each free-standing norm."""
+    """Turns one entry of the slim table into rows, one for each convolution and each separate norm."""
     owned: dict[str, dict[str, list[int]]] = {}
     for tensor in entry["tensors"]:
         module, _, leaf = tensor["name"].rpartition("/")
@@ -349,7 +349,7 @@ def slim_rows(title: str, entry: dict[str, Any]) -> list[Row]:
         for leaf, (height, width, in_channels, last) in (
             (leaf, shape) for leaf, shape in tensors.items() if leaf.endswith("weights")
         ):
-            if leaf == "depthwise_weights":  # `last` filters on each input channel
+            if leaf == "depthwise_weights":  # `last` filters per input channel
                 out_channels = in_channels * last
                 flops += 2 * height * width * out_channels * size**2
             else:
@@ -366,7 +366,7 @@ def slim_rows(title: str, entry: dict[str, Any]) -> list[Row]:
 
 
 def document(name: str, title: str, source: str, sample: str, tensors: int, rows: list[Row]) -> str:
-    """Returns the text of a model file: the head, then one line a layer."""
+    """Returns the text of a model file: the head, then one line per layer."""
     head = {
         "schema": "gradtide.model/1",
         "name": name,

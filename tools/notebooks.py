@@ -1,9 +1,9 @@
-"""Run the notebooks of examples/, and say what they print now that they did not.
+"""Runs the notebooks of examples/, and reports differences from their stored outputs.
 
     python tools/notebooks.py [NOTEBOOK]…     # exits with 1 if a text differs
     python tools/notebooks.py --write [NOTEBOOK]…
 
-Pictures and tables in HTML are not compared: they depend on the version of what draws them.
+Pictures and HTML tables are not compared, because they depend on the version of the library that draws them.
 """
 
 import argparse
@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the requested notebooks."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("notebooks", nargs="*", type=Path, metavar="NOTEBOOK")
     options.add_argument("--write", action="store_true", help="keep what they print now")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def run(notebook: Any) -> Any:
-    """Run all cells in a kernel of this Python, in the folder of the examples."""
+    """Run all cells in a kernel of this Python, with the folder of the examples as the current directory."""
     client = NotebookClient(
         notebook, timeout=300, kernel_name="python3", record_timing=False, resources={"metadata": {"path": EXAMPLES}}
     )
@@ -48,11 +48,11 @@ def run(notebook: Any) -> Any:
 
 
 def texts(notebook: Any) -> Iterator[str]:
-    """Yield the lines that the cells print or show as text."""
+    """Yield the lines of the cells' text outputs."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
-            # What a picture is called has its size in it.
+            # The text form of a picture contains its size.
             shown = "" if "image/png" in data else data.get("text/plain", output.get("text", ""))
             yield from shown.splitlines()
 

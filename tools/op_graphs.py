@@ -4,8 +4,8 @@
     python tools/op_graphs.py --table layers|speed      prints the table; needs no torch
     python tools/op_graphs.py --table orders            writes tools/op_graphs.csv; needs no torch
 
-Every count of an op is a straight line over the samples of a mini-batch: two batches give the line, and a third must
-lie on it. The extraction is that of `gradtide.op_dag`.
+Every count of an op is a linear function of the mini-batch: two batch sizes determine it, and a third must agree. The
+extraction is that of `gradtide.op_dag`.
 """
 
 import argparse
@@ -39,8 +39,8 @@ TITLES = {
     "tictac_vgg19": "VGG-19 (TicTac, TF-slim)",
     "caramel_resnet152_v2": "ResNet-152 v2 (Caramel, TF-slim)",
 }
-# TicTac, Table 1: samples in a mini-batch, and ops of inference and training. Caramel prints none for ResNet-152 v2:
-# its batch is that of the published throughput of a K80 (presets/devices.toml).
+# TicTac, Table 1: mini-batch, and ops of inference and training. Caramel states none for ResNet-152 v2, so its batch is
+# that of the published throughput of a K80 (presets/devices.toml).
 TABLE_1 = {
     "tictac_alexnet_v2": (512, 235, 483),
     "tictac_inception_v1": (128, 1114, 2246),
@@ -59,7 +59,7 @@ RANDOM_ORDERS = 100
 
 
 def document(name: str) -> str:
-    """Returns the text of a graph file: the head, then one line an op."""
+    """Returns the text of a graph file: the head, then one line per op."""
     from slim_models import MODELS
 
     from gradtide.profiling.ops import count_ops
@@ -83,7 +83,7 @@ def document(name: str) -> str:
 
 
 def line(*same: dict[str, Any]) -> dict[str, Any]:
-    """Returns one op with its counts as [fixed, per sample], from the same op at three batches."""
+    """Returns one op with its counts as [fixed, per sample], from the same op at three batch sizes."""
     first, second, third = same
     for key in first.keys() | second.keys() | third.keys():
         assert key in COUNTS or first[key] == second[key] == third[key], f"{first['name']}: {key} hangs on the batch"
@@ -98,7 +98,7 @@ def line(*same: dict[str, Any]) -> dict[str, Any]:
 
 
 def layers_table() -> list[list[str]]:
-    """Ops and time of each graph beside the ops of Table 1 and the time of the layers, on a K80."""
+    """Ops and time of each graph, beside the ops of Table 1 and the time of the model of layers, on a K80."""
     from gradtide import presets
     from gradtide.presets import graphs
     from gradtide.roofline import roofline
@@ -139,7 +139,7 @@ def orders_table() -> list[list[str]]:
 
 
 def orders_row(name: str, task: str, random_orders: int) -> list[str]:
-    """One row of that table."""
+    """Returns one row of that table."""
     import gradtide as gt
 
     dag = gt.preset_graph(name, task=task)
@@ -159,7 +159,7 @@ def orders_row(name: str, task: str, random_orders: int) -> list[str]:
 
 
 def speed_table() -> list[list[str]]:
-    """CPU milliseconds that `gt.order` takes for each training graph, the least of some runs: all but reading it."""
+    """CPU milliseconds of `gt.order` for each training graph, the least of several runs, without reading the graph."""
     import gradtide as gt
 
     rows = [["preset", "ops", "tic", "tac", "optimal"]]

@@ -1,7 +1,7 @@
-"""Make the pictures of README and docs/gallery.md from real runs: `python tools/pictures.py [NAME…]`; needs Chromium.
+"""Makes the pictures of README and docs/gallery.md from real runs: `python tools/pictures.py [NAME…]`; needs Chromium.
 
-A picture is a part of a report as a reader sees it, photographed. The command that makes the report is the one that the
-gallery shows above the picture; here is only what the picture shows of it.
+A picture is a screenshot of a part of a report. The gallery shows the command of the report above the picture; this
+file has only the part.
 """
 
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 GALLERY = ROOT / "docs" / "gallery.md"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
-# What only a live page can do.
+# Script for elements that only a live page has.
 LIVE = """
 .timeline-readout, output, details, .skip, .more { display: none !important; }
 .more-right { mask-image: none !important; }
@@ -28,7 +28,7 @@ LIVE = """
 
 
 class Part(NamedTuple):
-    """What a picture shows of a report: from the top of an element to the top of a later one."""
+    """Part of a report in a picture: from the top of one element to the top of a later one."""
 
     report: str
     first: str
@@ -36,11 +36,11 @@ class Part(NamedTuple):
 
 
 PICTURES = {
-    # Of README.
+    # Pictures of README.
     "meshes": Part("out/meshes/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "rates": Part("out/rates/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "tenants": Part("out/tenants/report.html", "h2 >> nth=0", "h2 >> nth=1"),
-    # Of the gallery.
+    # Pictures of the gallery.
     "timeline": Part("out/demo/report.html", "h2:has-text('One iteration')", "h2:has-text('All groups')"),
     "trace": Part("out/step/report.html", "h2:has-text('Where the step goes')", "h2:has-text('What would help')"),
     "lanes": Part("out/llama/report.html", "h3:has-text('One iteration')", "h3:has-text('Stages of the pipeline')"),
@@ -54,7 +54,7 @@ PICTURES = {
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yield each picture of the gallery and of README with the commands above it."""
+    """Yield each picture of the gallery and of README, with its commands."""
     readme = r"^```console\n\$ (.*)\n(?:(?!```).*\n)*```\n+!\[[^\]]*\]\(docs/images/(\w+)\.png\)"
     for command, name in re.findall(readme, (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE):
         yield name, f"{command} -q -o out/{name}"
@@ -65,7 +65,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def photograph(page: Page, part: Part, report: Path, to: Path) -> None:
-    """Write the part of a report as PNG."""
+    """Write a part of a report as PNG."""
     page.goto(report.as_uri())
     page.add_style_tag(content=LIVE)
     main, first, until = (page.locator(at).first.bounding_box() for at in ("main", part.first, part.until))
@@ -77,7 +77,7 @@ def photograph(page: Page, part: Part, report: Path, to: Path) -> None:
 
 
 def main() -> None:
-    """Run the commands of the named pictures, or of all, and photograph their reports."""
+    """Run the commands of the named pictures, or of all, and take screenshots of their reports."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("no Chromium on the PATH")

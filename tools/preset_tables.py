@@ -1,4 +1,4 @@
-"""Tables of the presets in Markdown for docs/models/compute.md, and what the devices are calibrated against.
+"""Tables of the presets in Markdown for docs/models/compute.md, and the published figures that calibrate devices.
 
 python tools/make_model_presets.py --table devices|checks
 """
@@ -13,7 +13,7 @@ TABLES = ("devices", "checks")
 
 @dataclass(frozen=True)
 class Published:
-    """A published training throughput of one device; the first of a device calibrates its efficiency."""
+    """A published training throughput of one device. The first figure of a device calibrates its efficiency."""
 
     device: str
     model: str
@@ -35,7 +35,7 @@ def published_throughputs() -> list[Published]:
 
 
 def images_per_s(model_name: str, device_name: str, batch: int) -> float:
-    """Return the predicted training throughput of one device that never waits for the network, samples/s."""
+    """Return the predicted training throughput in samples/s of one device without waits for the network."""
     rows = roofline(model(model_name), device(device_name), batch)
     return batch * PICOSECONDS_PER_SECOND / sum(row.forward_ps + row.backward_ps for row in rows)
 

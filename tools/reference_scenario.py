@@ -7,7 +7,7 @@ Run from anywhere: python tools/reference_scenario.py
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,9 @@ _PATHS = {
 }
 
 
+_TABLES = {path: table for table, path in _PATHS.items()}
+
+
 def pages() -> dict[str, str]:
     return {"scenario.md": scenario_page(), "errors.md": errors_page(), "engines.md": engines_page()}
 
@@ -84,10 +87,9 @@ def scenario_page() -> str:
         "# Scenario files\n",
         _NOTE,
         "A scenario is a TOML file; JSON and a Python dict have the same keys. Quantities are texts with their unit: "
-        "B is byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. A time is rounded half up to a "
-        "picosecond. A size must be a whole number of bytes, and a rate a whole number of bits per second. Unknown keys "
-        "are refused. Paths are relative to the scenario file. A run that needs a feature that is not built yet is "
-        "refused ([GT090](errors.md#gt090)).\n",
+        "B is byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. Times are rounded half up to a "
+        "picosecond; sizes must be whole bytes, and rates whole bits per second. Unknown keys are refused, and so are "
+        "features that are not built yet ([GT090](errors.md#gt090)). Paths are relative to the scenario file.\n",
         "The shortest useful file:\n",
         f"```toml\n{_EXAMPLE}```\n",
         "A layer table (CSV) has the header `layer,forward_us,backward_us,parameter_bytes[,update_us]`, times in decimal "
@@ -98,16 +100,22 @@ def scenario_page() -> str:
     ]
     for name, path in _PATHS.items():
         table = tables[name]
-        lines += [f"## {path}\n", table["description"] + "\n"]
+        lines += [f"## {path}\n", _linked(table["description"]) + "\n"]
         needed = table.get("required", [])
+        bare = []
         for key, field in table["properties"].items():
-            about = _type(field) + _default(field, key in needed)
-            lines.append(f"- **`{key}`** ({about}): {_one_line(field['description'])}")
-        lines.append("")
+            text, words = _with_words(_description(field, tables), field)
+            if text or key in needed:
+                default = "" if "Default:" in text else _default(field, key in needed)
+                about = "; ".join(filter(None, (_type(field, words), default)))
+                lines.append(f"- **`{key}`**" + (f" ({about})" if about else "") + (f": {text}" if text else ""))
+            else:
+                bare.append(_type(field).replace("[table]", f"[**`{key}`**]"))
+        lines += [f"- Tables: {', '.join(bare)}", ""] if bare else [""]
     lines += [
         "## Short names\n",
-        '`Scenario.replace` takes these names: `scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes '
-        "in every job. Where the key has another name, it follows in parentheses.\n",
+        "`Scenario.replace` takes keys of these tables by short names, as in "
+        '`scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes in every job.\n',
         *_short_names(),
         "",
     ]
@@ -115,19 +123,29 @@ def scenario_page() -> str:
 
 
 def _short_names() -> Iterator[str]:
-    """Yield one line per table: the short names of its keys."""
-    for table, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
-        names = (f"`{short}`" + (f" (`{path[-1]}`)" if path[-1] != short else "") for short, path in entries)
-        home = f"`{'.'.join(table).replace('*', 'NAME')}`" if table else "the scenario itself"
-        yield f"- {home}: {', '.join(names)}"
+    """Yield one line per table: which of its keys have a short name, and how the name differs from the key."""
+    for path, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
+        shorts = {loc[-1]: short for short, loc in entries}
+        table = ".".join(map(str, path)).replace("*", "NAME")
+        keys = json_schema()["$defs"][_TABLES[table]]["properties"] if table else list(shorts)
+        prefixes = {short.removesuffix(str(key)) for key, short in shorts.items()}
+        others = [f"`{key}`" for key in keys if key not in shorts]
+        text = "all keys" if table and len(others) < len(shorts) else ", ".join(f"`{key}`" for key in shorts)
+        if others and text == "all keys":
+            text += f" but {' and '.join(others)}"
+        if len(prefixes) == 1 and (prefix := prefixes.pop()):
+            text += f", with `{prefix}` in front"
+        else:
+            text += "".join(f"; `{key}` is `{short}`" for key, short in shorts.items() if short != key)
+        yield f"- {f'`{table}`' if table else 'the scenario itself'}: {text}"
 
 
 def engines_page() -> str:
     lines = [
         "# What each engine models\n",
         _NOTE,
-        "Before a run, gradtide compares a scenario with this table. A feature that the engine could model but does not yet "
-        "is refused with [GT090](errors.md#gt090), a key that has no meaning for the engine with [GT015](errors.md#gt015).\n",
+        "Before a run, gradtide refuses features that are not built yet for its engine ([GT090](errors.md#gt090)), and keys "
+        "that have no meaning for it ([GT015](errors.md#gt015)).\n",
         "| feature | key | fluid | packet |",
         "|---|---|---|---|",
         *(
@@ -150,54 +168,125 @@ def _is_on_all(row: support.Feature) -> bool:
     return all(row.on(engine).value == "yes" for engine in support.ENGINES)
 
 
+_CLEAR = (
+    "GT001 GT003 GT004 GT005 GT006 GT007 GT010 GT012 GT013 GT014 GT021 GT022 GT023 GT024 GT025 GT030 "
+    "GT031 GT032 GT033 GT034 GT035 GT036 GT041 GT042 GT045 GT049 GT050 GT051 GT054 GT060 GT061 GT062 "
+    "GT063 GT065 GT070 GT071 GT072 GT074 GT080 GT081 GT082 GT090 GT091 GT100 GT103 GT105 GT106 GT107 "
+)
+"""Codes whose title, or another page of the reference, says what the first sentence of their text does."""
+
+
 def errors_page() -> str:
     lines = [
         "# Errors\n",
         _NOTE,
-        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` says what leads to it and "
-        "shows a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints its causes, the "
+        "remedy, and a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
     ]
     for code, entry in CODES.items():
-        lines += [f"## {code}\n", f"**{entry.title}.** {_first_sentence(entry.text)}\n"]
+        reason = "" if code in _CLEAR else f" {_first_sentence(entry.text)}"
+        lines += [f"## {code}\n", f"**{entry.title[0].upper()}{entry.title[1:]}.**{reason}\n"]
     return "\n".join(lines)
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.])\s+(?=[A-Z`\d])", text, maxsplit=1)[0]
+    return re.split(r"(?<=[.])\s+", text, maxsplit=1)[0]
 
 
-def _type(field: dict[str, Any]) -> str:
-    if "$ref" in field:
-        name = field["$ref"].rsplit("/", 1)[1]
-        return f"[table](#{_anchor(_PATHS[name])})"
-    if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
-    if "const" in field:
-        return f"`{field['const']}`"
-    options = [o for o in field.get("anyOf", field.get("oneOf", [])) if o.get("type") != "null"]
-    if options:
-        return " or ".join(dict.fromkeys(_type(option) for option in options))
+_EXPLAINED = re.compile(r"(?:^|(?<=[.] ))([\w+-]+(?:(?:, | and )[\w+-]+)*)(?=: )")
+"""Words of a fixed list at the start of a sentence that explains them, as in "tic, tac: the orders of TicTac"."""
+
+
+def _with_words(text: str, field: dict[str, Any]) -> tuple[str, set[str]]:
+    """Return a description with its explained words set as code, and these words if it explains the whole list."""
+    words = {type.strip("`") for type in _types(field) if type.startswith("`")}
+    explained: set[str] = set()
+
+    def mark(match: re.Match[str]) -> str:
+        found = re.split(r", | and ", match[1])
+        if not words.issuperset(found):
+            return match[1]
+        explained.update(found)
+        return re.sub(r"[\w+-]+(?=, |$| and )", r"`\g<0>`", match[1])
+
+    text = _EXPLAINED.sub(mark, text)
+    return text, {f"`{word}`" for word in words} if explained == words else set()
+
+
+def _type(field: dict[str, Any], hidden: Set[str] = frozenset()) -> str:
+    """Return the types of a key as a phrase, as in "text, table or list of tables", without the words in `hidden`."""
+    words = [word for word in _types(field) if word not in hidden]
+    if hidden and words:
+        words.insert(0, "word")
+    variants = [word for word in words if word.startswith("[") and not word.startswith("[table]")]
+    if variants:
+        words = [word for word in words if word not in variants]
+        words.insert(1, f"table ({', '.join(variants)})")
+    if all(word.startswith("`") for word in words):
+        return ", ".join(words)
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _types(field: dict[str, Any]) -> Iterator[str]:
+    """Yield each type that a key can have, and each word of a fixed list."""
     kind = field.get("type")
-    if kind == "array":
-        items = field["items"]
-        return "list of " + (_type(items) if "$ref" not in items else _type(items).replace("table", "tables"))
-    if kind == "string" and "pattern" in field:
-        return str(field["title"]) if field["title"] else "text"
-    if kind == "integer":
-        low, high = field.get("minimum"), field.get("maximum")
-        span = (
-            f" {low} to {high}" if low is not None and high is not None else f" from {low}" if low is not None else ""
-        )
-        return "whole number" + span
-    words = {"string": "text", "boolean": "true or false", "number": "number", "object": "table"}
-    return " or ".join(words[k] for k in (kind if isinstance(kind, list) else [kind]))
+    options = field.get("anyOf", field.get("oneOf"))
+    if options:
+        found: list[str] = []
+        for option in options:
+            parts = list(_types(option["items"])) if option.get("type") == "array" else []
+            found += ["list of these"] if parts and set(parts) <= set(found) else _types(option)
+        yield from dict.fromkeys(found)
+    elif "$ref" in field:
+        path = _PATHS[field["$ref"].rsplit("/", 1)[1]]
+        _, _, variant = path.partition(", ")
+        yield f"[{variant or 'table'}](#{_anchor(path)})"
+    elif "enum" in field:
+        yield from (f"`{value}`" for value in field["enum"])
+    elif "const" in field:
+        yield f"`{field['const']}`"
+    elif kind == "array":
+        items = _type(field["items"])
+        yield "list of " + re.sub(r"^(\[?)(text|table|integer)\b", r"\1\2s", items)
+    elif kind in ("integer", "number"):
+        yield f"{kind} {_span(field)}".rstrip()
+    elif isinstance(kind, list) or "pattern" in field or (kind == "object" and "title" in field):
+        yield str(field["title"])
+    elif kind != "null":
+        yield {"string": "text", "boolean": "boolean", "object": "table"}[str(kind)]
+
+
+def _span(field: dict[str, Any]) -> str:
+    """Return the range of a number, as in "1–1,000,000", "in (0, 1]" or "from 1"."""
+    low, high = field.get("minimum"), field.get("maximum")
+    most = "2^63 - 1" if high == 2**63 - 1 else "" if high is None else f"{high:,}"
+    if low is None:
+        return f"in (0, {most}]" if "exclusiveMinimum" in field else ""
+    return f"{low:,}–{most}" if most else f"from {low:,}"
+
+
+def _description(field: dict[str, Any], tables: dict[str, Any]) -> str:
+    """Return what a key means; of a table, only the default, if its own section begins with the same words."""
+    text = _one_line(field["description"])
+    refs = [option["$ref"] for option in (field, *field.get("anyOf", ())) if "$ref" in option]
+    if len(refs) == 1:
+        about = _one_line(tables[refs[0].rsplit("/", 1)[1]]["description"])
+        first = re.split(r"(?= Default: )", text, maxsplit=1)
+        if about.startswith(first[0]):
+            text = "".join(first[1:]).strip()
+    return _linked(text)
+
+
+def _linked(text: str) -> str:
+    """Return a text with a link for each page of docs that it names."""
+    return re.sub(r"docs/([\w/-]+\.md(?:#[\w-]+)?)", r"[details](../\1)", text).replace("(../reference/", "(")
 
 
 def _default(field: dict[str, Any], is_needed: bool) -> str:
     if is_needed:
-        return "; needed"
+        return "needed"
     default = field.get("default")
-    return "" if default is None or default == {} else f"; default `{toml_value(default)}`"
+    return "" if default is None or default == {} else f"default `{toml_value(default)}`"
 
 
 def _one_line(text: str) -> str:

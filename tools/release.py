@@ -1,13 +1,13 @@
-"""What a release needs beside its wheels: one version everywhere, a changelog, a README that the index can show.
+"""Checks and prepares a release: one version everywhere, a changelog, and a README for the package index.
 
     python tools/release.py check [--tag TAG]   lists every fault, and exits with 1 if there is one
-    python tools/release.py changelog           makes the fragments of changes/ a section of CHANGELOG.md; deletes them
+    python tools/release.py changelog           moves the fragments of changes/ into a section of CHANGELOG.md
     python tools/release.py changelog --check   prints that section and writes nothing
     python tools/release.py notes               prints the newest section of CHANGELOG.md, for the release page
     python tools/release.py readme              writes full addresses into the links of README.md, for the index
 
-With `--tag`, as the workflow of a release calls it, the changelog must be assembled and the home of the project be
-known. docs/releasing.md has the order of the steps.
+With `--tag`, which the release workflow uses, the changelog must be assembled and pyproject.toml must have the address
+of the project. docs/releasing.md has the order of the steps.
 """
 
 import argparse
@@ -33,12 +33,12 @@ HEADINGS = {
     "fixed": "Fixed",
     "security": "Security",
 }
-# Links and pictures of Markdown to files of the repository: what stands before the address, and the address.
+# Links and pictures of Markdown to files of the repository: the text before the address, and the address.
 LINK = re.compile(r"((?:!\[[^\[\]]*)?\]\()(?!https?:|mailto:|#)([^()\s]+)(?=\))")
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("check", "changelog", "notes", "readme"))
     parser.add_argument("--tag", help="The tag of the release: v and the version.")
@@ -82,7 +82,7 @@ def end(faults: list[str]) -> None:
 
 
 def fragment_faults(fragments: dict[str, str]) -> list[str]:
-    """Return what is wrong with fragments, given by file name: their names, texts and links."""
+    """Return the faults of fragments by file name: their names, texts and links."""
     faults = []
     for name, text in fragments.items():
         if not re.fullmatch(rf"[a-z0-9-]+\.({'|'.join(HEADINGS)})\.md", name):
@@ -96,7 +96,7 @@ def fragment_faults(fragments: dict[str, str]) -> list[str]:
 
 
 def assembled(changelog: str, fragments: dict[str, str], version: str, day: date) -> str:
-    """Return the changelog with the section of a version, made from fragments, above those of earlier versions."""
+    """Return the changelog with a new section of a version, made from fragments, above earlier versions."""
     if section(changelog, version):
         sys.exit(f"release: CHANGELOG.md has a section {version} already: choose the next version")
     parts = [f"## {version} - {day.isoformat()}"]
@@ -109,7 +109,7 @@ def assembled(changelog: str, fragments: dict[str, str], version: str, day: date
 
 
 def item(fragment: str) -> str:
-    """Return a fragment as an item of a list."""
+    """Return a fragment as a list item."""
     return "- " + textwrap.indent(fragment.strip(), "  ").lstrip()
 
 
@@ -123,7 +123,7 @@ def section(changelog: str, version: str) -> str:
 
 
 def version_faults(version: str, root: Path) -> list[str]:
-    """Return which files have another version than Cargo.toml."""
+    """Return the files whose version differs from that of Cargo.toml."""
     cited = re.search(r"^version: (.+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     locked = re.findall(
         r'^name = "(gradtide-\w+)"\nversion = "(.+)"$', (root / "Cargo.lock").read_text(encoding="utf-8"), re.MULTILINE
@@ -133,7 +133,7 @@ def version_faults(version: str, root: Path) -> list[str]:
 
 
 def tag_faults(tag: str, version: str, fragments: dict[str, str], changelog: str, home: str | None) -> list[str]:
-    """Return why this tag is no release."""
+    """Return the reasons why this tag cannot be released."""
     faults = []
     if tag != f"v{version}":
         faults.append(f"the tag is {tag}, and the version is {version}")
@@ -147,14 +147,14 @@ def tag_faults(tag: str, version: str, fragments: dict[str, str], changelog: str
 
 
 def home() -> str | None:
-    """Return the address of the repository, or None while pyproject.toml names none."""
+    """Return the address of the repository, or None if pyproject.toml has none yet."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     match = re.search(r'^\[project\.urls\]\n(?:.+\n)*?Repository = "(.+?)/?"$', text, re.MULTILINE)
     return None if match is None else match[1]
 
 
 def complete_links(text: str, home: str, tag: str) -> str:
-    """Return Markdown whose links to files of the repository are addresses: the index shows a page outside of it."""
+    """Return Markdown with full addresses in links to files of the repository, for pages outside of it."""
 
     def complete(link: re.Match[str]) -> str:
         kind = "raw" if link[1].startswith("!") else "blob"

@@ -1,4 +1,4 @@
-"""Show the notebooks of examples/ as pages of the site: mkdocs calls the hooks below (`hooks` in mkdocs.yml).
+"""Shows the notebooks of examples/ as pages of the site: mkdocs calls the hooks below (`hooks` in mkdocs.yml).
 
 A page `notebooks/NAME.md` exists only in the site. Pages of `docs/` link to the notebook file instead, so that the
 links work in the repository, too; `on_page_markdown` replaces them with links to the page.
@@ -29,7 +29,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def page_of(path: Path) -> str:
-    """Return a notebook as Markdown, with the outputs that it keeps."""
+    """Return a notebook as Markdown, with its stored outputs."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -44,13 +44,13 @@ def page_of(path: Path) -> str:
 
 
 def _shown(output: dict[str, Any]) -> str:
-    """Return an output of a cell as Markdown: a picture, else a table, else text."""
+    """Return an output of a cell as Markdown: a picture, otherwise a table, otherwise text."""
     data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
     if "image/png" in data:
         png = "".join(data["image/png"].split())
         return f'<img alt="Chart drawn by the cell above" src="data:image/png;base64,{png}">'
     if "text/html" in data:
-        # A blank line would end the block of HTML.
+        # A blank line would end the HTML block.
         table = re.sub(r"\n\s*\n", "\n", data["text/html"])
         return f'<div class="notebook-table">\n{table}\n</div>'
     return f"```text\n{data.get('text/plain', ''.join(output.get('text', ''))).rstrip()}\n```"

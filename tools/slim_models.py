@@ -1,4 +1,4 @@
-"""The models of TicTac's Table 1, and Caramel's ResNet-152 v2, in torch: what TF-slim builds without an `arg_scope`.
+"""The models of TicTac's Table 1, and Caramel's ResNet-152 v2, in torch, as TF-slim builds them without `arg_scope`.
 
 Without one a convolution has weights, biases and a ReLU, and no batch normalisation; only the pre-activation norms of
 ResNet v2 are explicit, and have an offset and no scale. Written from the published architectures and from the names
@@ -10,7 +10,7 @@ Where a model leaves a choice:
   `arg_scope` has no padding, and would leave 55.
 - TF pads "SAME" at the far end; here padding is symmetric or the size is rounded up. Sizes are equal.
 - The loss is the cross entropy of the logits; Inception v3 adds 0.4 of its auxiliary head's, as published.
-- No weight decay, and no moving averages: neither is received, and neither is needed for a gradient.
+- No weight decay, and no moving averages: workers do not receive them, and gradients do not need them.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ KEPT_BY_DROPOUT = {"AlexNet": 0.5, "VGG": 0.5, "Inception": 0.8}
 
 @dataclass
 class Output:
-    """What a forward pass gives.
+    """Result of a forward pass.
 
     Attributes:
-        loss: of the mini-batch.
+        loss: loss of the mini-batch.
         logits: shape (batch, classes).
     """
 
@@ -41,7 +41,7 @@ class Output:
 
 
 class Slim(nn.Module):
-    """A model whose variables are made when a first pass over shapes asks for them, in that order.
+    """A model that creates its variables when a first pass over shapes requests them, in this order.
 
     Args:
         body: images, shape (batch, 3, size, size) -> logits, and an auxiliary head's or None.
@@ -70,7 +70,7 @@ class Slim(nn.Module):
         return Output(loss, logits)
 
     def variable(self, name: str, *shape: int) -> Tensor:
-        """Return a parameter, which is made if the model is being built."""
+        """Return a parameter; while the model is being built, create it."""
         if not self.is_built:
             self.register_parameter(name, nn.Parameter(torch.empty(shape)))
         found: Tensor = getattr(self, name)
@@ -88,7 +88,7 @@ class Slim(nn.Module):
         valid: bool = False,
         relu: bool = True,
     ) -> Tensor:
-        """A convolution with biases, padded to `size / stride` pixels unless `valid`, and a ReLU."""
+        """Apply a convolution with biases, padded to `size / stride` pixels unless `valid`, and a ReLU."""
         height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
         weights = self.variable(f"{name}/weights", channels, x.shape[1], height, width)
         biases = self.variable(f"{name}/biases", channels)
@@ -96,20 +96,20 @@ class Slim(nn.Module):
         return F.relu(y) if relu else y
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        """Batch normalisation with an offset, by the mini-batch's own statistics, and a ReLU."""
+        """Apply batch normalisation with an offset, by the statistics of the mini-batch, and a ReLU."""
         beta = self.variable(f"{name}/beta", x.shape[1])
         return F.relu(F.batch_norm(x, None, None, None, beta, training=True))
 
 
 def _pool(x: Tensor, kernel: int = 3, stride: int = 2) -> Tensor:
-    """Maxima, `size / stride` pixels rounded up."""
+    """Apply max pooling to `size / stride` pixels, rounded up."""
     if stride == 1:
         return F.max_pool2d(x, kernel, 1, kernel // 2)
     return F.max_pool2d(x, kernel, stride, ceil_mode=True)
 
 
 def _average(x: Tensor) -> Tensor:
-    """Means of 3x3 pixels that are there, as many as before."""
+    """Apply 3x3 average pooling of the same size, over the pixels inside the image."""
     return F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
 
 
@@ -137,7 +137,7 @@ def _vgg(net: Slim, x: Tensor, *, depths: tuple[int, ...]) -> tuple[Tensor, None
 
 
 def _fully_connected(net: Slim, x: Tensor, model: str) -> Tensor:
-    """Three layers as convolutions, the first as large as what is left of the image."""
+    """Apply three fully connected layers as convolutions; the first covers the whole remaining image."""
     x = _dropout(net.conv("fc6", x, 4096, x.shape[2], valid=True), model)
     x = _dropout(net.conv("fc7", x, 4096, 1), model)
     return net.conv("fc8", x, CLASSES, 1, relu=False).flatten(1)
@@ -286,7 +286,7 @@ def _resnet_v2(net: Slim, x: Tensor, *, depths: tuple[int, ...]) -> tuple[Tensor
 
 
 def _units(depths: tuple[int, ...]) -> list[tuple[str, int, int]]:
-    """Name, narrow channels and stride of each unit; the last unit of a block but the last has stride 2."""
+    """Yield name, narrow channels and stride of each unit; the last unit of each block except the last has stride 2."""
     return [
         (f"block{block}/unit_{unit}", 64 << (block - 1), 2 if unit == depth and block < len(depths) else 1)
         for block, depth in enumerate(depths, 1)

@@ -1,4 +1,4 @@
-"""Lists what users may rely on in this version, in a file of tests/surface for each version.
+"""Lists the interface that users may rely on in this version, in a file of tests/surface per version.
 
 Run from anywhere, before a release: python tools/surface.py. tests/test_surface.py compares every version's list with
 today's code. The list of a released version is never written again.
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def surface() -> Facts:
-    """Return everything that users may rely on: what it is called, and what must stay of it."""
+    """Return the interface that users may rely on: names, and the properties that must stay."""
     with tempfile.TemporaryDirectory() as samples:
         make_samples(Path(samples))
         return {**names(), **commands(), **ends_of_commands(), **scenario_keys(), **of_files(Path(samples))}
@@ -174,7 +174,7 @@ def ends_of_commands() -> Facts:
 
 
 def scenario_keys() -> Facts:
-    """Return the keys of a scenario file: the forms that each takes, and its default."""
+    """Return the keys of a scenario file with their types and defaults."""
     schema = gt.schema()
     found: Facts = {}
 
@@ -232,7 +232,7 @@ def _schema(folder: Path) -> str:
 
 
 NAMED = {"jobs", "traffic", "groups", "files", "axes", "models", "tenants"}
-"""Keys of documents below which names of the user's stand, or of files."""
+"""Keys of documents whose children are named by the user, or are names of files."""
 
 
 def _keys(value: Any, path: str) -> Iterator[tuple[str, str]]:

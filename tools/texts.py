@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARES = {"crates": 0.4, "python": 0.35, "docs": 0.25}
-"""Of the texts drawn, by where they are: about as the words of the three are."""
+"""Shares of the drawn texts by folder, about equal to the shares of words."""
 LEAST_WORDS = 8
-"""A shorter text is a label."""
+"""Shorter texts are labels."""
 CODE_LINES = 4
 
 
 class Text(NamedTuple):
-    """A comment, a docstring or a paragraph, and where it begins."""
+    """A comment, a docstring or a paragraph, with its position and the code beside it."""
 
     path: Path
     line: int
@@ -95,7 +95,7 @@ def texts(place: str) -> list[Text]:
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print the requested texts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)

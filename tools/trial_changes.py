@@ -1,4 +1,4 @@
-"""Tries three common changes on a copy of the sources, and counts the places that each touches.
+"""Tries three common changes on a copy of the sources, and counts the places that each changes.
 
     python tools/trial_changes.py [NAME…]  key, congestion, collective; exits 1 if one does not compile
 
@@ -6,8 +6,8 @@
     congestion  a congestion control with a parameter: 1 new file, 1 line, and its parameter's key
     collective  a collective algorithm: 1 new file and 1 line
 
-Files that `tools/generate.py` makes do not count. The changes stand below and in `tools/trials`; they are also the
-examples of CONTRIBUTING.md. If the code around a change moves so that it needs another place, this file says so first.
+Files that `tools/generate.py` makes do not count. The changes are below and in `tools/trials`; they are also the
+examples of CONTRIBUTING.md. If the code around a change has moved, its anchor is missing, and this script fails.
 """
 
 import os
@@ -26,7 +26,7 @@ KEYS = "python/gradtide/scenario/keys"
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines that are inserted before a piece of code, or replace it.
+    """Lines that are inserted before a piece of code, or that replace it.
 
     Attributes:
         file: the file, from the root.
@@ -40,7 +40,7 @@ class Edit:
     replaces: bool = False
 
     def apply(self, root: Path) -> None:
-        """Make the edit in a copy."""
+        """Apply the edit in a copy of the sources."""
         path = root / self.file
         text = path.read_text(encoding="utf-8")
         if text.count(self.anchor) != 1:
@@ -52,7 +52,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Trial:
-    """A change: new files by their place in the sources, each a file of `tools/trials`, and edits."""
+    """A change: new files by their path in the sources, each a file of `tools/trials`, and edits."""
 
     what: str
     edits: tuple[Edit, ...]
@@ -60,7 +60,7 @@ class Trial:
 
     @property
     def summary(self) -> str:
-        """What the change touches, in a few words."""
+        """Number and kind of the edits of the change, in a few words."""
         lines = sum(edit.lines.strip("\n").count("\n") + 1 for edit in self.edits)
         return f"{len(self.files)} new files, {len(self.edits)} edits of {lines} lines"
 
@@ -118,7 +118,7 @@ TRIALS = {
 
 
 def compiles(trials: Iterable[Trial]) -> bool:
-    """Make changes together in a copy of the sources, and compile it."""
+    """Apply changes together to a copy of the sources, and compile it."""
     with TemporaryDirectory(prefix="gradtide-trial-") as folder:
         root = Path(folder)
         for name in COPIED:
@@ -135,14 +135,14 @@ def compiles(trials: Iterable[Trial]) -> bool:
                 edit.apply(root)
         for path in root.joinpath(KEYS).glob("*.py"):
             compile(path.read_text(encoding="utf-8"), path.name, "exec")
-        # The dependencies are those of the sources themselves, so their compiled form is shared.
+        # The copy shares compiled dependencies with the sources, because they are the same.
         target = {"CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))}
         command = ["cargo", "check", "--quiet", "-p", "gradtide-train", "--lib"]
         return subprocess.run(command, cwd=root, env={**os.environ, **target}).returncode == 0
 
 
 def main() -> int:
-    """Try the changes together; if these do not compile, each alone."""
+    """Try all changes together; if they do not compile, try each alone."""
     names = sys.argv[1:] or list(TRIALS)
     works = compiles(TRIALS[name] for name in names)
     failed = [] if works else [name for name in names if not compiles([TRIALS[name]])]

@@ -1,9 +1,8 @@
-"""Counts what the reproductions of papers find, for `gradtide reproduce`, and writes the tables of their pages.
+"""Reproduces the papers, counts the verdicts for `gradtide reproduce`, and writes the tables of their pages.
 
-    python tools/verdicts.py [PART…]    makes all of them, or those named, as in gao2020/ch4; minutes to an hour
+    python tools/verdicts.py [PART…]    all parts, or the named ones, as in gao2020/ch4; takes minutes to an hour
 
-What they count goes to python/gradtide/papers/verdicts.toml; statements that differ go to the
-page that has their table.
+Counts go to python/gradtide/papers/verdicts.toml, and statements that differ to the page with their table.
 """
 
 import re
@@ -57,7 +56,7 @@ def table(summary: dict) -> str:
 
 
 def write_page(name: str, text: str) -> None:
-    """Put the tables in the place of those that a page has below its mark, if one has."""
+    """Replace the tables below the mark of a page, if a page has it."""
     for page in sorted((ROOT / "docs/validation").glob("*.md")):
         old = rf"(<!-- table: {re.escape(name)} -->\n\n)[^\n]*{REST}\n\n(?:\|.*\n)+"
         changed, count = re.subn(old, lambda found: found[1] + text, page.read_text(encoding="utf-8"))
@@ -66,7 +65,7 @@ def write_page(name: str, text: str) -> None:
 
 
 def main() -> None:
-    """Make what is named on the command line, or everything."""
+    """Reproduce the named parts, or all."""
     counts = papers.verdicts()
     for name in sys.argv[1:] or papers.PARTS:
         summary = papers.reproduce(name, jobs=2).summary
@@ -79,7 +78,7 @@ def main() -> None:
 
 
 def summed_up(counts: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
-    """Return the row of README that sums up the papers, by how it begins."""
+    """Return the row of README's table that sums up the papers, by its first words."""
     total = {key: sum(count[key] for count in counts.values()) for key in ("statements", "agree", "unknown")}
     why = f"all but {total['unknown']} of the others" if total["unknown"] else "each of the others"
     start = "published tables and figures"
@@ -94,7 +93,7 @@ HEAD = "# What each reproduction finds; `python tools/verdicts.py` writes it.\n\
 
 
 def inline(counts: dict[str, int]) -> str:
-    """Return counts as a table of TOML."""
+    """Return counts as a TOML table."""
     return "{ " + ", ".join(f"{key} = {value}" for key, value in counts.items()) + " }"
 
 

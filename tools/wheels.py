@@ -1,4 +1,4 @@
-"""Builds the sdist and from it a wheel, checks both, and tries the wheel where there is nothing but Python.
+"""Builds the sdist and from it a wheel, checks both, and tries the wheel in an environment with nothing but Python.
 
     python tools/wheels.py build [--target TRIPLE]   writes dist/: the sdist, and the wheel that is built from it
     python tools/wheels.py check                     size, tags, licences, metadata and files of all that is in dist/
@@ -26,7 +26,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 LARGEST_WHEEL_BYTES = 8_000_000
-# From `pip install` to the last line of the demo, on a machine of two cores.
+# Time from `pip install` to the last line of the demo, on a machine with two cores.
 LONGEST_TRY_S = 60
 
 
@@ -34,7 +34,7 @@ MESHES = ["--parallel", "fsdp=128", "--parallel", "fsdp=32,tp=4", "--global-batc
 
 
 class Command(NamedTuple):
-    """A command that `try` runs: its exit code, a text of its output, a file that it writes."""
+    """A command that `try` runs: its expected exit code, a text of its output, and a file that it writes."""
 
     arguments: list[str]
     output: str
@@ -42,7 +42,7 @@ class Command(NamedTuple):
     writes: str | None = None
 
 
-# What a new user does first: a language model, a recorded step, and a mistake.
+# Commands of a new user: a language model, a recorded step, and a mistake.
 COMMANDS = (
     Command(["demo"], "report", writes="out/demo/report.html"),
     Command(
@@ -57,13 +57,13 @@ COMMANDS = (
 )
 LICENCES = ("LICENSE-MIT", "LICENSE-APACHE", "LICENSE-THIRD-PARTY")
 ABI = "cp310-abi3"
-# Platform tags of wheels by what a target's triple ends with. Rust itself needs glibc 2.17 or musl 1.2.
+# Platform tags of wheels by the end of the target triple. Rust itself needs glibc 2.17 or musl 1.2.
 LINUX_TAGS = {"linux-gnu": "manylinux_2_17", "linux-musl": "musllinux_1_2"}
 TAGS = (*(f"{tag}_" for tag in LINUX_TAGS.values()), "macosx_", "win_")
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("build", "check", "try"))
     parser.add_argument("--target", metavar="TRIPLE", help="Build for another machine, as Rust calls it.")
@@ -81,14 +81,14 @@ def build(target: str | None) -> None:
     DIST.mkdir(exist_ok=True)
     if target is None and sys.platform == "linux":
         target = f"{platform.machine()}-unknown-linux-gnu"
-    # Not --locked: the sdist lacks the members of the workspace that are for tests alone, and Cargo.lock has them.
+    # Not --locked: the sdist lacks the workspace members that are only for tests, but Cargo.lock contains them.
     command = ["maturin", "build", "--release", "--sdist", "--out", str(DIST)]
     if target is not None:
         command += ["--target", target]
     for end, tag in LINUX_TAGS.items():
         if target is not None and target.endswith(end):
             command += ["--zig", "--compatibility", tag, "--auditwheel", "check"]
-    # The wheel is stripped, so that debug information would be made in vain.
+    # The wheel is stripped, so debug information would be useless.
     subprocess.run(command, cwd=ROOT, env={**os.environ, "CARGO_PROFILE_RELEASE_DEBUG": "none"}, check=True)
 
 
@@ -110,7 +110,7 @@ def try_wheel(wheel: Path) -> None:
         venv.create(folder / "venv", with_pip=True)
         programs = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
         begin = time.monotonic()
-        # Wheels only: where there is no compiler, an sdist among the dependencies could not be built.
+        # Only wheels: without a compiler, an sdist among the dependencies could not be built.
         pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
         subprocess.run([*pip, str(wheel)], check=True)
         installed = time.monotonic()
@@ -124,9 +124,9 @@ def try_wheel(wheel: Path) -> None:
 
 
 def timed(command: Command, gradtide: Path, folder: Path) -> float:
-    """Run a command in `folder`; return its seconds, or exit with what differs from what it should print and write."""
+    """Run a command in `folder`; return its seconds, or exit with differences from expected output and files."""
     begin = time.monotonic()
-    # Bytes: a pipe on Windows has the encoding of the code page.
+    # Bytes, because a pipe on Windows uses the encoding of the code page.
     done = subprocess.run([str(gradtide), *command.arguments], cwd=folder, capture_output=True, check=False)
     said = (done.stdout + done.stderr).decode(errors="replace")
     faults = []
@@ -163,7 +163,7 @@ def check() -> None:
 
 
 def wheel_faults(file: str, size: int, names: list[str], version: str, files: set[str]) -> list[str]:
-    """Return what is wrong with a wheel of this name, size and content; `files` are those of the repository."""
+    """Return the faults of a wheel with this name, size and content; `files` are those of the repository."""
     faults = []
     platforms = "|".join(TAGS)
     if not re.fullmatch(rf"gradtide-{re.escape(version)}-{ABI}-([\w.]+\.)?({platforms})[\w.]+\.whl", file):
@@ -179,7 +179,7 @@ def wheel_faults(file: str, size: int, names: list[str], version: str, files: se
 
 
 def sdist_faults(file: str, names: set[str], version: str, files: set[str]) -> list[str]:
-    """Return what is wrong with an sdist; that it can be built is shown by the wheel, which is built from it."""
+    """Return the faults of an sdist. The wheel is built from it, which shows that it can be built."""
     faults = [] if file == f"gradtide-{version}.tar.gz" else [f"{file}: the name is not gradtide-{version}.tar.gz"]
     wanted = {name for name in files if name.startswith("python/")} | {*LICENCES, "README.md", "Cargo.lock"}
     return faults + [f"{file}: {name} is missing" for name in sorted(wanted - names)]
@@ -192,7 +192,7 @@ def sdist_names(path: Path) -> set[str]:
 
 
 def version() -> str:
-    """Return the version that Cargo.toml has: that of the package."""
+    """Return the version of the package, from Cargo.toml."""
     match = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert match is not None
     return match[1]

@@ -2,8 +2,9 @@
 
 Usage: python validation/caramel.py [--page]   how many statements agree in each setting; a quarter of an hour
 
-In each setting the host's two values are fitted again, to the same two sentences as in `gradtide.papers.caramel2020`.
-So no setting is fitted to the statements that it is counted on. With --page the table is written into
+In each setting the two values of the host are fitted again, to the same two sentences as in
+`gradtide.papers.caramel2020`.
+So no setting is fitted to the statements that are counted. With --page the table is written into
 docs/validation/caramel2020.md.
 """
 
@@ -24,24 +25,25 @@ PAGE = PAGES / "caramel2020.md"
 BASE = Scenario.load(caramel.PAPER["preset"])
 
 WAITS_MS = (0.3, 1.0, 2.0, 4.0, 8.0)
-"""Of a transfer before its first byte; 1 ms is what `paper/caramel2020` has."""
+"""Times that a transfer waits before its first byte, in milliseconds; `paper/caramel2020` has 1 ms."""
 LINKS = ("10Gbps", "100Gbps")
-"""With the faster one the link is hardly a stage in series, as where it streams behind a stage of the host."""
+"""Rates of a link. At the faster one the link takes little time of its own, as if it streamed beside a stage of the
+host."""
 UTILISATION, SLOWER = 0.68, 3.0
-"""Sections 6.2 and 4.4: what the two values are fitted to."""
+"""Targets of the fit: utilisation of Horovod (section 6.2), and time at depth 8 over that at depth 1 (section 4.4)."""
 FEWEST, MOST = 1.0, 40.0
 """Bounds of a stage's rate, Gbit/s."""
 CHEAPEST, DEAREST = 0.3, 400.0
-"""Bounds of what a message costs, microseconds."""
+"""Bounds of the cost of a message, microseconds."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper leaves open.
+    """Values that the paper does not state.
 
     Attributes:
-        waits_ms: before the first byte, of a transfer or of two steps.
-        of_steps: whether each step of a collective waits, and not the transfer as a whole.
+        waits_ms: wait before the first byte of a transfer, or the sum of the waits of two steps.
+        of_steps: whether each step of a collective waits, instead of the transfer as a whole.
         link: rate of a link.
     """
 
@@ -50,7 +52,7 @@ class Setting:
     link: str
 
     def made(self, stage_gbps: float, message_us: float) -> Callable[[caramel.Case, Scenario], Scenario]:
-        """Return the change that gives a case this setting and these two values of the host."""
+        """Return the change that applies this setting, and these two values of the host, to the scenario of a case."""
         waits = {"overhead": "0s", "host_latency": f"{self.waits_ms / 2:.4f}ms"}
         if not self.of_steps:
             waits = {"overhead": f"{self.waits_ms:.4f}ms"}
@@ -59,32 +61,32 @@ class Setting:
         return lambda _case, whole: whole.replace(**keys)
 
     def slower(self, stage_gbps: float, message_us: float) -> float:
-        """Return how much longer 1 kB takes at depth 8 than at depth 1."""
+        """Return the time of 1 kB at depth 8, divided by its time at depth 1."""
         study = self.study([(("shuffle", depth, caramel.SMALL), 16, 0) for depth in (1, 8)], stage_gbps, message_us)
         deep, whole = (study.transfer_ms("shuffle", depth, caramel.SMALL, 16) for depth in (8, 1))
         return deep / whole
 
     def utilisation(self, stage_gbps: float, message_us: float) -> float:
-        """Return Horovod's on Inception-v3 with 8 workers."""
+        """Return the utilisation of Horovod on Inception-v3 with 8 workers."""
         what = caramel.HOROVOD, caramel.INCEPTION
         cases = [(what, 8, seed) for seed in range(caramel.SEEDS)]
         return self.study(cases, stage_gbps, message_us).figures(*what, 8)["utilisation"]
 
     def study(self, cases: list[caramel.Case], stage_gbps: float, message_us: float) -> caramel.Study:
-        """Run cases."""
+        """Run cases in this setting."""
         made = self.made(stage_gbps, message_us)
         return caramel.Study(BASE, {case: run(made(case, caramel.scenario(BASE, case))) for case in cases})
 
     def fitted(self) -> tuple[float, float]:
-        """Return the rate of a stage, Gbit/s, and what a message costs, microseconds."""
-        # Stages take no time for 1 kB, so their rate does not matter to the first.
+        """Return the two fitted values of the host: rate of a stage in Gbit/s, cost of a message in microseconds."""
+        # Stages take almost no time for 1 kB, so `slower` does not depend on their rate.
         message_us = root(lambda cost: self.slower(MOST, cost), SLOWER, CHEAPEST, DEAREST)
         stage_gbps = root(lambda rate: self.utilisation(rate, message_us), UTILISATION, FEWEST, MOST)
         return stage_gbps, message_us
 
 
 def root(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """Return where a rising function has a value, within 1 %."""
+    """Return the argument at which a rising function has the value `wanted`, within 1 %."""
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if rising(middle) < wanted else (low, middle)
@@ -92,7 +94,7 @@ def root(rising: Callable[[float], float], wanted: float, low: float, high: floa
 
 
 def checks_of(setting: Setting, stage_gbps: float, message_us: float) -> list[Check]:
-    """Return the predicted statements of the paper in a setting."""
+    """Return the checks of the paper's predicted statements in a setting."""
     changed = caramel.STATEMENTS.changed(setting.made(stage_gbps, message_us))
     checks = changed.make(2, None).summary["checks"]
     return [one for one in checks if one["verdict"] in ("agrees", "differs")]

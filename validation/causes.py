@@ -1,8 +1,8 @@
-"""Tests causes: changes one thing in the set-up of a paper, and prints what its statements become.
+"""Tests causes of differences: changes one key of a paper's set-up, and prints the statements that this changes.
 
-Usage: python validation/causes.py [PAPER...]   a row of Markdown for each statement that a change moves
+Usage: python validation/causes.py [PAPER...]   prints a Markdown row for each changed statement
 
-A change shows what a difference depends on. It is not said that the authors had it so, and nothing is fitted.
+A change shows what a difference depends on. It is no claim about the authors' set-up, and nothing is fitted.
 """
 
 import sys
@@ -17,12 +17,12 @@ from gradtide.papers import tictac2019 as tictac
 from gradtide.scenario import Scenario
 
 Case = Any
-"""Of the paper at hand."""
+"""A case of the paper; its type depends on the paper."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed, in words and in the scenario of a case, for the statements of one figure."""
+    """A change for the statements of one figure: a description, and the function that changes a case's scenario."""
 
     figure: str
     words: str
@@ -30,22 +30,22 @@ class Change:
 
 
 def everywhere(**keys: Any) -> Callable[[Case, Scenario], Scenario]:
-    """Change keys of every run, by their short names."""
+    """Change keys of every run, given by short names."""
     return lambda _case, whole: whole.replace(**keys)
 
 
 def of_systems(*systems: str, **keys: Any) -> Callable[[Case, Scenario], Scenario]:
-    """Change keys of what Caramel is compared with, or of itself."""
+    """Change keys of the runs of these systems: Caramel or its rivals."""
     return lambda case, whole: whole.replace(**keys) if case[0][0] in systems else whole
 
 
 def of_orders(*orders: str, **keys: Any) -> Callable[[Case, Scenario], Scenario]:
-    """Change keys of runs whose pulls are in one of these orders."""
+    """Change keys of the runs with these orders of pulls."""
     return lambda case, whole: whole.replace(**keys) if case.order in orders else whole
 
 
 def with_setup(rounds: int) -> Callable[[Case, Scenario], Scenario]:
-    """Give bursts another number of round trips before their first byte."""
+    """Let bursts wait for this number of round trips before their first byte."""
     base = Scenario.load(pcn.PAPER["preset"])
     return lambda case, _whole: pcn.scenario(base, replace(case, setup_rounds=rounds))
 
@@ -57,7 +57,7 @@ ENFORCED = tictac.TIC, tictac.TAC, tictac.REVERSED
 
 
 def stages(rate: str | None) -> dict[str, str | None]:
-    """Return keys that give every stage of a host a rate."""
+    """Return keys that set the rate of every stage of a host."""
     return dict.fromkeys(("host_copy", "host_serialise", "host_receive"), rate)
 
 
@@ -98,7 +98,7 @@ STATEMENTS: dict[str, Any] = {
 
 
 def show(paper: str, jobs: int = 2) -> None:
-    """Print the statements of a paper that its changes move."""
+    """Print the statements of a paper whose values change."""
     found: dict[str, list[dict[str, str]]] = {}
     for one in CHANGES[paper]:
         if one.figure not in found:

@@ -1,4 +1,4 @@
-"""What a collective within a node takes: what presets/clusters.toml has of it, fitted again, beside measurements.
+"""Times of collectives within a node: fits the values of presets/clusters.toml again, and compares with measurements.
 
     python validation/clusters.py [--tables DIR]
 
@@ -8,12 +8,12 @@ Tables (validation/llm, or DIR with files of the same names):
   trace/a100).
 - busbw: nccl-tests and torch on 8 A100 and 8 H200 of one node (stas00/ml-engineering at 744d01e, network).
 
-The time of a ring (crates/train/src/collective/levels.rs; the engines' times are these, crates/train/tests/classes.rs):
+The time of a ring (crates/train/src/collective/levels.rs; crates/train/tests/classes.rs tests it against the engines):
 
     T = launch + rounds · 2 · delay + bytes through a port / (efficiency · rate of the port)
 
-What is fitted on what: the A100 on all rows of the first table; of the H200 the efficiency on the three large rings,
-and the launch on the small ones, with the A100's delay. All other rows are predictions.
+The A100 is fitted on all rows of the first table. Of the H200, the efficiency is fitted on the three large rings and
+the launch on the small ones, with the A100's delay. All other rows are predictions.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from gradtide import presets, units  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
 TURNS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
-"""Times that a ring sends the buffer around."""
+"""Number of times that a ring sends the buffer around."""
 SMALL_BYTES, LARGE_BYTES = 2**20, 2**34
 
 
@@ -50,18 +50,18 @@ class Row:
 
     @property
     def rounds(self) -> int:
-        """Messages that follow one another."""
+        """Number of sequential messages."""
         return TURNS[self.collective] * (self.gpus - 1)
 
     @property
     def sent(self) -> float:
-        """Bytes out of a port."""
+        """Bytes that a port sends."""
         return self.rounds * self.size / self.gpus
 
 
 @dataclass(frozen=True)
 class Node:
-    """What the preset has of a node; seconds, and bytes per second."""
+    """The node of a preset; seconds, and bytes per second."""
 
     rate: float
     efficiency: float
@@ -73,12 +73,12 @@ class Node:
         return self.launch_s + row.rounds * 2 * self.delay_s + row.sent / (self.efficiency * self.rate)
 
     def errors(self, rows: Sequence[Row]) -> list[float]:
-        """Return predicted over measured less one, row by row."""
+        """Return the relative error of the prediction of each row."""
         return [self.time(row) / row.measured_s - 1 for row in rows]
 
 
 def node_of(name: str) -> Node:
-    """Return what a preset has."""
+    """Return the node of a preset."""
     node: dict[str, Any] = presets.document("clusters.toml")[name]["node"]
     link = node["scale_up"]
     rate, delay_ps = units.parse_rate(link["rate"]) / 8, units.parse_time(link["delay"])
@@ -86,7 +86,7 @@ def node_of(name: str) -> Node:
 
 
 def read(folder: Path) -> dict[str, list[Row]]:
-    """Return the rows by what they were measured on."""
+    """Return the measured rows by device and table."""
     with (folder / "vtrain_allreduce_a100.csv").open(newline="", encoding="utf-8") as text:
         found = {
             "A100 vtrain": [
@@ -98,7 +98,7 @@ def read(folder: Path) -> dict[str, list[Row]]:
         for row in csv.DictReader(text):
             if row["nodes"] == "1" and row["collective"] in TURNS:
                 gpus, size = int(row["gpus"]), int(row["bytes"])
-                # Where only the bus bandwidth is published, the time is what it stands for.
+                # Where only the bus bandwidth is published, the time follows from its definition.
                 sent = TURNS[row["collective"]] * (gpus - 1) * size / gpus
                 measured_s = float(row["time_us"]) / 1e6 if row["time_us"] else sent / float(row["busbw_gbs"]) / 1e9
                 what = Row(gpus, row["collective"], size, measured_s, row["algorithm"])
@@ -107,7 +107,7 @@ def read(folder: Path) -> dict[str, list[Row]]:
 
 
 def fitted(rows: Sequence[Row], rate: float) -> Node:
-    """Return the launch, the delay and the efficiency whose relative errors have the least squares."""
+    """Return launch, delay and efficiency by least squares of the relative errors."""
     terms = np.array([(1, 2 * row.rounds, row.sent / rate) for row in rows])
     measured = np.array([row.measured_s for row in rows])
     launch_s, delay_s, slowness = np.linalg.lstsq(terms / measured[:, None], np.ones(len(rows)), rcond=None)[0]
@@ -115,7 +115,7 @@ def fitted(rows: Sequence[Row], rate: float) -> Node:
 
 
 def fitted_hopper(rows: Sequence[Row], of_a100: Node, rate: float) -> Node:
-    """Return the efficiency that large rings reach, and the launch that is left of small ones with the A100's delay."""
+    """Return the efficiency of large rings, and the launch that small ones imply with the A100's delay."""
     large = [row for row in rows if row.size == LARGE_BYTES and row.algorithm.startswith("Ring")]
     small = [row for row in rows if row.size <= SMALL_BYTES and row.algorithm.startswith("Ring")]
     node = Node(rate, fmean(row.sent / row.measured_s for row in large) / rate, of_a100.delay_s, 0.0)
@@ -123,14 +123,14 @@ def fitted_hopper(rows: Sequence[Row], of_a100: Node, rate: float) -> Node:
 
 
 def described(errors: Sequence[float]) -> str:
-    """Return the mean and the largest error."""
+    """Return number, mean absolute error, bias and largest error as text."""
     worst = max(errors, key=abs)
     mean = fmean(map(abs, errors))
     return f"{len(errors):3} rows  mean error {mean:6.1%}  bias {fmean(errors):+6.1%}  worst {worst:+6.1%}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what fits, what the presets have, and the errors of every table."""
+    """Print the fitted values, those of the presets, and the errors of every table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, default=TABLES)
     tables = read(parser.parse_args(arguments).tables)

@@ -1,14 +1,14 @@
-"""Writes python/gradtide/answer/compared.json: how wrong answers of each kind were when somebody compared them.
+"""Writes python/gradtide/answer/compared.json: the errors of each kind of answer in comparisons.
 
-    python validation/compared.py          # from the tables and pages that are there; nothing is simulated
-    python validation/compared.py --check  # end with 1 if the file says something else
+    python validation/compared.py          # from existing tables and pages; nothing is simulated
+    python validation/compared.py --check  # exits 1 if the file differs
 
 `python validation/llm_steps.py --write` writes it, too. A row has the facts of a kind, its figures and its page:
 
 - step: measured steps of language models, grouped by `gradtide.answer.uncertainty.step_kind` (llm_steps.py)
-- links of steps: the slowest and the fastest network card beside which steps on several nodes were measured
+- links of steps: rates of the slowest and the fastest network card in measured steps on several nodes
 - compute: published throughput of one device, without the figure that calibrates it (docs/models/compute.md)
-- collective: collectives inside a node that no fit has seen (clusters.py)
+- collective: collectives inside a node on which nothing is fitted (clusters.py)
 - flows, servers: real Linux queues and gloo (docs/validation/testbed.md, testbed-servers.md)
 - engine: network engines against other simulators, which are no measurements (docs/validation/ns3.md, simgrid.md)
 """
@@ -60,13 +60,13 @@ def _by_name(item: tuple[str, list[Any]]) -> str:
 
 
 def compute() -> list[Row]:
-    """Return a row for each device whose throughput with a model was published beside the one that calibrates it."""
+    """Return a row for each device, of throughputs that were published beside the one that calibrates it."""
     by_kind: dict[tuple[str, str], list[float]] = {}
     text = (ROOT / "docs" / "models" / "compute.md").read_text(encoding="utf-8")
     for device, model, _, published, ours, _, _ in _table(text, "checks"):
         sample = presets.model(model.strip("`")).sample
         models = "image models" if "image" in sample else "models other than image models"
-        # Of times, which are the inverse of throughput.
+        # The prediction is a throughput; the error is that of the time, its inverse.
         by_kind.setdefault((models, device.strip("`")), []).append(float(published) / float(ours) - 1)
     return [
         row({"what": "compute", "models": models, "device": device}, errors, "docs/models/compute.md")
@@ -81,7 +81,7 @@ def _table(page: str, mark: str) -> list[list[str]]:
 
 
 def collectives() -> list[Row]:
-    """Return a row for each node whose collectives were measured beside those that its figures are fitted on."""
+    """Return a row for each node, of collectives on which none of its figures is fitted."""
     tables, found = clusters.read(clusters.TABLES), []
     for name, device in (("a100-hgx", "A100"), ("h200-hgx", "H200")):
         unseen = [one for one in tables[f"{device} busbw"] if device == "A100" or one.algorithm.startswith("NVLS")]
@@ -91,7 +91,7 @@ def collectives() -> list[Row]:
 
 
 def testbed() -> list[Row]:
-    """Return the rows of flows on Linux queues and of parameter servers; the latter's page has no mean."""
+    """Return the rows of flows on Linux queues and of parameter servers, whose page has no mean."""
     page = (PAGES / "testbed.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(?:small|medium|large) flows .*", page, flags=re.MULTILINE)
     errors = [int(figure) / 100 for line in lines for figure in re.findall(r"\(([+-]\d+) %\)", line)]
@@ -110,7 +110,7 @@ def testbed() -> list[Row]:
 
 
 def engines() -> list[Row]:
-    """Return a row for each engine and transport that was compared with another simulator: errors of means of cases."""
+    """Return a row for each engine and transport: errors of means of cases against another simulator."""
     ns3, simgrid = ((PAGES / name).read_text(encoding="utf-8") for name in ("ns3.md", "simgrid.md"))
     cases: dict[str, list[list[str]]] = {}
     for case in sorted([*cases_of(ns3, "ns-3, equal"), *rows_of(ns3, "ns-3")]):
@@ -140,12 +140,12 @@ def rows(answers: Iterable[Any]) -> list[Row]:
 
 
 def text_of(answers: Iterable[Any]) -> str:
-    """Return the file: JSON, a row a line."""
+    """Return the file as JSON, with one row per line."""
     return "[\n" + ",\n".join(f" {json.dumps(one)}" for one in rows(answers)) + "\n]\n"
 
 
 def main() -> None:
-    """Write the file, or compare it."""
+    """Write the file, or compare it with the rows."""
     import llm_steps
 
     text = text_of(llm_steps.answers(llm_steps.TABLES))

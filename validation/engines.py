@@ -25,7 +25,7 @@ STEPS = (
 
 
 def main() -> None:
-    """Run every step, and sum up; end with 1 if a simulator does not give its committed results."""
+    """Run every step, and write the sums; exit 1 if a simulator does not reproduce its committed results."""
     failed = []
     for script, *options in STEPS:
         print(f"validation/{script} {' '.join(options)}", flush=True)
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def summed_up() -> dict[str, str]:
-    """Return rows for README by how they begin, made from the tables of the pages."""
+    """Return the rows of README's table, by their first words, from the tables of the pages."""
     ns3, simgrid = ((PAGES / name).read_text(encoding="utf-8") for name in ("ns3.md", "simgrid.md"))
     cases = [*cases_of(ns3, "ns-3, equal"), *rows_of(ns3, "ns-3")]
     exact = [row for row in cases if not re.match(r"[jkl]_", row[0])]

@@ -20,9 +20,10 @@ from gradtide.scenario.core import queries
 from gradtide.scenario.core.job import parallel
 
 UNSEEN = "unseen.csv"
-"""In the folder of the tables: errors of configurations that a fit has not seen (`--fit` writes it)."""
+"""File in the folder of the tables: errors of configurations that were left out of a fit (written by `--fit`)."""
 LEFT_OUT = "left_out.json"
-"""In the folder of the tables: the constants of each fit that left configurations out, in turn (`--fit` writes it)."""
+"""File in the folder of the tables: constants of the fits that leave out configurations in turn (written by
+`--fit`)."""
 MOST_FIT_ROUNDS = 25
 
 
@@ -30,11 +31,11 @@ MOST_FIT_ROUNDS = 25
 
 
 class Doubling(NamedTuple):
-    """A job, and the same with more GPUs, each with the same work.
+    """A job, and the same job on more GPUs with the same work per GPU.
 
     Attributes:
-        few: its step.
-        many: the other step.
+        few: the step on fewer GPUs.
+        many: the step on more GPUs.
     """
 
     few: Step
@@ -42,17 +43,17 @@ class Doubling(NamedTuple):
 
     @property
     def measured(self) -> float:
-        """How many times as long the second step takes."""
+        """Measured time of the second step, divided by that of the first."""
         return self.many.measured_s / self.few.measured_s
 
     def ours(self, scaling_loss: float) -> float:
-        """Return the same by the closed form."""
+        """Return the same ratio by the closed form."""
         few, many = (closed_form(step, with_constants(step, {}, scaling_loss)) for step in self)
         return many / few
 
 
 def doublings(folder: Path) -> list[Doubling]:
-    """Return each step of llm_foundry with the next of its series; none if the folder does not have them."""
+    """Return each step of llm_foundry with the next one of its series; an empty list if the folder lacks the table."""
     file = folder / "llm_foundry.csv"
     if not file.is_file():
         return []
@@ -62,20 +63,20 @@ def doublings(folder: Path) -> list[Doubling]:
 
 
 def loss_distance(pairs: Iterable[Doubling], scaling_loss: float) -> float:
-    """Return the mean absolute error of the change from one number of GPUs to the next."""
+    """Return the mean absolute error of the change between successive numbers of GPUs."""
     return fmean(abs(pair.ours(scaling_loss) - pair.measured) for pair in pairs)
 
 
 def fit_loss(pairs: list[Doubling]) -> float:
-    """Return the scaling loss of the least distance, in tenths of a percent: as exact as these steps can tell."""
+    """Return the scaling loss with the smallest error, in tenths of a percent, the resolution of these measurements."""
     return min((tenths / 1000 for tenths in range(51)), key=lambda loss: loss_distance(pairs, loss))
 
 
-# The time of a step. `closed_form` is what constants are fitted with, because it takes microseconds.
+# The time of a step. Constants are fitted with `closed_form`, because it takes only microseconds.
 
 
 def closed_form(step: Step, costs: Costs) -> float:
-    """Return the time of a step: its slowest stage, the pipeline's bubble, and what is sent beside or after compute."""
+    """Return the time of a step: its slowest stage, the pipeline's bubble, and transfers beside and after compute."""
     mesh, layout, network = step.mesh, step.layout, step.network
     per_node = min(layout.gpus_per_node, step.gpus)
     block = costs.block(step.model.blocks[0])
@@ -84,7 +85,7 @@ def closed_form(step: Step, costs: Costs) -> float:
     outer = max(1, per_node // mesh.tp)
 
     def exposed(product: float) -> float:
-        """Return how long a product in parts waits for the others' parts; all of a collective without one."""
+        """Return the exposed time of a collective that is divided beside a product; without a product, all of it."""
         part_s = network.send(size / mesh.tp, crosses=False)
         return max(0.0, (mesh.tp - 1) * (part_s - product / mesh.tp)) if product else tensor / 2
 
@@ -120,7 +121,7 @@ def closed_form(step: Step, costs: Costs) -> float:
 
 @cache
 def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any]:
-    """Return what the core is given for a divided model on so many GPUs."""
+    """Return the core's input of a divided model on this number of GPUs."""
     keys = network.keys
     node = {**keys["node"], "gpus": gpus_per_node, "nics": gpus_per_node}
     scenario = gradtide.Scenario.from_dict(
@@ -130,7 +131,7 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
                 "train": {
                     "model": "llama3-8b",
                     "parallel": {"fsdp": gpus},
-                    # Its times are replaced by those of the step.
+                    # `simulated` replaces its times by those of the step.
                     "compute": {"seq": 8192, "device": "H100"},
                 }
             },
@@ -142,10 +143,10 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
 
 
 def simulated(step: Step, costs: Costs) -> float:
-    """Return the time of a step as `gradtide run` has it, engine fluid.
+    """Return the time of a step as `gradtide run` computes it on the fluid engine.
 
-    On a pipe, the last thing that a stage sends back waits behind all gradients that the same card sends, first come
-    first served; a network card sends both at once.
+    A network card sends a stage's last activation gradients and its parameter gradients at once, at shared rates; a
+    FIFO would delay the former.
     """
     given = core_input(step.network, step.layout.gpus_per_node, step.gpus)
     spec = parallel(costs, step.layout, describe(costs, step.layout))
@@ -155,16 +156,16 @@ def simulated(step: Step, costs: Costs) -> float:
     return float(time_ps) / 1e12
 
 
-# What is fitted, on which rows.
+# The fits.
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants that are fitted together, so that the mean absolute error of some rows is least.
+    """Constants that are fitted together: they minimise the mean absolute error of the rows of some tables.
 
     Attributes:
-        tables: whose rows.
-        start: of the search, by name.
+        tables: names of the tables.
+        start: initial values of the search, by name of the constant.
     """
 
     tables: tuple[str, ...]
@@ -172,12 +173,12 @@ class Fit:
 
     @property
     def name(self) -> str:
-        """The tables in one word."""
+        """Name of the fit: its tables, joined."""
         return "+".join(self.tables)
 
     @property
     def folds(self) -> int:
-        """Parts of the configurations that are left out in turn; of torchtitan each row."""
+        """Maximum number of folds for cross-validation; with 15, torchtitan has one row per fold."""
         return 10 if len(self.tables) > 1 else 15
 
 
@@ -190,7 +191,7 @@ MOST = {"product": 0.95, "float8": 0.95, "memory": 0.95, "flash": 0.95}
 
 
 def with_constants(step: Step, constants: Mapping[str, float], scaling_loss: float | None = None) -> Costs:
-    """Return the costs of a step with constants in place of the preset's."""
+    """Return the costs of a step with these constants in place of the preset's."""
     accelerator = presets.accelerator(step.accelerator)
     nodes = -(-step.gpus // step.layout.gpus_per_node)
     loss = accelerator.scaling_loss if scaling_loss is None else scaling_loss
@@ -225,7 +226,8 @@ def errors(steps: Iterable[Step], constants: Mapping[str, float], step_time: Ste
 def distance(by_table: Iterable[list[Step]], constants: Mapping[str, float]) -> float:
     """Return the mean over tables of the mean absolute error, so that a long table does not outweigh a short one.
 
-    Float8 reaches no larger share of its peak than 16 bits of theirs: products are half as long, their edges are not.
+    It is infinite if a constant exceeds its bounds, or if float8 would reach a larger share of its peak than 16-bit
+    formats of theirs: float8 products take half as long, but the overhead at the edges of matrices is the same.
     """
     for name, value in constants.items():
         if not LEAST.get(name, 0.0) <= value <= MOST.get(name, float("inf")):
@@ -236,7 +238,7 @@ def distance(by_table: Iterable[list[Step]], constants: Mapping[str, float]) -> 
 
 
 def fit(by_table: list[list[Step]], start: Mapping[str, float], share: float = 0.1) -> dict[str, float]:
-    """Return the constants of the least distance: steps along each of them, ever shorter."""
+    """Return the constants with the smallest distance, by a coordinate search with decreasing steps."""
     found, best = dict(start), distance(by_table, start)
     for _ in range(MOST_FIT_ROUNDS):
         moved = False
@@ -254,7 +256,7 @@ def fit(by_table: list[list[Step]], start: Mapping[str, float], share: float = 0
 
 
 def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[Step]], list[list[Step]]]]:
-    """Yield what is fitted and what is predicted then; rows of a configuration stay together."""
+    """Yield training and test rows of each fold; all rows of a configuration are in one of the two."""
     configurations = sorted({step.configuration for steps in tables for step in steps})
     number = min(most, len(configurations))
     of = {configuration: index % number for index, configuration in enumerate(configurations)}
@@ -266,7 +268,7 @@ def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[
 
 
 def print_fits(folder: Path) -> None:
-    """Fit every set of constants, and print what is found, and the errors of configurations that a fit has not seen."""
+    """Fit every set of constants; print the constants, and the errors of configurations that were left out of a fit."""
     rows = [("table", "mean_absolute_error_percent")]
     without: dict[str, list[dict[str, float]]] = {}
     loss = fit_loss(doublings(folder))

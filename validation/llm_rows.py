@@ -27,11 +27,11 @@ GPUS_PER_NODE = 8
 
 @dataclass(frozen=True)
 class Network:
-    """A built-in cluster, and what a collective costs on it.
+    """A built-in cluster, and the times of collectives on it.
 
     Attributes:
-        preset: its name.
-        nic_rate: of the share that a GPU has of its node's network cards, if it is not the preset's.
+        preset: name of the cluster.
+        nic_rate: rate of a GPU's share of its node's network cards, if it differs from the preset's.
     """
 
     preset: str
@@ -39,7 +39,7 @@ class Network:
 
     @cached_property
     def keys(self) -> dict[str, Any]:
-        """What the preset stands for."""
+        """Keys of the preset's cluster."""
         found = presets.cluster(self.preset)
         assert found is not None
         keys: dict[str, Any] = found["cluster"]
@@ -53,7 +53,7 @@ class Network:
 
     @cached_property
     def delays(self) -> tuple[float, float, float]:
-        """Seconds before the first byte of a collective, of a round inside a node, and of a round between nodes."""
+        """Delays in seconds: of the start of a collective, of a round inside a node, and of a round between nodes."""
         node, link = self.keys["node"], self.keys["link"]
         start, inside, between = (
             units.parse_time(text) / 1e12 for text in (node["launch"], node["scale_up"]["delay"], link["delay"])
@@ -61,7 +61,7 @@ class Network:
         return start, 2 * inside, 2 * between
 
     def ring(self, size: float, ranks: int, per_node: int, turns: int = 1) -> float:
-        """Return the time of an all-gather or reduce-scatter of `size` bytes; of an all-reduce with two turns."""
+        """Return the time of an all-gather or reduce-scatter of `size` bytes; with two turns, of an all-reduce."""
         if ranks == 1:
             return 0.0
         (scale_up, nic), (start, inside_s, between_s) = self.rates, self.delays
@@ -74,16 +74,16 @@ class Network:
         return start + turns * (ranks - nodes) * inside_s + max(inside, between)
 
     def send(self, size: float, crosses: bool) -> float:
-        """Return the time in which a rank sends `size` bytes to another, on its node or not."""
+        """Return the time in which a rank sends `size` bytes to another rank, on another node if it `crosses`."""
         return self.delays[0] + size / self.rates[crosses]
 
 
-# vTrain says 800 Gbit/s for a node of 8 GPUs; Korthikanti et al. (2022) measured on nodes with 8 cards of 200 Gbit/s.
+# vTrain states 800 Gbit/s for a node of 8 GPUs; Korthikanti et al. (2022) used nodes with 8 cards of 200 Gbit/s.
 VTRAIN = Network("a100-hgx", "100Gbps")
 SELENE = Network("a100-hgx")
 
 
-# A row of a table -> a job.
+# Conversion of a table's row into a job.
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,17 @@ class Step:
     """A measured step.
 
     Attributes:
-        id: of the row.
-        configuration: what rows of the same model and mesh have in common.
-        config: what is trained, as Hugging Face writes it.
+        id: name of the row.
+        configuration: key that is common to rows of the same model and mesh.
+        config: configuration of the model in Hugging Face's format.
         accelerator: name of the preset.
-        mesh: of ranks.
-        training: how.
-        layout: how ranks work together.
-        network: between them.
-        measured_s: of an iteration.
-        gpus: number.
-        memory_gib: measured, if it is known.
+        mesh: mesh of the ranks.
+        training: batch, precision and kernels.
+        layout: pipeline schedule and sharding.
+        network: network between the ranks.
+        measured_s: measured time of an iteration.
+        gpus: number of GPUs.
+        memory_gib: measured memory of a rank, if it is known.
     """
 
     id: str
@@ -118,7 +118,7 @@ class Step:
 
     @cached_property
     def model(self) -> Architecture:
-        """What is trained, in numbers."""
+        """Architecture of the trained model."""
         return Architecture.of(self.config)
 
     @property
@@ -129,26 +129,27 @@ class Step:
 
 @cache
 def gpt(hidden: int, heads: int, layers: int, seq: int, vocabulary: int) -> Mapping[str, Any]:
-    """Return a GPT."""
+    """Return the configuration of a GPT."""
     config = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": seq, "vocab_size": vocabulary}
     return {"model_type": "gpt2", **config}
 
 
 @cache
 def llama(name: str) -> Mapping[str, Any]:
-    """Return a preset by the name that torchtitan has for it."""
+    """Return the configuration of a preset by torchtitan's name for it."""
     return presets.configuration(name.lower().replace("llama3.1", "llama3"))
 
 
 MEGATRON_HOST_S = 43e-6
-"""Time in which PyTorch with Megatron-DeepSpeed issues a kernel: fitted on vtrain_single, of which most rows wait for
-it. It belongs to that program and its hosts, not to the GPU."""
+"""Time in which PyTorch with Megatron-DeepSpeed launches a kernel: fitted on vtrain_single, where most rows wait for
+launches. It is a property of this program and its hosts, not of the GPU."""
 
 
 def of_vtrain(row: Row) -> Step:
     """Read a row of vtrain_*: full recomputation, no sequence parallelism, one gradient all-reduce after backward.
 
-    Stages send parts that are gathered, as DeepSpeed's pipelines do by default (`pipe_partitioned`).
+    Ranks of a stage send parts of the activations, which the next stage gathers: the default of DeepSpeed's pipelines
+    (`pipe_partitioned`).
     """
     hidden, heads, layers, seq, micro, tp, dp, pp = (
         int(row[key]) for key in ("hidden", "heads", "layers", "seq", "micro_batch", "tp", "dp", "pp")
@@ -169,7 +170,7 @@ def of_vtrain(row: Row) -> Step:
 def of_megatron(row: Row) -> Step:
     """Read a row of megatron_table5: interleaved pipelines, no data parallelism.
 
-    Megatron-LM of that time sends parts that are gathered by default (`scatter_gather_tensors_in_pipeline`).
+    Megatron-LM of that time also sends parts and gathers them by default (`scatter_gather_tensors_in_pipeline`).
     """
     layers, hidden, heads, seq, micro, batch, tp, pp, chunks = (
         int(row[key])
@@ -199,11 +200,11 @@ COMPILED_LOSS = "2025-04"
 
 
 def of_torchtitan(row: Row) -> Step:
-    """Read a row of torchtitan: FSDP2, with pipelines micro-batches of one sequence and parameters that stay gathered.
+    """Read a row of torchtitan: FSDP2, with a pipeline micro-batches of one sequence and parameters that stay gathered.
 
-    Its loss is compiled as the model is from `COMPILED_LOSS` on.
+    From `COMPILED_LOSS` on, the loss is compiled if the model is.
 
-    Asynchronous tensor parallelism leaves out the head and the embedding, and sums over several products.
+    Asynchronous tensor parallelism excludes the head, the embedding, and sums of several products.
     """
     fsdp, tp, cp, pp, seq, batch = (int(row[key]) for key in ("fsdp", "tp", "cp", "pp", "seq", "local_batch"))
     training = Training(
@@ -234,7 +235,7 @@ READERS: dict[str, Callable[[Row], Step]] = {
 
 
 def read(folder: Path, table: str) -> list[Step]:
-    """Return the steps of a table; none if the folder does not have it."""
+    """Return the steps of a table; an empty list if the folder lacks it."""
     file = folder / f"{table}.csv"
     if not file.is_file():
         return []
@@ -248,8 +249,8 @@ def read(folder: Path, table: str) -> list[Step]:
 def scenario_of(step: Step) -> gradtide.Scenario:
     """Return the scenario that a user would write.
 
-    It cannot say what only the measured program does: masks of dropout, the host's time for a kernel, and gradients
-    that are reduced after the backward pass.
+    A scenario cannot express three properties of the measured program: masks of dropout, the host's time per kernel,
+    and gradients that are reduced only after the backward pass.
     """
     mesh, layout, training, keys = step.mesh, step.layout, step.training, step.network.keys
     parallel = {
@@ -270,7 +271,7 @@ def scenario_of(step: Step) -> gradtide.Scenario:
 
 
 def as_stated(step: Step) -> Step:
-    """Return a step without what `scenario_of` cannot say: its `simulated` time is that of the scenario."""
+    """Return a step without the properties that `scenario_of` cannot express, for simulation as the scenario."""
     plain = {field.name: field.default for field in fields(Training) if field.name in ("dropout", "host_s")}
     return replace(step, training=replace(step.training, **plain), layout=replace(step.layout, overlap_gradients=True))
 
@@ -281,7 +282,8 @@ CLUSTERS = {device: f"{device.split('-')[0].lower()}-hgx" for device in ("A100",
 def of_published(row: Row) -> gradtide.Scenario:
     """Read a row of published: the scenario that a user would write.
 
-    Blocks that stages cannot share equally, even with one fewer in the first and the last, are spread from the first.
+    If the stages cannot have equal numbers of blocks, even with one fewer in the first and the last, the first stages
+    have one block more.
     """
     with (TABLES / "configurations.json").open(encoding="utf-8") as text:
         known = json.load(text)
@@ -312,7 +314,7 @@ def _scenario(
 
 
 def published(folder: Path, expressible: str = "yes") -> list[Row]:
-    """Return the rows of published that a scenario can state, or those that none can; none without the file."""
+    """Return the rows of published that a scenario can state, or those that none can; [] without the file."""
     file = folder / "published.csv"
     if not file.is_file():
         return []

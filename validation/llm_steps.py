@@ -1,7 +1,7 @@
-"""Measured steps of language models on 2 to 512 GPUs, beside ours.
+"""Measured steps of language models on 2 to 512 GPUs, compared with predictions.
 
     python validation/llm_steps.py [--tables DIR] [--write]   # the errors of every table; docs/validation/llm-steps.md
-    python validation/llm_steps.py --fit                      # what in presets/devices.toml is fitted, again
+    python validation/llm_steps.py --fit                      # fits the constants of presets/devices.toml again
 
 Each step is predicted twice: with what its own program is known to do (`Step`), which is what constants are fitted on,
 and as a user can state it (`scenario_of`), which is how wrong answers are. `--write` also writes
@@ -19,10 +19,11 @@ Tables (validation/llm, or DIR with files of the same names):
   changes from one number to the next are compared, for `scaling_loss`.
 - published: steps of dense models and of mixtures of experts on A100, H100, H200 and B200, from performance summaries
   of NeMo and Megatron-Bridge, MLPerf Training, torchtitan, fms-fsdp and llm-foundry; configurations.json has their
-  models. Nothing is fitted on them, but steps of MPT on 8 to 128 GPUs are also in llm_foundry. B200 has no efficiency
-  of its own: 0.6 is stated, as the H100 has. Rows that no scenario can state are kept, with the reason.
+  models. Nothing is fitted on them, but steps of MPT on 8 to 128 GPUs are also in llm_foundry. The preset of B200 has
+  no efficiency, so 0.6 is stated, that of the H100. Rows that no scenario can state are kept, with the reason.
 
-What is fitted on which rows: `FITS`. Steps of Megatron are predicted with what is fitted on vTrain.
+`FITS` lists the constants and the rows on which they are fitted. Steps of Megatron are predicted with the constants
+that are fitted on vTrain.
 """
 
 import argparse
@@ -60,18 +61,18 @@ from gradtide.answer.uncertainty import PRECISIONS, step_kind  # noqa: E402
 from gradtide.parallel.spec import describe  # noqa: E402
 
 ANSWERS = "answers.csv"
-"""In the folder of the tables: the time of every step as a user states it (`--write` writes it)."""
+"""File in the folder of the tables: time of every step as a user states it (written by `--write`)."""
 OURS = "ours.csv"
-"""In the folder of the tables: the time of every step (`--write` writes it)."""
+"""File in the folder of the tables: simulated time of every step (written by `--write`)."""
 PREDICTIONS = "predictions.csv"
-"""In the folder of the tables: every measured step beside both predictions (`--write` writes it)."""
+"""File in the folder of the tables: every measured step and both of its predictions (written by `--write`)."""
 FAR = 0.25
 """The page lists published steps with a larger relative error than this."""
 PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
 
 
 def memory_errors(steps: Iterable[Step]) -> list[float]:
-    """Return the relative error of the memory of the fullest rank, of each step that has it."""
+    """Return the relative error of the memory of the fullest rank, for each step with measured memory."""
     return [
         describe(with_constants(step, {}), step.layout).memory.total / 2**30 / step.memory_gib - 1
         for step in steps
@@ -87,14 +88,14 @@ def times(folder: Path) -> dict[str, dict[str, float]]:
 
 
 class Answer(NamedTuple):
-    """A measured step and what a user is told about it.
+    """A measured step, and the prediction that a user gets.
 
     Attributes:
-        table: where it was measured.
-        id: of the row.
-        ours_s: predicted; if a fit had seen the row, by the constants of a fit that had not.
-        measured_s: measured.
-        kind: the facts that tell kinds of answers apart.
+        table: table of the measurement.
+        id: name of the row.
+        ours_s: predicted time; if the row is used in a fit, the constants are those of a fit without it.
+        measured_s: measured time.
+        kind: the facts that distinguish kinds of answers.
         link_bps: rate of a network card.
     """
 
@@ -107,15 +108,15 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Relative error, with its sign."""
+        """Signed relative error."""
         return self.ours_s / self.measured_s - 1
 
 
 def user_times(folder: Path) -> dict[tuple[str, str], float]:
     """Predict every measured step as a user states it; return seconds by table and row.
 
-    Of a row that constants are fitted on, the prediction is that of the fit which left it out. The host's time is
-    fitted, too, but belongs to a program and stands in no preset.
+    The prediction of a row on which constants are fitted is by the fit that left out its configuration. The host's time
+    is fitted, too, but it belongs to a program and is in no preset.
     """
     without = json.loads((folder / LEFT_OUT).read_text(encoding="utf-8"))
     found: dict[tuple[str, str], float] = {}
@@ -134,7 +135,7 @@ def user_times(folder: Path) -> dict[tuple[str, str], float]:
 
 
 def answers(folder: Path) -> list[Answer]:
-    """Return every measured step with what `user_times` gave when the page was written."""
+    """Return every measured step with the result of `user_times` for the present page."""
     with (folder / ANSWERS).open(newline="", encoding="utf-8") as text:
         ours = {(row["table"], row["id"]): float(row["ours_s"]) for row in csv.DictReader(text)}
 
@@ -150,7 +151,7 @@ def answers(folder: Path) -> list[Answer]:
 
 
 def kept(folder: Path) -> dict[str, dict[str, float]]:
-    """Return what `times` gave when the page was written."""
+    """Return the result of `times` for the present page."""
     found: dict[str, dict[str, float]] = {table: {} for table in READERS}
     with (folder / OURS).open(newline="", encoding="utf-8") as text:
         for row in csv.DictReader(text):
@@ -193,7 +194,7 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def tables_of_kinds(folder: Path) -> str:
-    """Return the tables of the page with errors as a user states steps: by kind, and of published steps `FAR` off."""
+    """Return the tables of errors as a user states steps: by kind, and published steps with an error above `FAR`."""
     found = answers(folder)
     lines = [
         "<!-- table: kinds -->",
@@ -274,7 +275,7 @@ README_STARTS = "steps of language models that others measured:"
 
 
 def write_page(folder: Path) -> None:
-    """Keep the time of every step, and put the tables in place of those of the page."""
+    """Write the time of every step, and replace the tables of the page and of README."""
     ours = times(folder)
     rows = [f"{table},{name},{time_s:.6f}\n" for table, found in ours.items() for name, time_s in found.items()]
     (folder / OURS).write_text("table,id,ours_s\n" + "".join(rows), encoding="utf-8")

@@ -13,7 +13,7 @@ README = ROOT / "README.md"
 
 
 def made() -> str:
-    """Return when a table is made, and with which version; it stands beside the table."""
+    """Return date and version for the line beside a table."""
     return f"Made on {datetime.now(timezone.utc).date()} with gradtide {gradtide.__version__}."
 
 
@@ -48,7 +48,7 @@ def cases_of(page: str, mark: str) -> list[list[str]]:
 
 
 def write_readme(rows: Mapping[str, str], says: str) -> None:
-    """Write rows of README's table, each by how it begins, and their date after the text that names their script."""
+    """Replace rows of README's table, found by their first words, and the date after the text with their script."""
     text = README.read_text(encoding="utf-8")
     for start, row in rows.items():
         text = _put_once(text, rf"^\| {re.escape(start)}.*$", row)

@@ -20,22 +20,21 @@ class Code(NamedTuple):
 CODES: dict[str, Code] = {
     "GT001": Code(
         "the file is not valid TOML or JSON",
-        "The text breaks the grammar of TOML or JSON, so no key can be read. Other faults are reported once this "
-        "one is fixed. Frequent causes: a text without quotes, a key written twice, a bracket that is never "
-        "closed, a file that was cut off.",
+        "Other faults are reported once this one is fixed. Frequent causes: a text without quotes, a key written "
+        "twice, a bracket that is never closed, a file that was cut off.",
         "link = { rate = 10Gbps }",
         'link = { rate = "10Gbps" }',
     ),
     "GT002": Code(
         "a file cannot be read",
-        "The file does not exist, is a directory, a FIFO, a device or a socket, or may not be read. "
+        "It does not exist, is a directory, a FIFO, a device or a socket, or may not be read. "
         "A path inside a scenario is relative to the scenario file, not to the current directory.",
         'model = "no-such-file.csv"',
         'model = "resnet50.csv"                # beside the scenario file',
     ),
     "GT003": Code(
         "the file is not UTF-8 text",
-        "Scenario files, model files and order files are UTF-8 text without NUL bytes. Save the file "
+        "Files of scenarios, models and orders are UTF-8 without NUL bytes. Save the file "
         "as UTF-8 in your editor. A byte order mark at the start is accepted.",
         "(a file saved as UTF-16)",
         "(the same file saved as UTF-8)",
@@ -64,7 +63,7 @@ CODES: dict[str, Code] = {
     ),
     "GT007": Code(
         "the file is of another format",
-        "The beginning of the file shows what it is, and that is not what is read here. The message names the format "
+        "The message names the format, recognised by the beginning of the file, "
         "and says where gradtide takes such a file, or what to write in its place. docs/reference/formats.md lists "
         "the formats that gradtide reads.",
         'links = "net.graphml"',
@@ -79,14 +78,14 @@ CODES: dict[str, Code] = {
     ),
     "GT011": Code(
         "a value has the wrong type",
-        "The key needs another type: a table, list, text, whole number or boolean. Whole numbers have no quotes "
+        "The key needs a table, list, text, whole number or boolean. Whole numbers have no quotes "
         "and no decimal point. true and false have no quotes.",
         'workers = "8"',
         "workers = 8",
     ),
     "GT012": Code(
         "unknown field",
-        "There is no such key. A misspelt key is refused because its default would otherwise apply silently. The "
+        "A misspelt key is refused because its default would otherwise apply silently. The "
         "message offers the nearest key; `gradtide schema` lists all keys.",
         "[cluster.link]\nrate_gpbs = 10",
         '[cluster.link]\nrate = "10Gbps"',
@@ -99,13 +98,13 @@ CODES: dict[str, Code] = {
     ),
     "GT014": Code(
         "a number is out of range",
-        "The number has the right type but is outside its range. The message gives the range.",
+        "The message gives the range.",
         "workers = 0",
         "workers = 8",
     ),
     "GT015": Code(
         "a key has no effect here",
-        "The key is known but does nothing beside the other values: for instance `queues` without priority order, "
+        "Beside the other values it does nothing: for instance `queues` without priority order, "
         "or `device` for a model with its own times. It is refused so that the result never differs from what the "
         "file seems to say.",
         'schedule = { order = "fifo", queues = 8 }',
@@ -113,7 +112,7 @@ CODES: dict[str, Code] = {
     ),
     "GT016": Code(
         "two keys contradict each other",
-        "Both keys set the same property: they disagree, or only one of them can apply. Delete one of them.",
+        "Both set the same property: they disagree, or only one of them can apply. Delete one of them.",
         'workers = 3\nhosts = ["h0", "h1"]',
         'hosts = ["h0", "h1"]',
     ),
@@ -133,8 +132,7 @@ CODES: dict[str, Code] = {
     ),
     "GT020": Code(
         "a number has no unit",
-        "A quantity needs a unit: 10 could mean 10 Gbit/s or 10 MB/s. B is byte, b is bit; k, M, G are powers of "
-        "ten and Ki, Mi, Gi of two.",
+        "10 could mean 10 Gbit/s or 10 MB/s. B is byte, b is bit; k, M, G are powers of ten and Ki, Mi, Gi of two.",
         'link = { rate = 10, delay = "10us" }',
         'link = { rate = "10Gbps", delay = "10us" }',
     ),
@@ -207,19 +205,19 @@ CODES: dict[str, Code] = {
     ),
     "GT034": Code(
         "a layer name occurs twice",
-        "Results and order files refer to layers by name, so each name must be unique.",
+        "Results and order files refer to layers by name, so each needs its own.",
         "conv,1,2,100\nconv,1,2,100",
         "conv1,1,2,100\nconv2,1,2,100",
     ),
     "GT035": Code(
         "a model has no layers",
-        "A model without layers gives nothing to simulate.",
+        "There would be nothing to simulate.",
         "model = { layers = [] }",
         'model = { layers = [{ name = "fc", forward = "1ms", backward = "2ms", parameters = "4MB" }] }',
     ),
     "GT036": Code(
         "a model computes nothing",
-        "Every forward and backward time is zero, so there is no compute to overlap with. Often the columns are "
+        "Every forward and backward time is zero. Often the columns are "
         "in another order, or the times are in seconds instead of microseconds.",
         "conv1,0,0,4096",
         "conv1,12.5,25,4096",
@@ -410,7 +408,7 @@ CODES: dict[str, Code] = {
     ),
     "GT065": Code(
         "no background flow of a tenant starts within the run",
-        "Every flow starts at or after `run.duration`, so there would be no background traffic. Often the times "
+        "Every flow starts at or after `run.duration`, which leaves no background traffic. Often the times "
         "have another unit than the column.",
         'run.duration = "1s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
         'run.duration = "10s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',

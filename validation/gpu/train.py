@@ -1,10 +1,10 @@
-"""Levels priority and crossiter on a GPU: everything that the tests cannot show without one.
+"""Tests the levels priority and crossiter on a GPU, as the tests of the repository cannot do without one.
 
     python validation/gpu/train.py [--device cuda|cpu] [--json FILE]
 
-Two processes share one GPU and sum by gloo, which takes CUDA tensors; NCCL takes no two ranks on one GPU. The device is
-made late on purpose (`torch.cuda._sleep` before every gradient and in every layer), so that a wait that is missing
-gives wrong weights. Weights must be DDP's bit for bit. With `--device cpu` all but the calls to streams runs.
+Two processes share one GPU and reduce with gloo, which accepts CUDA tensors; NCCL refuses two ranks on one GPU. The
+device is delayed on purpose (`torch.cuda._sleep` before every gradient and in every layer), so that a missing wait
+gives wrong weights. Weights must equal DDP's bit for bit. With `--device cpu`, everything except calls to streams runs.
 
 It prints a line for each check, and ends with exit code 1 if one fails.
 """
@@ -27,7 +27,7 @@ WITHIN_S = 300
 
 
 def main() -> None:
-    """Start the ranks, or be one."""
+    """Start the ranks, or run one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json")
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def refuse_missing(device: str) -> None:
-    """Say in one sentence what is missing."""
+    """Exit with a sentence about a missing requirement."""
     try:
         import torch
     except ImportError:
@@ -81,7 +81,7 @@ def be_rank(arguments: argparse.Namespace) -> None:
     for name, check in checks(torch.device(arguments.device)):
         try:
             said = check()
-        except Exception as error:  # whatever a check raises is its answer
+        except Exception as error:  # an exception of a check is its result
             said = f"{type(error).__name__}: {error}"
         everyone: list[Any] = [None] * RANKS
         dist.all_gather_object(everyone, said)
@@ -97,7 +97,7 @@ def be_rank(arguments: argparse.Namespace) -> None:
 
 
 def checks(device: Any) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield checks; each returns what is wrong, or nothing."""
+    """Yield checks; each returns a description of an error, or an empty text."""
     import torch
 
     optimizers = {
@@ -115,7 +115,7 @@ def checks(device: Any) -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def network(device: Any, *, is_late: bool) -> Any:
-    """Return a model whose passes are late on the device, if it has streams."""
+    """Return a model whose passes are delayed on the device, if it has streams."""
     import torch
     from torch import nn
 
@@ -130,7 +130,7 @@ def network(device: Any, *, is_late: bool) -> Any:
 
 
 def wrapped(device: Any, model: Any, optimizer: Any, level: str, *, is_held: bool = False) -> Any:
-    """Return the model under a plan with a bucket for each layer, in pieces of 256 KiB."""
+    """Return the model wrapped with a plan that has a bucket per layer, in chunks of 256 KiB."""
     from gradtide.torch import wrap
 
     sizes = [sum(parameter.nbytes for parameter in layer.parameters()) for layer in model]
@@ -143,7 +143,7 @@ def wrapped(device: Any, model: Any, optimizer: Any, level: str, *, is_held: boo
 
 
 def train(device: Any, model: Any, called: Any, optimizer: Any) -> list[Any]:
-    """Train some steps; the CPU waits for the device at the end alone."""
+    """Train some steps; the CPU waits for the device only at the end."""
     import torch
     import torch.distributed as dist
 
@@ -159,7 +159,7 @@ def train(device: Any, model: Any, called: Any, optimizer: Any) -> list[Any]:
 
 
 def against_ddp(device: Any, level: str, optimize: Any, *, is_late: bool = False, is_held: bool = False) -> str:
-    """Train by DDP and by a plan; the weights must be equal."""
+    """Train with DDP and with a plan; the weights must be equal."""
     import torch
 
     from gradtide.torch import unwrap
@@ -178,7 +178,7 @@ def against_ddp(device: Any, level: str, optimize: Any, *, is_late: bool = False
 
 
 def refused(device: Any, habit: str) -> str:
-    """Train as crossiter cannot; it must raise an error with the remedy."""
+    """Train in a way that crossiter refuses; it must raise an error with the remedy."""
     import torch
 
     from gradtide.torch import TrainingError, unwrap

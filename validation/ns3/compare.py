@@ -27,13 +27,13 @@ PAGE = PAGES / "ns3.md"
 
 @dataclass(frozen=True)
 class Case:
-    """A case and how near the mean completion time must come.
+    """A case, and the tolerance of its mean completion time.
 
     Attributes:
         hosts: hosts around the switch; the timers derive from their number.
-        percent: largest difference of the mean.
-        what: what it covers.
-        capacity: packets that a port holds.
+        percent: largest allowed difference of the mean.
+        what: subject of the case.
+        capacity: capacity of a port in packets.
         transport: kind of the transport; with ECN, every queue marks from 65 packets on.
     """
 
@@ -86,7 +86,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Completion times of one case in milliseconds."""
+    """Completion times of one case in both simulators, milliseconds."""
 
     name: str
     ours_ms: np.ndarray
@@ -94,12 +94,12 @@ class Comparison:
 
     @property
     def error_percent(self) -> float:
-        """Difference of the means."""
+        """Relative difference of the means in percent."""
         return float(100 * (self.ours_ms.mean() / self.ns3_ms.mean() - 1))
 
     @property
     def worst_percent(self) -> float:
-        """Largest difference of a flow."""
+        """Largest relative difference of a flow in percent."""
         return float(100 * np.abs(self.ours_ms / self.ns3_ms - 1).max())
 
     @property
@@ -109,7 +109,7 @@ class Comparison:
 
 
 def scenario_of(name: str, folder: Path) -> Scenario:
-    """Return a case as a scenario, whose list of flows is written into `folder`."""
+    """Return a case as a scenario; its list of flows is written into `folder`."""
     case = CASES[name]
     with (DATA / f"in_{name}.csv").open(encoding="utf-8", newline="") as file:
         flows = list(csv.DictReader(file))
@@ -135,10 +135,10 @@ def scenario_of(name: str, folder: Path) -> Scenario:
 
 
 def compare(name: str) -> Comparison:
-    """Run one case and return both simulators' completion times, flow by flow."""
+    """Run one case, and return the completion times of both simulators, flow by flow."""
     with TemporaryDirectory() as folder:
         result = run(scenario_of(name, Path(folder)))
-    # ns-3's rows are in the order of its input, ours in the order of starts, which for these cases is the same.
+    # ns-3's rows are in input order, ours in order of start; for these cases the orders are equal.
     return Comparison(name, result.flows["fct_us"] / 1e3, ns3_ms(name))
 
 

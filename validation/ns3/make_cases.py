@@ -3,8 +3,8 @@
     python validation/ns3/make_cases.py [CASE ...] [--check]
 
 Writes data/fct_CASE.csv and data/summary_CASE.json from data/in_CASE.csv; with --check compares instead and writes
-nothing. Of the ring only three buckets are run, and only compared. All cases together take about 40 CPU seconds. The
-program is that of `gradtide check`.
+nothing. Of the ring, only three buckets are run, and they are only compared. All cases together take about 40 CPU
+seconds. The program is that of `gradtide check`.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from gradtide.studies.check import ns3
 
 RING = "c_ring_nobg"
 RING_LAYERS = (range(5), range(5, 17), range(49, 50))
-"""Layers of the thesis's model in three of its buckets: the two most urgent ones, and the one that is ready first."""
+"""Layers of three buckets of the thesis's model: the two most urgent ones, and the one that is ready first."""
 KEPT = ("packet_hops", "hop_bytes", "qdisc_drops", "ce_marks")
-"""What of the summary does not depend on the machine, or on how a flow finds its way."""
+"""Keys of the summary that depend neither on the machine nor on the routes of flows."""
 TIMES = ("fct_close_ns", "fct_rx_ns", "conn_ns", "status")
 
 
 def main() -> None:
-    """Run the cases that are named, or all."""
+    """Run the named cases, or all."""
     parser = argparse.ArgumentParser(description="Runs the cases of data/ in ns-3 again.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="all, if none is named")
     parser.add_argument("--check", action="store_true", help="compare with data/ and write nothing")
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run(case: str, program: Path) -> tuple[Any, dict[str, Any]]:
-    """Run one case; return what is compared with data/, and the summary."""
+    """Run one case; return the results to compare with data/, and the summary."""
     with TemporaryDirectory() as folder:
         scenario = ring() if case == RING else scenario_of(case, Path(folder))
         measured = ns3.measure(scenario, program, 30 * 10**12)
@@ -63,7 +63,7 @@ def run(case: str, program: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def committed(case: str) -> Any:
-    """Return the same of data/."""
+    """Return the committed results of a case in data/."""
     if case == RING:
         return [int(row["end_ns"]) - int(row["start_ns"]) for row in rows(f"allreduce_{case}.csv")][: len(RING_LAYERS)]
     summary = json.loads((DATA / f"summary_{case}.json").read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def write(case: str, times: list[list[str]], summary: dict[str, Any]) -> None:
 
 
 def ring() -> Scenario:
-    """Return the thesis's job with some of its buckets, all ready at one instant."""
+    """Return the thesis's job with three of its buckets, all ready at one instant."""
     base = Scenario.load("paper/gao2020-ch5").set({"cluster.transport.recovery": "sack"})
     layers = base.jobs[0].layers
     idle = {"forward": "0s", "backward": "0s"}
@@ -98,7 +98,7 @@ def ring() -> Scenario:
         for members in RING_LAYERS
         for at in members
     ]
-    kept[0] |= {"forward": "1us"}  # some time of a model is not zero
+    kept[0] |= {"forward": "1us"}  # A model may not have times of zero only.
     data = base.to_dict()
     data["job"]["train"] |= {"model": {"layers": kept}, "iterations": 1}
     del data["traffic"]

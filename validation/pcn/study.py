@@ -1,10 +1,11 @@
-"""Measures when announced bursts pay, and writes the tables of docs/validation/pcn.md.
+"""Measures when announcing bursts pays off, and writes the tables of docs/validation/pcn.md.
 
-    python validation/pcn/study.py            prints them, and those of `gradtide reproduce pcn` (paper)
-    python validation/pcn/study.py --page     writes them into the page, the longest into validation/pcn
+    python validation/pcn/study.py            prints the tables, and those of `gradtide reproduce pcn` (paper)
+    python validation/pcn/study.py --page     writes them into the page, long ones into validation/pcn
     python validation/pcn/study.py --page --only paper policy
 
-Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
+Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on current links. Takes minutes on two
+cores.
 """
 
 import argparse
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "validation" / "pcn.md"
 FILES = Path(__file__).parent
 IN_FILES = ("hosts", "settled", "k", "jobs", "met", "policy", "dctcp")
-"""Tables that are too long for the page."""
+"""Tables that are too long for the page; they are written into CSV files."""
 PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
 BURSTS = 8
 JOBS = 2
@@ -41,23 +42,23 @@ WEB = "web-search flows"
 PORTS = {"star": "star, to the hosts", "leaf-spine": "leaf-spine, up"}
 TICK = {"name": "tick", "forward": "1us", "backward": "1us", "parameters": "0B"}
 CLOCK = {"model": {"name": "clock", "layers": [TICK]}, "workers": 1, "iterations": 1}
-"""A run has a job: this one sends nothing."""
+"""A job that sends nothing, for runs that only need a clock."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A link, its queue, the flows on it.
+    """A link, its queue, and the flows that cross it.
 
     Attributes:
-        rate_bps: of every link.
-        round_us: round trip of all without queues, but for the time that packets take on the links.
-        capacity: packets.
-        threshold: packets.
-        announced: packets; `None` announces nothing.
-        transport: TCP of all hosts.
+        rate_bps: rate of the link; those of hosts are four times as fast.
+        round_us: round trip of all flows without queues and serialisation.
+        capacity: capacity of the queue in packets.
+        threshold: marking threshold in packets.
+        announced: announced threshold in packets; `None` announces nothing.
+        transport: transport of all hosts.
         burst: size of a burst; empty for none.
-        long_count: long flows.
-        long_round_us: their round trip, if it is another.
+        long_count: number of long flows.
+        long_round_us: round trip of the long flows, if it differs.
     """
 
     rate_bps: int
@@ -72,26 +73,26 @@ class Setting:
 
     @property
     def packet_us(self) -> float:
-        """Time that a packet takes on a link."""
+        """Serialisation time of a packet on the link."""
         return PACKET_BYTES * 8e6 / self.rate_bps
 
     @property
     def settle_us(self) -> float:
-        """Time after which the long flows are where they stay: some hundred round trips with their queues."""
+        """Time after which the long flows are in steady state: some hundred round trips, queues included."""
         return 400 * (max(self.round_us, self.long_round_us or 0) + self.threshold * self.packet_us)
 
     @property
     def is_fast(self) -> bool:
-        """Whether its timers are derived from the links: Linux's are thousands of round trips then."""
+        """Whether timers are derived from the links, because Linux's would be thousands of round trips."""
         return self.rate_bps > 1_000_000_000
 
     @property
     def lost_us(self) -> float:
-        """Time that a lost segment may cost."""
+        """Time that the loss of a segment may cost."""
         return 1e5 if self.is_fast else 4e5
 
     def scenario(self) -> Scenario:
-        """Return it as a scenario: all senders on one switch, the link to the other is what they share."""
+        """Return the scenario: senders at one switch and receivers at another, which share the link in between."""
         senders = self.long_count + 1
         rate, bytes_per_us = f"{self.rate_bps}bps", self.rate_bps / 8e6
         links: list[dict[str, Any]] = [{"a": "left", "b": "right", "rate": rate, "delay": "0.1us"}]
@@ -109,7 +110,7 @@ class Setting:
         duration_us = self.settle_us
         traffic: dict[str, Any] = {"long": {"flows": flows}}
         if self.burst:
-            # Of a link that four flows share each burst has a quarter, more or less, and perhaps a timeout or two.
+            # A burst gets about a quarter of the link, which four flows share, and may suffer a timeout or two.
             duration_us += BURSTS * (idle_us + 12 * size / bytes_per_us + 100 * self.round_us + self.lost_us)
             bursts = {"src": ["h0"], "dst": f"h{senders}", "bytes": self.burst, "count": BURSTS}
             bursts |= {"idle": f"{idle_us:.3f}us", "start": f"{self.settle_us:.3f}us"}
@@ -133,11 +134,11 @@ class Setting:
 
 
 def measured(settings: Sequence[Setting]) -> list[RunResult]:
-    """Run them."""
+    """Run the scenarios of these settings."""
     return run_all([setting.scenario() for setting in settings], JOBS)
 
 
-# Rate, round trip, capacity and threshold of the queue, announced threshold.
+# A setting for each link and queue: rate, round trip, capacity, threshold, announced threshold.
 LINKS = {
     "100 Mbit/s, 13.3 ms, 60": Setting(100_000_000, 13_000, 60, 40, 10),
     "1 Gbit/s, 1.3 ms, 60": Setting(1_000_000_000, 1_300, 60, 40, 10),
@@ -151,7 +152,7 @@ SIZES = ("50kB", "200kB", "1MB", "5MB")
 
 
 def change_text(off: RunResult, on: RunResult) -> str:
-    """Say by how much announcing changes the mean and the slowest burst, from the announcement on."""
+    """Return the effect of announcing on the mean and the slowest burst, from its announcement on, as text."""
     times = [np.asarray(one.flows["received_us"])[np.asarray(one.flows["traffic"]) == "ddl"] for one in (off, on)]
     if any(np.isnan(own).any() or own.size < BURSTS for own in times):
         return "not complete"
@@ -160,19 +161,19 @@ def change_text(off: RunResult, on: RunResult) -> str:
 
 
 def changes(cases: Sequence[Setting]) -> list[str]:
-    """Return the change that announcing makes in each case."""
+    """Return the effect of announcing in each case as text."""
     results = measured([one for case in cases for one in (replace(case, announced=None), case)])
     return [change_text(*pair) for pair in zip(results[::2], results[1::2], strict=True)]
 
 
 def pays(transport: str) -> list[list[str]]:
-    """Return by how many percent bursts are over sooner, by link and size."""
+    """Return the effect of announcing on bursts, by link and size, in percent."""
     texts = iter(changes([replace(link, burst=size, transport=transport) for link in LINKS.values() for size in SIZES]))
     return [[name, *(next(texts) for _ in SIZES)] for name in LINKS]
 
 
 def by_long_round() -> list[list[str]]:
-    """Return the same by the round trip of the long flows, that of the burst being 130 us at 10 Gbit/s."""
+    """Return the same by the round trip of the long flows; that of the burst is 130 us, at 10 Gbit/s."""
     base = LINKS["10 Gbit/s, 130 us, 60"]
     rounds = (30.0, 130.0, 260.0, 500.0)
     rows = []
@@ -183,7 +184,7 @@ def by_long_round() -> list[list[str]]:
 
 
 def policy() -> list[list[str]]:
-    """Return the use of a link by long flows, by threshold in units of RTT · C / (N · MTU)."""
+    """Return the utilisation of a link by long flows, by threshold in units of RTT · C / (N · MTU)."""
     held = 111
     rate_bps = 1_000_000_000
     shares = (0.25, 0.5, 1.0, 1.5)
@@ -227,7 +228,7 @@ def job_scenario(job: str, transport: str, fabric: str, announced: bool, seed: i
 
 
 def jobs_beside_tenants() -> list[list[str]]:
-    """Return what announcing does to a job's iterations and to the flows beside it, and the standard error of that."""
+    """Return the effect of announcing on a job's iterations and on background flows, with its standard error."""
     kinds = ("ring", "parameter server")
     cases = [(job, kind, net) for job in kinds for kind in ("cubic+ecn", "dctcp") for net in ("star", "leaf-spine")]
     runs = [(*case, announced, seed) for case in cases for announced in (False, True) for seed in range(SEEDS)]
@@ -255,7 +256,7 @@ def jobs_beside_tenants() -> list[list[str]]:
 
 
 def met() -> list[list[str]]:
-    """Return the queue at ports that a job's messages come through: of the flows beside it, and of the job, alone."""
+    """Return the queues at the ports of a job's messages: due to background flows alone, and due to the job alone."""
     ports = {
         "star": [f"s-h{host}" for host in range(8)],
         "leaf-spine": [f"leaf{leaf}-spine{spine}" for leaf in range(2) for spine in range(2)],
@@ -302,7 +303,7 @@ OWN: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
 
 
 def tables(names: Sequence[str]) -> Iterable[tuple[str, list[str], list[list[str]]]]:
-    """Return those of `names`: name, columns, rows."""
+    """Yield the tables of these names: name, columns, rows."""
     for name in names:
         if name == PAPER:
             yield from reproduced()
@@ -312,7 +313,7 @@ def tables(names: Sequence[str]) -> Iterable[tuple[str, list[str], list[list[str
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
+    """Return a table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

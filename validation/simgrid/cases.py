@@ -1,4 +1,4 @@
-"""What is compared with SimGrid, and how either program is asked for it."""
+"""Cases that are compared with SimGrid, and how each program runs them."""
 
 import json
 import resource
@@ -24,13 +24,13 @@ class Case:
 
     Attributes:
         network: clos2, clos3, leaf-spine or star.
-        ports: of a switch; an edge switch has half as many hosts.
+        ports: ports of a switch; an edge switch has half as many hosts.
         divisor: the bisection ratio is 1 / divisor.
-        hosts: of a star or a leaf-spine network.
-        rate_bps: of every link.
-        delay_ns: of every link.
-        collective: how gradients are exchanged; empty for flows.
-        bytes: of each rank.
+        hosts: hosts of a star or a leaf-spine network.
+        rate_bps: rate of every link.
+        delay_ns: delay of every link.
+        collective: algorithm of the exchange; empty for flows.
+        bytes: gradient of each rank.
         flows: name of the list of flows; empty for an exchange.
     """
 
@@ -45,7 +45,7 @@ class Case:
     flows: str = ""
 
     def run(self, program: Path, out: Path | None = None) -> dict[str, Any]:
-        """Run it in one of the two programs; return hosts, messages, simulated_s, peak_rss_mb and cpu_s."""
+        """Run the case in one of the two programs; return hosts, messages, simulated_s, peak_rss_mb and cpu_s."""
         options = {name: value for name, value in asdict(self).items() if value != ""}
         if self.flows:
             options["flows"] = DATA / f"{self.flows}.csv"
@@ -58,7 +58,7 @@ class Case:
 
 
 def children_cpu_s() -> float:
-    """Return the CPU seconds of all programs that this one has run, from their starts to their ends."""
+    """Return the CPU seconds of all finished child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -70,12 +70,12 @@ def star(collective: str, hosts: int) -> Case:
 
 
 def flows(name: str) -> Case:
-    """Return a list of flows: at half bisection, without delays."""
+    """Return the case of a list of flows: half bisection, no delays."""
     return Case("clos2" if name == "f2000_128" else "clos3", divisor=2, flows=name)
 
 
 def exchanges() -> Iterator[Case]:
-    """Give the exchanges of data/exchange_cases.csv."""
+    """Yield the exchanges of data/exchange_cases.csv."""
     for delay_ns in (0, 200):
         for collective in CLOS_COLLECTIVES:
             for divisor in (1, 2, 4, 8):
@@ -88,7 +88,7 @@ def exchanges() -> Iterator[Case]:
 
 
 def build_simgrid() -> bool:
-    """Build the program on SimGrid; false, and a word to the reader, where SimGrid is missing."""
+    """Build the program for SimGrid; return False, with a message, if SimGrid is missing."""
     if not Path("/usr/include/simgrid/s4u.hpp").exists():
         print("skipped, SimGrid is missing; on Debian: apt-get install libsimgrid-dev g++")
         return False
@@ -97,6 +97,6 @@ def build_simgrid() -> bool:
 
 
 def build_gradtide() -> None:
-    """Build ours."""
+    """Build gradtide's program."""
     command = ["cargo", "build", "--quiet", "--release", "--package", "gradtide-train", "--example", "simgrid"]
     subprocess.run(command, cwd=ROOT, check=True)

@@ -43,13 +43,13 @@ def flow_table() -> str:
 
 
 def finish_times(path: Path) -> list[float]:
-    """Return when each flow has finished, in s."""
+    """Return the finish time of each flow, seconds."""
     with path.open(encoding="utf-8", newline="") as file:
         return [float(row["finish_s"]) for row in csv.DictReader(file)]
 
 
 def exchange_table() -> str:
-    """Return the comparison of exchanges as a Markdown table: one row for all bisection ratios of one, from 1/1 on."""
+    """Return the comparison of exchanges as a Markdown table; all bisection ratios share a row."""
     groups: dict[str, list[tuple[Case, float, float]]] = defaultdict(list)
     for case, row in zip(exchanges(), simgrid_rows(), strict=True):
         ours = case.run(GRADTIDE)
@@ -72,13 +72,13 @@ def exchange_table() -> str:
 
 
 def simgrid_rows() -> list[dict[str, str]]:
-    """Return SimGrid's results of the exchanges, in their order."""
+    """Return SimGrid's results of the exchanges, in the order of the cases."""
     with (DATA / "exchange_cases.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def differs(relative: float) -> str:
-    """Return a relative difference to one digit; 0 if it is beyond the 12 that SimGrid prints."""
+    """Return a relative difference rounded to one digit; 0 if it is below the 12 digits that SimGrid prints."""
     return f"{abs(relative):.0e}" if abs(relative) > 5e-12 else "0"
 
 

@@ -18,7 +18,7 @@ from cases import DATA, FLOWS, SIMGRID, build_simgrid, exchanges, flows
 
 
 def main() -> None:
-    """Run them."""
+    """Run the cases."""
     parser = argparse.ArgumentParser(description="Runs the cases of data/ in SimGrid again.")
     parser.add_argument("--check", action="store_true", help="compare with data/ and write nothing")
     parser.add_argument("--flows", action="store_true", help="the lists of flows, too")
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def exchange_table() -> str:
-    """Return what SimGrid says of the exchanges, as CSV."""
+    """Return SimGrid's results of the exchanges as CSV."""
     columns = ["network", "collective", "ports", "divisor", "hosts", "rate_bps", "delay_ns", "bytes"]
     text = io.StringIO()
     table = csv.DictWriter(text, [*columns, "messages", "simulated_s"], lineterminator="\n", extrasaction="ignore")
@@ -51,7 +51,7 @@ def exchange_table() -> str:
 
 
 def finish_times(name: str) -> str:
-    """Return when each flow of a list has finished, as CSV."""
+    """Return SimGrid's finish time of each flow of a list as CSV."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "fin.csv"
         flows(name).run(SIMGRID, out)

@@ -1,8 +1,8 @@
-"""A neighbour's flows on the testbed: every flow a TCP connection of its own, all of them in one thread.
+"""Background flows on the testbed: every flow is a TCP connection of its own; one thread handles all.
 
 A flow is timed as in the simulation: from its SYN until its sender knows that the receiver has everything and has
-closed. The sockets are made beforehand, each in its host's namespace, so that nothing but connecting is left to do
-when a flow is due.
+closed. The sockets are created beforehand, each in its host's namespace, so that only `connect` remains when a flow is
+due.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from network import address, inside
 PORT = 9000
 ZEROS = memoryview(bytes(2**18))
 WAKE_BYTES = 2**14
-"""A receiver is woken once for so many bytes, or at the end of a flow, not once for each packet."""
+"""Low-water mark of receivers: they wake up once per this number of bytes, or at the end of a flow, not per packet."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A flow that is due; seconds, hosts, bytes."""
+    """A flow of the schedule: start in seconds, hosts, bytes."""
 
     start: float
     src: int
@@ -49,17 +49,17 @@ class _State:
 def play(
     flows: Sequence[Flow], hosts: int, service: int, patience: float = 10.0
 ) -> "tuple[list[float | None], list[float]]":
-    """Send the flows, each when it is due.
+    """Send each flow at its start time.
 
     Args:
-        flows: by start, which counts from now.
-        hosts: of the network.
-        service: type of service of what is sent; acknowledgements carry none, as in the simulation.
+        flows: flows in order of start; starts count from now.
+        hosts: number of hosts of the network.
+        service: type of service of the data; acknowledgements carry none, as in the simulation.
         patience: seconds after the last start in which flows may still end.
 
     Returns:
-        How long each flow took in seconds, `None` if it had not ended; and how late each began, which tells whether
-        the machine kept up.
+        Completion time of each flow in seconds, `None` if it has not ended; and the delay of each start, which shows
+        whether the machine kept up.
     """
     late: list[float] = []
     took: list[float | None] = [None] * len(flows)

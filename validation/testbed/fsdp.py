@@ -4,21 +4,20 @@
 
 The network is that of train.py. Models compute for real, on one thread for each worker. For each model, in this order:
 
-1. On a network that is no limit, each call of gloo is timed in steps that gather nothing ahead. What lies between the
-   calls is computing (with the copies of FSDP2), unit by unit: `--units-csv` writes it. Times of the calls are gloo's
-   own, which copies and sums on the processor.
+1. On a network that is no bottleneck, each call of gloo is timed in steps that gather nothing ahead. The time between
+   calls is compute (with the copies of FSDP2), unit by unit: `--units-csv` writes it. The time of a call is gloo's own
+   cost, because gloo copies and sums on the processor.
 2. From these times, the units' bytes and the rate alone, the step of each plan is predicted. "bytes alone" leaves out
    gloo's own times.
 3. On the network of the given rate, FSDP2's own steps and each plan's take turns.
 
-4. The mode of the shortest predicted step is the plan, and what it saves is measured. All modes begin with the same
+4. The mode with the shortest predicted step is the plan, whose saving is measured. All modes begin with the same
    steps, after which weights are compared with those of FSDP2's own.
 
-So nothing is fitted on what is compared. gloo gathers in a ring: each port carries (n-1)/n of the whole. It has no
-reduce-scatter of its own: PyTorch sums all of it (twice as many bytes) and keeps a part. Bytes of a port are counted
-beside what that says. gradtide's simulator predicts steps, in the manner of gloo: a reduce-scatter blocks the backward
-pass, and two calls at once share the port. Needs root, iproute2 and torch, and a machine that does nothing else. It
-asserts nothing.
+So nothing is fitted on the compared figures. gloo gathers in a ring: each port carries (n-1)/n of the whole. It has no
+reduce-scatter of its own: PyTorch reduces everything (twice as many bytes) and keeps a part. The bytes of a port are
+counted and compared with this. gradtide simulates steps like gloo: a reduce-scatter blocks the backward pass, and two
+simultaneous calls share the port. Needs root, iproute2 and torch, and an otherwise idle machine. It asserts nothing.
 """
 
 import argparse
@@ -37,7 +36,7 @@ from typing import Any, NamedTuple
 
 from network import join, network, on_each_host
 
-PAYLOAD = round(1448 / 1514, 4)  # of what tbf counts, as in train.py
+PAYLOAD = round(1448 / 1514, 4)  # share of payload in the bytes that tbf counts, as in train.py
 UNLIMITED = "40gbit"
 DATA = Path(__file__).resolve().parent / "data" / "fsdp.json"
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +102,7 @@ def parsed() -> argparse.Namespace:
 
 
 def on_network(arguments: argparse.Namespace, model: str, phase: str, rate: str, **how: str) -> Any:
-    """Run a phase on every worker, and return what the first answers."""
+    """Run a phase on every worker, and return the answer of the first."""
     with network(arguments.workers, rate, **how), tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, __file__, "--model", model, "--phase", phase, "--workers", str(arguments.workers)]
@@ -116,7 +115,7 @@ def on_network(arguments: argparse.Namespace, model: str, phase: str, rate: str,
 
 
 def gpt() -> "tuple[Any, Any, Any]":
-    """Return a small GPT, what makes its inputs, and its loss."""
+    """Return a small GPT, a function that makes its inputs, and its loss."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -144,7 +143,7 @@ def gpt() -> "tuple[Any, Any, Any]":
 
 
 def residual() -> "tuple[Any, Any, Any]":
-    """Return a small residual network of convolutions, whose last blocks have most of the bytes."""
+    """Return a small residual network with most bytes in its last blocks, a function for its inputs, and its loss."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -173,7 +172,7 @@ MODELS = {"gpt": gpt, "residual": residual}
 
 
 class Mode(NamedTuple):
-    """A way to shard: modules of a unit, units ahead, and whether units are freed after the forward pass."""
+    """A way to shard: modules per unit, units gathered ahead, and whether units are freed after the forward pass."""
 
     name: str
     of_unit: int
@@ -181,7 +180,7 @@ class Mode(NamedTuple):
     frees: bool
 
     def plan(self, children: int) -> dict[str, Any]:
-        """Return the plan for a sequence of so many modules."""
+        """Return the plan for a sequence of this number of modules."""
         names = [str(place) for place in range(children)]
         units = [names[place : place + self.of_unit] for place in range(0, children, self.of_unit)]
         ahead = {"forward_prefetch": self.depth, "backward_prefetch": self.depth}
@@ -189,7 +188,7 @@ class Mode(NamedTuple):
 
 
 OWN = Mode("fsdp2", 1, 0, True)
-"""FSDP2 as it is, which waits for each all-gather over gloo at once."""
+"""FSDP2 without a plan, which over gloo waits for each all-gather at once."""
 PLANS = [Mode(f"{of_unit},{depth}", of_unit, depth, True) for of_unit in (1, 2) for depth in DEPTHS]
 PLANS += [Mode(f"1,{depth},kept", 1, depth, False) for depth in DEPTHS[1:]]
 MODES_BY_NAME = {mode.name: mode for mode in (OWN, *PLANS)}
@@ -199,7 +198,7 @@ MODES_BY_NAME = {mode.name: mode for mode in (OWN, *PLANS)}
 
 
 def worker(arguments: argparse.Namespace) -> None:
-    """Do a phase; the first rank writes down what came of it."""
+    """Run a phase; the first rank writes the answer."""
     import torch.distributed as dist
 
     join(arguments.rank, arguments.workers, arguments.store)
@@ -231,13 +230,13 @@ def training(name: str, arguments: argparse.Namespace, shard: Any) -> "tuple[Any
 
 
 class Timed:
-    """A call of gloo that is waited for, with the times of its begin and end."""
+    """A blocking call of gloo that records its begin and end."""
 
     def __init__(self, calls: list[Any], kind: str, unit: int) -> None:
         self.calls, self.kind, self.unit = calls, kind, unit
 
     def allocate(self, size: Any, *, dtype: Any, device: Any) -> Any:
-        """Return memory, as FSDP2 asks for it."""
+        """Return memory for the output; FSDP2 calls this."""
         import torch
 
         return torch.empty(*size, dtype=dtype, device=device)
@@ -258,7 +257,7 @@ class Timed:
 
 
 def timed(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a row for each unit, by one and in pairs: its bytes, its computing, and gloo's own time; medians."""
+    """Return the medians of each unit, for units of one and of two modules: bytes, compute, and gloo's own time."""
     import torch.distributed as dist
 
     import gradtide.torch
@@ -293,7 +292,7 @@ def timed(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
             rows.append(row)
     everyone: list[Any] = [None] * arguments.workers
     dist.all_gather_object(everyone, rows)
-    # A step goes at the pace of the slower worker, but which that is changes from unit to unit: the mean of workers.
+    # The slower worker determines a step, but which one that is changes from unit to unit; so take the mean.
     return [
         {key: round(statistics.mean(theirs[key] for theirs in same)) for key in same[0]}
         for same in zip(*everyone, strict=True)
@@ -301,7 +300,7 @@ def timed(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def between(calls: Sequence[Any], count: int, begin: float, end: float) -> dict[str, list[float]]:
-    """Return the seconds between the calls of a step: what follows a call is of its unit, and the rest the update's."""
+    """Return the seconds between the calls of a step, by unit of the preceding call; the others are the update's."""
     parts = ("forward_us", "backward_us", "update_us", "gather_us", "reduce_us")
     found = {part: [0.0] * count for part in parts}
     found["update_us"][0] += calls[0][2] - begin
@@ -319,7 +318,7 @@ def between(calls: Sequence[Any], count: int, begin: float, end: float) -> dict[
 
 
 def trained(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the times of each mode's steps in each run, and what a port carried in a step beside what it should."""
+    """Return the step times of each mode in each run, and the bytes that a port sent per step."""
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
 
@@ -362,7 +361,7 @@ def trained(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def weights_apart(steps: "dict[str, tuple[Any, Any]]") -> dict[str, float]:
-    """Return by how much weights differ at most from those of FSDP2's own, after the same steps."""
+    """Return the largest difference of each mode's weights from FSDP2's own, after the same steps."""
     import torch
 
     weights: dict[str, list[Any]] = {}
@@ -381,18 +380,18 @@ def sent() -> int:
     return int(Path("/sys/class/net/eth0/statistics/tx_bytes").read_text())
 
 
-# What is predicted
+# Predictions
 
 
 def predicted(rows: Sequence[dict[str, Any]], mode: Mode, workers: int, rate: float, *, own: bool = True) -> float:
-    """Return the time of a step, milliseconds, as gradtide simulates it.
+    """Return the time of a step in milliseconds, as gradtide simulates it.
 
     Args:
-        rows: of the units.
-        mode: how they are sharded.
+        rows: measured units.
+        mode: how units are sharded.
         workers: ranks of the ring.
-        rate: of a port, payload bytes per second.
-        own: whether calls take gloo's own time, on the core that computes, beside that of their bytes.
+        rate: payload rate of a port, bytes per second.
+        own: whether calls also take gloo's own time, on the core that computes.
     """
     from gradtide import _core
     from gradtide.scenario import Scenario
@@ -412,7 +411,7 @@ def predicted(rows: Sequence[dict[str, Any]], mode: Mode, workers: int, rate: fl
         )
         for row in rows
     ]
-    # The simulator keeps the last unit, and FSDP2 frees it as all others: so this one has nothing.
+    # The simulator keeps the last unit gathered, while FSDP2 frees it like all others; an empty unit takes its place.
     kinds.append(kind(0, 0, 0))
     layer = {"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}
     job = {"workers": workers, "model": {"layers": [layer]}}
@@ -451,7 +450,7 @@ def predicted(rows: Sequence[dict[str, Any]], mode: Mode, workers: int, rate: fl
 def case(
     model: str, units: Sequence[dict[str, Any]], answer: dict[str, Any], arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return a model's modes, measured beside predicted."""
+    """Return the modes of a model, measured and predicted."""
     from gradtide.intervals import mean_interval
 
     number, unit = float(arguments.rate.rstrip("gmkbit")), arguments.rate.lstrip("0123456789.")
@@ -474,7 +473,7 @@ def case(
                 "gain_percent": statistics.mean(gains),
                 "gain_interval_percent": mean_interval(gains),
                 "bytes": answer["bytes"][mode],
-                # Two gathers, or one, and a sum of all by a ring.
+                # Two gathers or one, and a reduction in a ring that carries twice the bytes.
                 "expected_bytes": (3 + how.frees)
                 * (arguments.workers - 1)
                 / arguments.workers
@@ -516,14 +515,14 @@ def table(found: dict[str, Any], arguments: argparse.Namespace) -> str:
 
 
 def planned(found: dict[str, Any]) -> tuple[dict[str, Any], float]:
-    """Return the mode of the shortest predicted step, which is the plan, and its predicted saving in percent."""
+    """Return the mode with the shortest predicted step, which is the plan, and its predicted saving in percent."""
     own, *plans = found["rows"]
     best = min(plans, key=lambda row: row["predicted_ms"])
     return best, 100 * (1 - best["predicted_ms"] / own["predicted_ms"])
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """Return the plan of a case, and what it saves."""
+    """Return the plan of a case and its saving as text."""
     best, saves = planned(found)
     how = MODES_BY_NAME[best["mode"]]
     low, high = best["gain_interval_percent"] or (0.0, 0.0)

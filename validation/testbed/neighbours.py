@@ -1,12 +1,12 @@
-"""What a training job does to its neighbours' flows, in their band and in a lower one: measured, beside the prediction.
+"""Effect of a training job on background flows, in their band and in a lower one: measured and predicted.
 
     sudo python validation/testbed/neighbours.py [--duration 20] [--cell R:LOAD:SEEDS]… [--json FILE] [--page]
 
 The study of Gao (2020), chapter 5, on real kernels. Hosts are network namespaces around one that routes; every egress
-port, theirs and its, is a token bucket over pfifo_fast. On them PyTorch trains over gloo, wrapped by
-`gradtide.torch.wrap` and moved from band to band by `gradtide.torch.wire_priority`, while web-search flows come and go,
-each a TCP connection. The schedule of flows is the one that gradtide draws and simulates. It is played with the job in
-the flows' band and in the lower one, in turns, so that runs are pairs.
+port is a token bucket over pfifo_fast. On the hosts PyTorch trains over gloo, wrapped by `gradtide.torch.wrap` and
+moved between bands by `gradtide.torch.wire_priority`, beside web-search flows, each a TCP connection. gradtide draws
+and simulates the schedule of flows. It is played with the job in the flows' band and in the lower one, in turns, so
+that runs are pairs.
 
 Needs root, iproute2 and torch. It prints a table; --page writes it into docs/validation/testbed.md.
 """
@@ -37,18 +37,16 @@ DATA = HERE / "data" / "neighbours.json"
 BEGIN, END = "<!-- table: testbed -->\n", "<!-- end of table -->\n"
 
 BANDS = {"same": "high", "low": "low"}
-"""Of the job; the flows are high. The thesis's own: type of service 0x10 or 0x08."""
+"""Priority of the job; that of the flows is high. As in the thesis: type of service 0x10 or 0x08."""
 
-# Scaled from the thesis: links a hundredth of its 10 Gbit/s, flows a tenth, so times are ten times its own.
+# Scaled down from the thesis: links by 100 from 10 Gbit/s, flows by 10; so times are ten times as long.
 SCALE = 10
 RATE_BPS = 100_000_000
 QUEUE_PACKETS = 1000
-BURST = (
-    "8kb"  # what a port sends at once after a silence: five packets, or half a millisecond by which a timer may be late
-)
+BURST = "8kb"  # bucket of an idle port: five packets, or half a millisecond of tolerance for a late timer
 SEGMENT = 1448
 FRAME, MODELLED_FRAME = SEGMENT + 66, SEGMENT + 54
-"""Bytes of a full packet: as tbf counts it (Ethernet, IP, TCP, time stamps), and as the packet engine does."""
+"""Bytes of a full packet: as tbf counts it (Ethernet, IP, TCP, time stamps), and as the packet engine counts it."""
 LAYERS, WIDTH = 8, 192
 WARM_UP_S = 2.0
 BLOCK_S = 1.0
@@ -102,27 +100,27 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    # Light traffic has few flows, whose mean is that of a few that wait behind a large one: it takes more schedules.
+    # Light traffic has few flows, whose mean depends on a few that wait behind a large one: it needs more schedules.
     cells = (cell.split(":") for cell in arguments.cell or ("8:0.0315:14", "2:0.126:6"))
     arguments.cells = [(float(ratio), float(load), int(seeds)) for ratio, load, seeds in cells]
     return arguments
 
 
-# The scenario, which gradtide draws the flows of, and predicts
+# The scenario: gradtide draws its flows and predicts its results
 
 
 def layer_bytes() -> int:
-    """Return the gradients of a layer."""
+    """Return the size of a layer's gradient."""
     return 4 * WIDTH**2
 
 
 def compute_s(ratio: float, hosts: int) -> float:
-    """Return the compute time of an iteration: R times that of the gradients on the wire (Gao 2020, eq. 5.1)."""
+    """Return the compute time of an iteration: R times the time of the gradients on the wire (Gao 2020, eq. 5.1)."""
     return ratio * 2 * (hosts - 1) / hosts * LAYERS * layer_bytes() * 8 / RATE_BPS
 
 
 def scenario(arguments: argparse.Namespace, cell: Sequence[float], seed: int, band: str, delay_s: float) -> Any:
-    """Return the run as gradtide sees it."""
+    """Return the scenario of a run."""
     from gradtide.presets import flow_text
     from gradtide.traffic import read_sizes
 
@@ -147,7 +145,7 @@ def scenario(arguments: argparse.Namespace, cell: Sequence[float], seed: int, ba
             "topology": {"kind": "star", "hosts": arguments.hosts},
             "link": {"rate": f"{RATE_BPS * MODELLED_FRAME / FRAME:.0f}bps", "delay": f"{1e9 * delay_s:.0f}ns"},
             "queue": {"kind": "pfifo_fast", "capacity": f"{QUEUE_PACKETS}pkt"},
-            # As Linux comes.
+            # Defaults of Linux.
             "transport": {"kind": "cubic", "segment": f"{SEGMENT}B", "hystart": True, "byte_counting": True},
         },
         "traffic": {"web": {"cdf": sizes, "load": load, "priority": "high"}},
@@ -156,24 +154,25 @@ def scenario(arguments: argparse.Namespace, cell: Sequence[float], seed: int, ba
 
 
 def iterations(arguments: argparse.Namespace, cell: Sequence[float]) -> int:
-    """Return how many iterations outlast a run, however fast they are."""
+    """Return a number of iterations that outlasts a run at any speed."""
     return math.ceil(arguments.duration / compute_s(cell[0], arguments.hosts)) + 1
 
 
-# What is measured
+# Measurements
 
 
 def study(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Play every schedule twice, once with the job in each band, and simulate the same."""
+    """Play every schedule twice, once with the job in each band, and simulate it."""
     runs = []
     with network(arguments.hosts, f"{RATE_BPS}bit", burst=BURST, queue=QUEUE_PACKETS, routed=True):
         round_trip = connect_time(arguments.hosts)
-        delay = round_trip / 4  # a port that was silent lets packets go at once, so nothing of it is their own length
+        # Four links; an idle port sends at once from its bucket, so the round trip has no serialisation time.
+        delay = round_trip / 4
         with workers(arguments) as tell:
             urgent(2)
             for *cell, seeds in arguments.cells:
                 for seed in range(seeds):
-                    # Turns are taken in both orders, so that a slow drift of the machine is neither band's.
+                    # Bands alternate in their order, so that a slow drift of the machine affects both alike.
                     for band in ("same", "low") if seed % 2 == 0 else ("low", "same"):
                         runs.append(one_run(arguments, cell, seed, band, delay, tell))
                         said = runs[-1]
@@ -201,7 +200,7 @@ def one_run(
     delay_s: float,
     tell: "Callable[[dict[str, Any]], list[dict[str, Any]]]",
 ) -> dict[str, Any]:
-    """Simulate a run, and then play it."""
+    """Simulate a run, then play it."""
     import gradtide
 
     predicted = gradtide.run(scenario(arguments, cell, seed, band, delay_s))
@@ -240,13 +239,13 @@ def one_run(
 
 
 def micro(seconds: float | None) -> float | None:
-    """Return whole microseconds."""
+    """Return seconds rounded to whole microseconds."""
     return None if seconds is None else round(seconds, 6)
 
 
 @contextlib.contextmanager
 def workers(arguments: argparse.Namespace) -> "Iterator[Callable[[dict[str, Any]], list[dict[str, Any]]]]":
-    """Start a worker on each host; yield what tells them all something and returns their answers."""
+    """Start a worker on each host; yield a function that sends a message to all and returns their answers."""
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
         command = [sys.executable, __file__, "--hosts", str(arguments.hosts), "--store", store]
@@ -257,7 +256,7 @@ def workers(arguments: argparse.Namespace) -> "Iterator[Callable[[dict[str, Any]
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # Ctrl-C is ours to pass on
+                start_new_session=True,  # this process passes Ctrl-C on
             )
             for rank in range(arguments.hosts)
         ]
@@ -292,7 +291,7 @@ def workers(arguments: argparse.Namespace) -> "Iterator[Callable[[dict[str, Any]
 
 
 def worker(rank: int, hosts: int, store: str) -> None:
-    """Train when told to, in the band that is told; answer with the times."""
+    """Train on command, in the requested band; answer with the times."""
     import torch
     import torch.distributed as dist
 
@@ -340,7 +339,7 @@ def worker(rank: int, hosts: int, store: str) -> None:
 
 
 def emulated(pause: dict[str, float]) -> Any:
-    """Return a model whose layers sleep: forward as long as they are told, backward twice as long."""
+    """Return a model whose layers sleep: for `pause` in the forward pass, twice as long in the backward pass."""
     import torch
 
     class Pause(torch.autograd.Function):
@@ -366,18 +365,18 @@ def emulated(pause: dict[str, float]) -> Any:
     return torch.nn.Sequential(*(Layer() for _ in range(LAYERS)))
 
 
-# The answer
+# Results
 
 
 def mean_iteration(run: dict[str, Any], source: str) -> float:
-    """Return the mean time of the iterations that begin in the window, seconds."""
+    """Return the mean time of the iterations within the measured window, seconds."""
     end = max(flow[0] for flow in run["flows"])
     times = [took for start, took in run[source] if start >= WARM_UP_S and start + took <= end]
     return sum(times) / len(times)
 
 
 def pairs(answer: dict[str, Any], cell: Sequence[float]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return the runs of a cell, (same band, lower band), seed by seed."""
+    """Return the pairs of runs of a cell, (same band, lower band), by seed."""
     found = {(run["seed"], run["band"]): run for run in answer["runs"] if run["cell"] == list(cell)}
     return [(found[seed, "same"], found[seed, "low"]) for seed in sorted({seed for seed, _ in found})]
 
@@ -385,8 +384,8 @@ def pairs(answer: dict[str, Any], cell: Sequence[float]) -> list[tuple[dict[str,
 def completion(answer: dict[str, Any], cell: Sequence[float], source: str, name: str) -> dict[str, Any]:
     """Return mean completion times of a class of flows in both bands, and the change with its interval.
 
-    A flow counts if it starts after the warm-up and ended in both runs. The interval is of 95 %: a bootstrap over
-    seconds of schedule, each with all of its flows in both runs, because flows of one second meet the same queues.
+    A flow counts if it starts after the warm-up and ends in both runs. The 95 % interval is from a bootstrap over
+    seconds of the schedule, each with all of its flows in both runs, because flows of one second meet the same queues.
     """
     import numpy as np
 
@@ -422,7 +421,7 @@ def class_of(size: int) -> str:
 
 
 def training(answer: dict[str, Any], cell: Sequence[float], source: str) -> dict[str, Any]:
-    """Return mean iteration times in both bands, and the change with the interval over its seeds (Student's t)."""
+    """Return mean iteration times in both bands, and the change with its interval over the seeds (Student's t)."""
     rows = [(mean_iteration(same, source), mean_iteration(low, source)) for same, low in pairs(answer, cell)]
     same, low = (1e3 * sum(column) / len(rows) for column in zip(*rows, strict=True))
     changes = [100 * (b / a - 1) for a, b in rows]

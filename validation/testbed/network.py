@@ -1,6 +1,6 @@
-"""Hosts and a switch made of network namespaces: every egress port a token bucket over pfifo_fast.
+"""Hosts and a switch made of network namespaces: every egress port is a token bucket over pfifo_fast.
 
-Needs root and iproute2. Nothing leaves the machine, and everything is taken down at the end, on faults and Ctrl-C too.
+Needs root and iproute2. Nothing leaves the machine, and everything is deleted at the end, also after errors and Ctrl-C.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ CLONE_NEWNET = 0x40000000
 
 
 def on_each_host(hosts: int, command: Sequence[str]) -> None:
-    """Run a command with `--rank N` on every host, for training over gloo; wait for all, and end them on a fault.
+    """Run a command with `--rank N` on every host, for training over gloo; wait for all, and end them after an error.
 
     Raises:
-        SystemExit: if one of them ended with a fault.
+        SystemExit: if one of them failed.
     """
     workers = [
         subprocess.Popen(
@@ -44,7 +44,7 @@ def on_each_host(hosts: int, command: Sequence[str]) -> None:
 
 
 def join(rank: int, ranks: int, store: str) -> None:
-    """Be one of the ranks that `on_each_host` started: a group over gloo, with one thread of computing."""
+    """Join the group of ranks that `on_each_host` started, over gloo, with one compute thread."""
     import torch
     import torch.distributed as dist
 
@@ -62,16 +62,16 @@ def address(host: int, *, routed: bool) -> str:
 def network(
     hosts: int, rate: str, *, burst: str = "128k", queue: int | None = None, routed: bool = False
 ) -> Iterator[None]:
-    """Make a switch and its hosts; take them down whatever happens.
+    """Create a switch and its hosts; delete them in any case.
 
     Args:
-        hosts: how many.
-        rate: of every port, as tc has it.
-        burst: what a port sends at once after a silence.
-        queue: packets that a band of a port holds, 1000 by default. Given, packets are no larger than the MTU in the
-            hosts too (no segmentation offload), so that they can be counted.
-        routed: whether the switch routes in place of bridging. A cable between namespaces takes a packet's priority
-            away; a router gives it back by the type of service, a bridge does not, and then its ports have one band.
+        hosts: number of hosts.
+        rate: rate of every port, in the syntax of tc.
+        burst: size of the token bucket, which an idle port sends at once.
+        queue: capacity of a band of a port in packets; default: 1000. If it is given, segmentation offload is off, so
+            that packets in hosts are no larger than the MTU and can be counted.
+        routed: whether the switch routes instead of bridging. A packet loses its priority on a cable between
+            namespaces. A router restores it from the type of service; a bridge does not, so its ports have one band.
     """
     names = [SWITCH, *(f"{HOST}{host}" for host in range(hosts))]
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
@@ -80,7 +80,7 @@ def network(
     except OSError:
         os.close(lock)
         raise SystemExit("another testbed is running on this machine") from None
-    take_down(names)  # of one that was killed
+    take_down(names)  # remains of a killed run
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for name in names:
@@ -117,7 +117,7 @@ def network(
 
 @contextlib.contextmanager
 def inside(host: int) -> Iterator[None]:
-    """Be in a host's namespace: sockets that are made here belong to it for good (setns(2))."""
+    """Enter a host's namespace: sockets that are created here belong to it permanently (setns(2))."""
     own = os.open("/proc/self/ns/net", os.O_RDONLY)
     there = os.open(f"/run/netns/{HOST}{host}", os.O_RDONLY)
     try:
@@ -130,16 +130,16 @@ def inside(host: int) -> Iterator[None]:
 
 
 def urgent(priority: int) -> None:
-    """Let this process run before others of the machine (sched(7), SCHED_RR), if that is allowed.
+    """Let this process run before other processes of the machine (sched(7), SCHED_RR), if that is allowed.
 
-    What is measured is the network's time and not how long the machine was busy with something else.
+    The measurement is about the network, not about how long the machine is busy with something else.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
 
 
 def dropped(hosts: int) -> int:
-    """Return how many packets the ports of the hosts and of the switch have dropped so far."""
+    """Return the number of packets that the ports of the hosts and of the switch have dropped so far."""
     total = 0
     for name in [SWITCH, *(f"{HOST}{host}" for host in range(hosts))]:
         said = subprocess.run(["tc", "-n", name, "-s", "qdisc", "show"], check=True, capture_output=True, text=True)
@@ -151,7 +151,7 @@ def dropped(hosts: int) -> int:
 
 
 def take_down(names: list[str]) -> None:
-    """Delete namespaces, and with them their devices; those that are not there do not matter."""
+    """Delete namespaces and their devices; missing ones are ignored."""
     for name in names:
         if Path(f"/run/netns/{name}").exists():
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
@@ -163,7 +163,7 @@ def ip(*words: str) -> None:
 
 
 def run(*words: str) -> None:
-    """Run a command; end with what it said if it fails."""
+    """Run a command; exit with its output if it fails."""
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")

@@ -1,19 +1,19 @@
-"""What `gradtide plan` promises and what `gradtide.torch` then saves, on a real network of namespaces.
+"""Savings that `gradtide plan` predicts and `gradtide.torch` reaches, on a real network of namespaces.
 
     sudo python validation/testbed/plans.py [--model NAME]… [--rate RATE]… [--page]
 
-Four models of ten layers, two workers, as in `train.py`: gloo sends real bytes between two namespaces, and computing is
-emulated by sleeping, beside the real work of gradients and of the optimizer. For each model and rate, in this order:
+Four models of ten layers, two workers, as in `train.py`: gloo sends real bytes between two namespaces; computing is
+emulated by sleeping, in addition to the real work of gradients and of the optimizer. For each model and rate, in this
+order:
 
-1. Times of all-reduces alone are measured on the network, and `gradtide.calibrate` fits link and host to them.
+1. Isolated all-reduces are timed on the network, and `gradtide.calibrate` fits link and host to them.
 2. `gradtide.profile` measures layers and optimizer on both workers at once, without any exchange.
 3. `gradtide.plan` predicts DDP and plans each level, from these two alone.
 4. DDP and each plan train in turns.
 
-So nothing is fitted on what is compared: the share of DDP's iteration that each plan saves. With --page the cases
-replace their like in data/plans.json, and from it the table of docs/validation/plan.md and the pairs of
-gradtide/measured.csv are written. Needs root, iproute2 and torch, and a machine that does nothing else. It asserts
-nothing.
+So nothing is fitted on the compared figure, the share of DDP's iteration that each plan saves. With --page, the cases
+replace those of the same setting in data/plans.json, from which the table of docs/validation/plan.md and the pairs of
+gradtide/measured.csv are written. Needs root, iproute2 and torch, and an otherwise idle machine. It asserts nothing.
 """
 
 import argparse
@@ -37,7 +37,7 @@ DATA = Path(__file__).resolve().parent / "data" / "plans.json"
 BEGIN, END = "<!-- table: plans -->\n", "<!-- end of table -->\n"
 KIB, MIB = 2**10, 2**20
 WIDTH = 1024
-"""A row of weights has so many; their gradients have 4 KiB."""
+"""Width of a row of weights, so that its gradient has 4 KiB."""
 FORWARD_MS, BACKWARD_MS = 8.0, 16.0
 MODELS = {
     "uniform": [4 * MIB] * 10,
@@ -50,10 +50,10 @@ RATES = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s"}
 LEVELS = ("buckets", "priority", "crossiter")
 NAMES = {"ddp": "DDP as it comes", **{level: f"best plan of level {level}" for level in LEVELS}}
 SIZES = (MIB, 4 * MIB, 16 * MIB)
-"""Of all-reduces alone: large beside what a token bucket lets through at once (network.py)."""
+"""Sizes of isolated all-reduces: large compared with the token bucket (network.py)."""
 REPEATS = 3
 RUNS = 5
-"""Of the profile."""
+"""Number of runs of the profile."""
 
 
 def main() -> None:
@@ -74,19 +74,19 @@ def main() -> None:
 
 
 def cases() -> list[dict[str, Any]]:
-    """Return the cases that are kept."""
+    """Return the recorded cases."""
     return json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else []
 
 
 def write(found: list[dict[str, Any]]) -> None:
-    """Keep cases in the place of their like; write pairs and the table of the page."""
+    """Replace recorded cases of the same setting; write pairs and the table of the page."""
     from gradtide import measured
 
     known = {(one["model"], one["rate"]): one for one in [*cases(), *found]}
     every = [known[each] for each in sorted(known)]
     others = [line for line in PAIRS.read_text(encoding="utf-8").splitlines() if not line.startswith("plan ")]
     PAIRS.write_text("\n".join([*others, *pairs(every), ""]), encoding="utf-8")
-    measured.pairs.cache_clear()  # what is advised depends on the errors of all pairs
+    measured.pairs.cache_clear()  # the advice depends on the errors of all pairs
     every = [{**one, "advised": planned(one).plan.level} for one in every]
     DATA.write_text(json.dumps(every) + "\n", encoding="utf-8")
     head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
@@ -115,7 +115,7 @@ OF_PLAN = ("schema", "level", "order", "barrier", "chunk_bytes", "credit", "dept
 
 
 def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what is predicted and measured of a model at a rate."""
+    """Return predictions and measurements of a model at a rate."""
     import gradtide
 
     with network(2, rate), tempfile.TemporaryDirectory() as folder:
@@ -152,7 +152,7 @@ def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]
 
 
 def planned(case: dict[str, Any]) -> Any:
-    """Return the plan of a case, from its layers and its network alone."""
+    """Return the plan of a case, made from its layers and its network alone."""
     import gradtide
 
     with tempfile.TemporaryDirectory() as folder:
@@ -165,15 +165,15 @@ def planned(case: dict[str, Any]) -> Any:
 
 
 def kept(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return what `wrap` and a run need of a plan."""
+    """Return the parts of a plan that `wrap` and a run need."""
     return {**{key: plan[key] for key in OF_PLAN}, "predicted": {"overhead_us": plan["predicted"]["overhead_us"]}}
 
 
-# On each worker
+# Each worker
 
 
 def worker(arguments: argparse.Namespace) -> None:
-    """Do what is asked; the first rank writes it down."""
+    """Run a phase; the first rank writes the answer."""
     import torch.distributed as dist
 
     join(arguments.rank, 2, arguments.store)
@@ -195,7 +195,7 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 def transfer_times() -> list[tuple[int, float]]:
-    """Return bytes and microseconds of all-reduces alone: the quickest, as `gradtide profile --network` has it."""
+    """Return bytes and microseconds of isolated all-reduces, the fastest of each size, as in `gradtide profile`."""
     import torch
     import torch.distributed as dist
 
@@ -211,14 +211,14 @@ def transfer_times() -> list[tuple[int, float]]:
 
 
 def timed(what: Callable[[], object]) -> float:
-    """Return how long it takes, milliseconds."""
+    """Return the time of a call in milliseconds."""
     start = time.perf_counter()
     what()
     return 1e3 * (time.perf_counter() - start)
 
 
 def profiled(name: str) -> dict[str, Any]:
-    """Return the layers' times of a model on this worker while the other one computes too."""
+    """Return the times of a model's layers on this worker while the other one computes, too."""
     import torch.distributed as dist
 
     import gradtide
@@ -231,7 +231,7 @@ def profiled(name: str) -> dict[str, Any]:
 
 
 def trained(name: str, plan: dict[str, Any] | None, iterations: int) -> float:
-    """Train by a plan, or with stock DDP; return the mean time of the timed iterations, milliseconds."""
+    """Train with a plan, or with stock DDP; return the mean time of the timed iterations, milliseconds."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -255,7 +255,7 @@ def trained(name: str, plan: dict[str, Any] | None, iterations: int) -> float:
 
 
 def made(name: str) -> tuple[Any, Any, Any]:
-    """Return a model whose layers sleep as long as they are told, its optimizer and its inputs."""
+    """Return a model whose layers sleep for their compute time, its optimizer and its inputs."""
     import torch
 
     class Pause(torch.autograd.Function):
@@ -284,7 +284,7 @@ def made(name: str) -> tuple[Any, Any, Any]:
     return model, optimizer, torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(rank))
 
 
-# The answer
+# Results
 
 
 def means(case: dict[str, Any]) -> dict[str, tuple[float, float]]:

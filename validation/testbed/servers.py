@@ -3,11 +3,11 @@
     sudo python validation/testbed/servers.py [--rate 1gbit] [--runs 4] [--page]
 
 Workers (1, 2, 4) and servers (1, 2) are network namespaces as in `train.py`, whose emulated model they train. A row has
-the iteration times of both orders, measured and predicted, what TIC's order saves by both, and the share of pulls that
-came out of order. A run trains with both orders, one after the other; the interval is of the savings of the runs. With
---page the table is written into docs/validation/testbed-servers.md.
+the iteration times of both orders, measured and predicted, the savings of TIC's order by both, and the share of pulls
+that arrived out of order. A run trains with both orders, one after the other; the interval is that of the savings of
+the runs. With --page the table is written into docs/validation/testbed-servers.md.
 
-Needs root, iproute2 and torch; on a machine that does something else too, the times mean nothing. It asserts nothing.
+Needs root, iproute2 and torch, and an otherwise idle machine. It asserts nothing.
 """
 
 import argparse
@@ -34,7 +34,7 @@ BEGIN, END = "<!-- servers.py writes from here -->", "<!-- to here -->"
 
 
 def main() -> None:
-    """Run every case on a network of its own, and print the table."""
+    """Run each case on its own network, and print the table."""
     arguments = parsed()
     if arguments.rank is not None:
         rank(arguments)
@@ -75,7 +75,7 @@ HEAD = (
 
 
 def line(workers: int, servers: int, runs: list[dict[str, Any]], said: dict[str, float]) -> str:
-    """Return a row of the table, from what each run measured with each order."""
+    """Return a row of the table from the measurements of each run with each order."""
     ms = {order: statistics.mean(run[order]["ms"] for run in runs) for order in ORDERS}
     times = " | ".join(f"{ms[order]:.0f} ({said[order]:.0f})" for order in ORDERS)
     ends = mean_interval([1 - run["tic"]["ms"] / run["random"]["ms"] for run in runs])
@@ -106,7 +106,7 @@ def parsed() -> argparse.Namespace:
 
 
 def real_work() -> dict[str, float]:
-    """Return what a layer takes beside its sleep, and its update, microseconds: as `plans.py` profiled such layers."""
+    """Return the real work of a layer and of its update, beside its sleep, in microseconds (from `plans.py`)."""
     found = [one["layers"] for one in plans.cases() if one["model"] == "uniform"]
     sleeps = {"forward": 1e3 * plans.FORWARD_MS, "backward": 1e3 * plans.BACKWARD_MS, "update": 0.0}
     return {
@@ -116,7 +116,7 @@ def real_work() -> dict[str, float]:
 
 
 def predicted(order: str, workers: int, servers: int, arguments: argparse.Namespace) -> float:
-    """Return the simulated iteration time, milliseconds, the mean of some seeds: random orders scatter."""
+    """Return the simulated iteration time in milliseconds: a mean over seeds, because random orders vary."""
     import gradtide
 
     beside = real_work()
@@ -141,7 +141,7 @@ def predicted(order: str, workers: int, servers: int, arguments: argparse.Namesp
 
 
 def rank(arguments: argparse.Namespace) -> None:
-    """Train or serve with each order in turn; the first rank writes the times down."""
+    """Train or serve with each order in turn; the first rank writes the times."""
     import torch.distributed as dist
 
     join(arguments.rank, arguments.workers + arguments.servers, arguments.store)

@@ -2,11 +2,11 @@
 
     sudo python validation/testbed/train.py [--workers N] [--rate 1gbit] [--runs 3] [--mode MODE]… [--json FILE]
 
-Each worker is a network namespace; their cables meet in a bridge in one more. Every egress port, of hosts and of the
-switch, is a token bucket (tbf) at the rate over pfifo_fast, which has three bands by type of service. Nothing leaves
-the machine, and everything is taken down at the end. The model is layers of 1024 x 1024 weights; computing is
-emulated by sleeping, as an accelerator would leave the processor idle. Modes take turns, so that they share the
-machine's weather.
+Each worker is a network namespace; a bridge in another namespace connects them. Every egress port, of hosts and of the
+switch, is a token bucket (tbf) at the given rate over pfifo_fast, which has three bands by type of service. Nothing
+leaves the machine, and everything is deleted at the end. The model has layers of 1024 x 1024 weights; computing is
+emulated by sleeping, because an accelerator would leave the processor idle. Modes take turns, so that changes of the
+machine's load affect all alike.
 
 Needs root, iproute2 and torch. It prints a table and asserts nothing.
 """
@@ -77,11 +77,11 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-# What gradtide predicts
+# Predictions
 
 
 def predicted(mode: str, arguments: argparse.Namespace) -> float:
-    """Return the iteration time of the same training by simulation, milliseconds: the scheduler costs nothing there."""
+    """Return the simulated iteration time of the same training in milliseconds; the scheduler has no cost there."""
     import gradtide
 
     level, _, order = mode.partition("-")
@@ -105,7 +105,7 @@ def predicted(mode: str, arguments: argparse.Namespace) -> float:
 
 
 def ddp_buckets(layers: int, size: int) -> list[int]:
-    """Return how many layers DDP puts into each bucket, from the input side: closed at 1 MiB, then at 25 MiB."""
+    """Return the number of layers in each of DDP's buckets, from the input side: closed at 1 MiB, then at 25 MiB."""
     buckets, cap = [0], 2**20
     for _ in range(layers):
         if buckets[-1] * size >= cap:
@@ -119,7 +119,7 @@ def ddp_buckets(layers: int, size: int) -> list[int]:
 
 
 def worker(arguments: argparse.Namespace) -> None:
-    """Train at each mode in turn; the first rank writes the times down."""
+    """Train in each mode in turn; the first rank writes the times."""
     import torch.distributed as dist
 
     join(arguments.rank, arguments.workers, arguments.store)
@@ -137,7 +137,7 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 def trained(mode: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train at a mode; return times of the timed iterations, milliseconds, and a sum over all weights."""
+    """Train in a mode; return the times of the timed iterations in milliseconds, and a sum over all weights."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -187,7 +187,7 @@ def trained(mode: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def plan(arguments: argparse.Namespace, order: str) -> dict[str, Any]:
-    """Return one bucket for each layer, the first layer first, or in the order of readiness."""
+    """Return a plan with one bucket per layer, the first layer first or in the order of readiness."""
     layers = range(arguments.layers)
     ready = list(reversed(layers))
     return {
@@ -206,7 +206,7 @@ def plan(arguments: argparse.Namespace, order: str) -> dict[str, Any]:
 
 
 def emulated(arguments: argparse.Namespace) -> Any:
-    """Return a model whose layers sleep as long as they are told."""
+    """Return a model whose layers sleep for their compute time."""
     import torch
 
     class Pause(torch.autograd.Function):
@@ -232,11 +232,11 @@ def emulated(arguments: argparse.Namespace) -> Any:
     return torch.nn.Sequential(*(Layer() for _ in range(arguments.layers)))
 
 
-# The answer
+# Results
 
 
 def table(rows: list[dict[str, Any]], arguments: argparse.Namespace, predictions: dict[str, float]) -> str:
-    """Return the table of means of each run beside the predictions, in milliseconds."""
+    """Return the table of the means of each run, beside the predictions, in milliseconds."""
     megabytes = arguments.layers * 4 * arguments.width**2 / 1e6
     compute = arguments.layers * (arguments.forward + arguments.backward)
     lines = [

@@ -31,14 +31,14 @@ from gradtide.studies.tenants.comparison import colour
 CELLS = Path(__file__).with_name("adaptive-cells.csv")
 PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
 CHUNKS = {"same, 4 chunks": "same", "all-low, 4 chunks": "low"}
-"""Bands that stay, with as many chunks under way as the policies have in the low band."""
+"""Fixed bands with as many chunks in flight as the policies have in the low band."""
 HINDSIGHT = {"lowest-25": 0.25, "lowest-75": 0.75}
-"""Shares of the layers, from the input side, that go high: beside the policies, what can be chosen after the fact."""
+"""Shares of the layers, from the input side, that are always high: choices in hindsight, beside the policies."""
 ALL = ("same", "all-low", "background", "deadline", "lower-layers-high", *CHUNKS, *HINDSIGHT)
 PRICES = {f"oracle, {price:g}": price for price in (0.1, 0.5, 1.0, 2.0)}
-"""What no worker can do: the price of the oracle, in seconds of an iteration for a second of small flows."""
+"""Prices of the oracle, which no worker can realise: seconds of an iteration for a second of small flows."""
 YELLOW = ((16, 184), (8, 92), (4, 92), (2, 46), (2, 92))
-"""Where the lower band costs the job 1 to 30 % in the thesis or here."""
+"""Configurations in which the lower band costs the job 1 to 30 % in the thesis or here."""
 THESIS = {"cluster.transport.recovery": ch5.THESIS_RECOVERY}
 SACK = {"cluster.transport.recovery": ch5.DEFAULT_RECOVERY}
 DCTCP = {"cluster.transport.kind": "dctcp", "cluster.queue.threshold": "65pkt", **SACK}
@@ -51,14 +51,14 @@ STUDIES: dict[str, tuple[tuple[ch5.Cell, ...], dict[str, Any]]] = {
     "dctcp-again": (DEAR_WITH_DCTCP, DCTCP),
 }
 SEEDS = {"again": (3, 4, 5, 6, 7, 8, 9, 12, 13, 14), "dctcp-again": (3, 4, 5, 6, 7)}
-"""Other runs than the thesis's; 10 and 11 are those on which the policy was calibrated."""
+"""Seeds other than the thesis's; the policy was calibrated on 10 and 11."""
 NEAR_PERCENT, KEPT_PERCENT, WORSE_PERCENT = 3.0, 70.0, 2.0
 Key = tuple[str, int, int, str, int]
 KEPT = KeptRuns(Path(__file__).with_name("adaptive.jsonl"), ("study", "ratio", "rate", "policy", "seed"))
 
 
 def cases() -> Iterator[Key]:
-    """Yield every run: study, ratio, rate, policy, seed; yellow configurations first, with what runs in them alone."""
+    """Yield every run as study, ratio, rate, policy and seed; yellow configurations first, with their extra runs."""
     only_yellow = {
         "thesis": ("lower-layers-high", *CHUNKS, *HINDSIGHT, *PRICES),
         "dctcp": ("lower-layers-high", "oracle, 1"),
@@ -91,7 +91,7 @@ def scenario(key: Key) -> Scenario:
 
 
 def figures(result: RunResult) -> Figures:
-    """Return what is kept of a run."""
+    """Return the figures of a run to keep."""
     web = next(iter(result.summary["traffic"].values()))
     return {
         "small_ms": web["small"]["mean_fct_ms"],
@@ -103,7 +103,7 @@ def figures(result: RunResult) -> Figures:
 
 
 def means(study: str, cell: ch5.Cell, policy: str, done: dict[Key, Figures]) -> Figures | None:
-    """Return the averages over the seeds; None unless all have run."""
+    """Return the averages over the seeds; None unless all runs have finished."""
     runs = [done.get((study, *cell, policy, seed)) for seed in SEEDS.get(study, ch5.SEEDS)]
     if any(found is None for found in runs):
         return None
@@ -141,7 +141,7 @@ def cell_rows(study: str, done: dict[Key, Figures]) -> Iterator[dict[str, Any]]:
 def front(study: str, done: dict[Key, Figures]) -> Iterator[list[str]]:
     """Yield rows of what each policy that was run costs and keeps, in yellow configurations.
 
-    Of those that ran again it is all in which the low band costs the job anything.
+    For studies that run again, these are all configurations in which the low band costs the job anything.
     """
     cells = STUDIES[study][0] if study in SEEDS else YELLOW
     found = {

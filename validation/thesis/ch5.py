@@ -1,4 +1,4 @@
-"""Print how far gradtide is from Gao (2020), chapter 5, by recovery: the table of ch5-averages.csv.
+"""Prints the difference from Gao (2020), chapter 5, by kind of recovery: the table of ch5-averages.csv.
 
 192 simulations of 12 s, some 15 CPU minutes. Usage: python validation/thesis/ch5.py [JOBS]
 """

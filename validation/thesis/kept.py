@@ -1,4 +1,4 @@
-"""Figures of finished runs, kept in a file of lines so that no run is made twice."""
+"""Figures of finished runs in a file of JSON lines, so that no run is repeated."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -14,13 +14,13 @@ Figures = dict[str, float]
 
 
 class KeptRuns:
-    """Runs by their key, of which `names` are the parts."""
+    """Runs by key, whose parts are called `names`."""
 
     def __init__(self, file: Path, names: tuple[str, ...]) -> None:
         self.file, self.names = file, names
 
     def known(self) -> dict[Key, Figures]:
-        """Return the runs that are kept."""
+        """Return the runs in the file."""
         lines = self.file.read_text(encoding="utf-8").splitlines() if self.file.exists() else []
         rows = [json.loads(line) for line in lines]
         return {tuple(row[name] for name in self.names): row["figures"] for row in rows}
@@ -32,7 +32,7 @@ class KeptRuns:
         figures: Callable[[RunResult], Figures],
         jobs: int,
     ) -> None:
-        """Make the runs that are missing, and keep their figures."""
+        """Run the missing scenarios, and keep their figures."""
         done = self.known()
         missing = [key for key in keys if key not in done]
         for first in range(0, len(missing), jobs):

@@ -1,4 +1,4 @@
-"""Start and band by a linear programme beside the thesis's neighbours: the tables of docs/validation/lp.md.
+"""Start and band by a linear programme beside the thesis's background flows: the tables of docs/validation/lp.md.
 
 40 simulations of 12 s, some 10 CPU minutes; finished ones are kept in out/ and not run again. Usage:
 python validation/thesis/lp.py [JOBS], with the extra `lp` installed.
@@ -24,7 +24,7 @@ CELLS = (
     ("ResNet-50, 280 ms, 46/s", {"model": "resnet50", "scale_to": "280ms", "fusion": "25MiB"}, "46/s"),
     ("ResNet-50, 280 ms, 92/s", {"model": "resnet50", "scale_to": "280ms", "fusion": "25MiB"}, "92/s"),
 )
-"""Name, changes to the preset paper/gao2020-ch5, and flows that a host starts."""
+"""Cells: name, changes to the preset paper/gao2020-ch5, and flows that each host starts."""
 
 QUANTILES = (None, 0.9)
 

@@ -1,4 +1,4 @@
-"""How far a nanosecond of link delay moves what Gao (2020), chapter 5, prints: cells that come out otherwise.
+"""Sensitivity of Gao (2020), chapter 5, to a nanosecond of link delay: cells whose printed values differ.
 
 Usage: python validation/thesis/spread.py [JOBS]. Prints one line per cell, for links of 9998 to 10002 ns.
 """
@@ -15,7 +15,7 @@ DELAYS_NS = 9998, 9999, 10000, 10001, 10002
 
 
 def row(cell: ch5.Cell, jobs: int) -> str:
-    """Return what the lower band costs the job, and the mean of small flows in it, for each delay."""
+    """Return the cost of the lower band for the job, and the mean of small flows in it, for each delay."""
     preset = Scenario.load("paper/gao2020-ch5")
     costs, smalls = [], []
     for delay in DELAYS_NS:

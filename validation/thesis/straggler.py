@@ -1,4 +1,4 @@
-"""Priority policies of a job with stragglers, in configurations of Gao (2020), chapter 5: what each costs and saves.
+"""Costs and savings of priority policies for a job with stragglers, in configurations of Gao (2020), chapter 5.
 
 Usage: python validation/thesis/straggler.py [JOBS]. Finished runs are kept in straggler.jsonl beside this file, one
 line each, and not made again. Then straggler-cells.csv (every change, with its interval) is written from them;
@@ -25,14 +25,15 @@ from gradtide.studies.tenants.cases import variant
 
 CELLS_FILE = Path(__file__).with_name("straggler-cells.csv")
 CELLS = ((1, 46), (1, 92))
-"""A job that computes as long as it communicates has little slack, and enough iterations to count waits."""
+"""A job that computes as long as it communicates has little slack, and enough iterations to average waits."""
 COMPUTE_MS = ch5.COMPUTE_MS[2] // 2
 TENTH = {
     "cluster.link.rate": "1Gbps",
     "job.train.model.size": "10MB",
     "job.train.schedule.fusion": "533332B",
 }
-"""A tenth of the thesis's rates and bytes: so many runs would take hours otherwise. Flows keep their sizes."""
+"""A tenth of the thesis's rates and bytes, because this number of runs would otherwise take hours. Flows keep their
+sizes."""
 SLOW: dict[str, dict[str, Any]] = {
     "one, 1.5 times": {"straggler": {"worker": 3, "factor": 1.5}},
     "another each time, 1.5 times": {"straggler": {"factor": 1.5}},
@@ -41,13 +42,13 @@ SLOW: dict[str, dict[str, Any]] = {
 }
 POLICIES = ("same", "deadline", "straggler")
 SEEDS = (20, 21, 22, 23, 24)
-"""Runs of which no other page has any."""
+"""Seeds that no other page uses."""
 Key = tuple[int, int, str, str, int]
 KEPT = KeptRuns(Path(__file__).with_name("straggler.jsonl"), ("ratio", "rate", "slow", "policy", "seed"))
 
 
 def cases() -> Iterator[Key]:
-    """Yield every run: ratio, rate, who is slow, policy, seed."""
+    """Yield every run as ratio, rate, slow workers, policy and seed."""
     for cell, slow, seed, policy in product(CELLS, SLOW, SEEDS, POLICIES):
         yield (*cell, slow, policy, seed)
 
@@ -65,13 +66,13 @@ def scenario(key: Key) -> Scenario:
 
 
 def figures(result: RunResult) -> Figures:
-    """Return what is kept of a run."""
+    """Return the figures of a run to keep."""
     web = next(iter(result.summary["traffic"].values()))
     return {"iteration_s": result.iteration_time, "small_ms": web["small"]["mean_fct_ms"]}
 
 
 def change(done: dict[Key, Figures], key: tuple[int, int, str], policy: str, other: str, figure: str) -> str | None:
-    """Write by how many percent a figure differs between two policies, with its interval; None unless all have run."""
+    """Return the change of a figure between two policies in percent, with its interval; None unless all have run."""
     pairs = [(done.get((*key, policy, seed)), done.get((*key, other, seed))) for seed in SEEDS]
     changes = [100 * (own[figure] / base[figure] - 1) for own, base in pairs if own and base]
     ends = mean_interval(changes)

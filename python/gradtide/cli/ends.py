@@ -16,15 +16,15 @@ EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (signals.EXIT_SIGNAL + number 
 
 EXIT_CODES = {
     0: "all is well",
-    EXIT_CHECK_FAILED: "a check that you stated (`--fail-if`) failed; results are written all the same",
+    EXIT_CHECK_FAILED: "a check of `--fail-if` failed; results are written all the same",
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
-    EXIT_CANNOT_GO_ON: "the run could not go on, a limit was reached while it worked, a folder or file could not be "
-    "written, or stdout or stderr is full or closed (files of results are complete then); of a sweep also: some of its "
-    "runs were refused or failed, and the results of the others are written",
+    EXIT_CANNOT_GO_ON: "the run could not go on, reached a limit or could not write a folder or file; or stdout or "
+    "stderr is full or closed (files of results are then complete); or runs of a sweep were refused or failed (the "
+    "results of the others are written)",
     EXIT_BUG: "a bug of gradtide; please report it",
-    EXIT_HUNG_UP: "ended by SIGHUP, when the terminal was closed; the same as Ctrl-C otherwise",
-    EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
-    EXIT_TERMINATED: "ended by SIGTERM, as batch systems send it; the same as Ctrl-C otherwise",
+    EXIT_HUNG_UP: "ended by SIGHUP, as when the terminal is closed; otherwise the same as Ctrl-C",
+    EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept, and the same command continues",
+    EXIT_TERMINATED: "ended by SIGTERM, as by batch systems; otherwise the same as Ctrl-C",
 }
 """The meaning of every exit code."""
 

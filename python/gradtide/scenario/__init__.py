@@ -2,8 +2,8 @@
 
 Every fault of a file is reported at once, each with its line. `keys` declares the keys, `source` maps them to lines,
 `tables` reads models and `origins` background flows, `resolve` checks keys against one another and fills in defaults,
-`core` makes the core's input of the result, and `write` TOML. The module is longer than 600 lines because `Scenario`
-has the public methods and figures of all of these.
+`core` converts the result into the core's input, and `write` into TOML. The module is longer than 600 lines because
+`Scenario` has the public methods and figures of all of these.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "bursts"),
     "bursts": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "incast"),
 }
-"""By key of `replace` or `set`: the other keys of background traffic that it deletes."""
+"""For each key of `replace` or `set`: the other keys of background traffic that it deletes."""
 
 
 class Scenario:
@@ -295,7 +295,7 @@ class Scenario:
 
         The three numbers count ops and transfers, messages, and bytes through network cards.
         """
-        from gradtide.scenario.core import queries  # it loads the core, which a faulty scenario does not need
+        from gradtide.scenario.core import queries  # loads the core, which reporting a faulty scenario does not need
 
         return queries.ranks_load(self) if self._resolved.all_simulated else {}
 

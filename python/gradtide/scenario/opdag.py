@@ -308,7 +308,7 @@ class _Reader:
             for other in op.inputs:
                 readers[other].append(op.id)
         done = [op.id for op in dag.ops if not op.inputs]
-        for one in done:  # grows
+        for one in done:  # `done` grows inside the loop
             for reader in readers[one]:
                 waits[reader] -= 1
                 if waits[reader] == 0:

@@ -24,8 +24,8 @@ class Support(Enum):
     """Support of a feature by an engine."""
 
     YES = "yes"
-    NOT_BUILT = "not built (GT090)"
-    NO_MEANING = "no meaning (GT015)"
+    NOT_BUILT = "not built"
+    NO_MEANING = "no meaning"
 
 
 YES, NOT_BUILT, NO_MEANING = Support
@@ -57,49 +57,49 @@ class Combination(NamedTuple):
 
 
 FEATURES = {
-    "star": Feature("a star of hosts around one switch", "cluster.topology", YES, YES),
+    "star": Feature("star networks", "cluster.topology", YES, YES),
     "topology": Feature("leaf-spine, Clos and custom networks", "cluster.topology", YES, YES),
-    "node": Feature("nodes of several GPUs, each a worker of its own", "cluster.node", YES, YES),
+    "node": Feature("nodes of several GPUs", "cluster.node", YES, YES),
     "sharing": Feature("jobs that share hosts", "job.NAME.hosts", YES, YES),
     "ring": Feature("ring all-reduce", "job.NAME.collective.kind", YES, YES),
     "collective": Feature("other collectives and parameter servers", "job.NAME.collective.kind", YES, YES),
-    "reduction": Feature("time to add what was received", "job.NAME.collective.reduction_rate", YES, YES),
-    "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", YES, YES),
+    "reduction": Feature("time to add data", "job.NAME.collective.reduction_rate", YES, YES),
+    "depth": Feature("pipelined parts of chunks", "job.NAME.schedule.depth", YES, YES),
     "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES),
-    "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES),
-    "parallel": Feature("a model that is divided over ranks", "job.NAME.parallel", YES, YES),
+    "compute": Feature("noise and stragglers", "job.NAME.compute", YES, YES),
+    "parallel": Feature("models divided over ranks", "job.NAME.parallel", YES, YES),
     "ranks": Feature(
-        "its ranks one by one: with noise, on shared links, beside other traffic",
+        "each of these ranks simulated separately",
         "job.NAME.parallel",
         YES,
         YES,
     ),
     "overhead": Feature(
-        'a time before each transfer, with pull = "start"',
+        'overhead of transfers with pull = "start"',
         "job.NAME.schedule.overhead",
         YES,
         NOT_BUILT,
         'overhead = "0us"',
     ),
     "bands": Feature("priority bands", "job.NAME.priority", YES, YES),
-    "traffic": Feature("background traffic beside jobs, or alone", "traffic.NAME", YES, YES),
-    "margins": Feature("warm-up and cool-down of traffic", "run.warmup", YES, YES),
-    "host": Feature("stages of hosts, and their time for a message", "cluster.host", YES, YES),
+    "traffic": Feature("background traffic", "traffic.NAME", YES, YES),
+    "margins": Feature("its warm-up and cool-down", "run.warmup", YES, YES),
+    "host": Feature("stages and cost of messages in hosts", "cluster.host", YES, YES),
     "efficiency": Feature(
-        "share of the rate left after headers",
+        "share of the rate after headers",
         "cluster.link.efficiency",
         YES,
         NO_MEANING,
         "leave it out: headers and retransmissions are simulated",
     ),
     "queue": Feature(
-        "queues: disciplines, marks, drops",
+        "queue disciplines, marks, drops",
         "cluster.queue",
         NO_MEANING,
         YES,
         "the default, pfifo_fast of 1000pkt",
     ),
-    "buffer": Feature("a buffer that ports share", "cluster.switch_buffer", NO_MEANING, YES),
+    "buffer": Feature("shared switch buffer", "cluster.switch_buffer", NO_MEANING, YES),
     "transport": Feature(
         "transports, windows, retransmissions",
         "cluster.transport",
@@ -107,9 +107,9 @@ FEATURES = {
         YES,
         "the default, newreno of 1380B",
     ),
-    "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, YES),
-    "jitter": Feature("starts that are not in step", "run.start_jitter", NO_MEANING, YES),
-    "accuracy": Feature("results that may be a little off", "run.accuracy", YES, NO_MEANING),
+    "follow": Feature("rules of ns-3 or of the standards", "run.follow", NO_MEANING, YES),
+    "jitter": Feature("start jitter of background flows", "run.start_jitter", NO_MEANING, YES),
+    "accuracy": Feature("bounded error of results", "run.accuracy", YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, YES),
 }
 """The features by key, as `_asked` yields them, in the order of the docs page."""

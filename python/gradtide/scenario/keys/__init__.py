@@ -16,14 +16,13 @@ from gradtide.scenario.source import Loc
 
 
 class Probe(Table):
-    """What is sampled over time. Only the packet engine uses it. Sampling does not change the run."""
+    """Samples over time, which do not change the run. Only the packet engine takes them."""
 
     every_ps: Duration = key(examples=["100us"])
     """Time between samples. When a table reaches a million rows, every second sample is deleted and the interval
-    doubles. `summary.json` has the final interval."""
+    doubles (`summary.json` has the final one)."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
-    """Links whose queues are sampled into `queues.csv`. h0 is the link from host 0, and s-h0 the link from the switch
-    of a star to it. On other networks a link is named after its ends: leaf0-h3, leaf0-spine1. Default: all links."""
+    """Links whose queues are sampled into `queues.csv`, by name (docs/models/fabrics.md#networks). Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)
     """Jobs and tenants whose congestion windows are sampled into `cwnd.csv`. "web.17" is flow 17 of `web` alone.
     Default: none."""
@@ -35,34 +34,32 @@ class Run(Table):
     SHORT = "{}"
 
     engine: Literal["fluid", "packet"] = key(default="fluid")
-    """Network engine. fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
+    """fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """Maximum relative error of results, from "0.0001%" to "10%". The fluid engine then solves rates once for many
-    messages that end at almost the same time, which makes large irregular exchanges much faster to simulate. The packet
-    engine simulates every packet, and refuses the key. Default: exact."""
+    """Maximum relative error of results, at least 0.0001 %, with which the fluid engine simulates large irregular
+    exchanges much faster (docs/models/fluid.md#bounded-rates). Default: exact."""
     follow: Literal["standards", "ns3"] = key(default="standards")
-    """Rules of the packet engine where ns-3 differs from the standards: resolution of the clock, congestion window
-    after a loss, and behaviour of a host's full network card. standards: exact times and the rules of the RFCs. ns3:
-    the rules of ns-3.37, for comparisons flow by flow; `gradtide check` sets it automatically."""
+    """Rules of the packet engine where ns-3 differs from the standards
+    (docs/models/packet.md#standards-and-simulators): those of ns-3.37 are for comparisons flow by flow, and `gradtide
+    check` sets them."""
     start_jitter_ps: Time | None = key(default=None, examples=["1us"])
-    """Maximum random delay of the start of each background flow, drawn per flow, so that hosts do not stay in step.
-    Only the packet engine uses it. Default: the time of one full packet on the slowest link that messages cross; with
-    follow = "ns3" none."""
+    """Maximum random delay of the start of each background flow, on the packet engine
+    (docs/models/packet.md#standards-and-simulators). Default: the time of one full packet on the slowest link that
+    messages cross; none with follow = "ns3"."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
-    RED and `start_jitter`. Equal seeds give equal results. If a scenario uses none of these, all seeds give equal
-    results, and a study of several seeds runs only one."""
+    RED, `start_jitter`. Without any of these, all seeds give equal results, and a study runs only one."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
-    """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default
-    without traffic: no limit."""
+    """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default: no
+    limit."""
     warmup_ps: Time = key(default="0s", examples=["2s"], core=False)
-    """Background flows that start before this are not counted."""
+    """Background flows that start before this time are not counted."""
     cooldown_ps: Time = key(default="0s", examples=["2s"], core=False)
     """Background flows that start within this time before the last start are not counted."""
     timeline_iterations: int = key(default=2, ge=0, le=1000)
-    """Number of measured iterations of each job whose operations are recorded one by one, for the timeline."""
+    """Number of measured iterations of each job whose operations are recorded one by one."""
     probe: Probe | None = key(default=None, examples=[{"every": "100us"}], core=False)
-    """Samples of queues, link use, drops, marks and congestion windows over time. Default: none."""
+    """Samples over time, which do not change the run. Default: none."""
 
 
 class ScenarioFile(Table):

@@ -33,58 +33,57 @@ from gradtide.scenario.keys.types import (
 
 
 class InlineLayer(Table):
-    """One layer. The times are those of one worker for one mini-batch."""
+    """A layer, with the times of one worker for one mini-batch."""
 
     name: Name = key(examples=["conv1"])
-    """Name of the layer, unique in the model."""
+    """Unique in the model."""
     forward_ps: Time = key(examples=["1ms"])
     """Forward time."""
     backward_ps: Time = key(examples=["2ms"])
     """Backward time."""
     parameter_bytes: Size = key(alias="parameters", examples=["4MB"])
-    """Size of the layer's gradient. Write "0B" for a layer that sends nothing."""
+    """Size of the gradient; "0B" for a layer without parameters."""
     update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
     is_host: bool = key(default=False, alias="host", examples=[True])
-    """Whether the times of this row are host time, during which the device is idle, as in a recorded step whose kernels
-    are launched late. They count as `host` and not as compute, and the row has no parameters."""
+    """Whether these are times of the host, in which the device is idle, as where a recorded step launches kernels late.
+    They do not count as compute, and the row has no parameters."""
 
 
 class InlineModel(Table):
-    """A model written in the scenario itself, layer by layer."""
+    """A model as a list of layers."""
 
     name: Name = key(default="inline", examples=["my-model"])
-    """Name of the model in results."""
+    """Name in results."""
     layers: list[InlineLayer] = key(
         examples=[[{"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "4MB"}]]
     )
-    """Layers from the input side to the output side."""
+    """From the input side to the output side."""
     bucketed: bool = key(default=False, examples=[True])
-    """Whether the layers are already buckets, like those of a trace. `schedule.fusion` is then "0B" by default."""
+    """Whether the layers are buckets already, like those of a trace: `schedule.fusion` is then "0B" by default."""
     source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
-    """Where the figures come from. It changes no result."""
+    """Where the figures come from; does not change results."""
     device: Name | None = key(default=None, examples=["A100"], core=False)
-    """Device on which the times were taken. It changes no time."""
+    """Device on which the times were measured; does not change them."""
     left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
-    """Contents of the source that the layers do not represent, with a warning for each. It changes no result."""
+    """Contents of the source that the layers do not represent, each with a warning."""
 
 
 class ThesisModel(Table):
-    """The synthetic layer table of Gao (2020), section 4.2: deeper layers are larger and have shorter forward times."""
+    """The synthetic layers of Gao (2020), section 4.2: deeper ones are larger (docs/models/training.md#parameters)."""
 
     kind: Literal["thesis"] = key(default="thesis")
-    """Name of the synthetic table."""
+    """Marks the table as synthetic."""
     layers: int = key(default=100, ge=2, examples=[50, 100])
-    """Number of layers L."""
+    """Number of layers, L in the formulas."""
     size_bytes: Size = key(default="100MB")
-    """Nominal size M. The unit s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
+    """Nominal size M."""
     time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
-    """Nominal compute time T of an iteration: one third forward, two thirds backward. `compute.scale_to` replaces it
-    with precision = "float32", and otherwise stretches the table."""
+    """Nominal compute time T of an iteration. `compute.scale_to` replaces it if precision = "float32", and otherwise
+    stretches the table."""
     precision: Literal["exact", "float32"] = key(default="exact")
-    """exact: each time is rounded to a picosecond. float32: times are single-precision milliseconds cut to whole
-    nanoseconds, as in the author's program of chapter 5. They are some nanoseconds shorter, which can change background
-    flows."""
+    """exact: times are rounded to a picosecond. float32: single-precision milliseconds cut to whole nanoseconds, as in
+    Gao's program for chapter 5; the slightly shorter times can change background flows."""
 
 
 def _rows(value: object) -> list[object]:
@@ -99,44 +98,43 @@ Rows = Annotated[list[Any], Form(_rows, {"type": "array", "items": {"type": "obj
 
 
 class GraphModel(Table):
-    """A graph of ops written in the scenario itself."""
+    """A model as a graph of ops, like an op DAG file (docs/models/orders.md#the-file)."""
 
     kind: Literal["graph"] = key(default="graph")
     """Marks the table as a graph."""
     name: Name = key(default="graph", examples=["my-model"])
-    """Name of the model in results."""
+    """Name in results."""
     device: Name | None = key(default=None, examples=["A100"], core=False)
-    """Device on which the times were taken. It changes no time."""
+    """Device on which the times were measured; does not change them."""
     time_unit: Literal["ps", "ns", "us", "ms", "s"] = key(examples=["ns"])
     """Unit of the times of ops."""
     target: int = key(ge=0, examples=[3])
     """Id of the op that ends the computation of an iteration."""
     inference_target: int | None = key(default=None, ge=0, examples=[1])
-    """Id of the op that ends the forward pass. Default: the whole graph is a forward pass."""
+    """Id of the op that ends the forward pass. Default: none, the whole graph is a forward pass."""
     ops: Rows = key(examples=[[{"id": 0, "kind": "recv", "inputs": [], "time": 0, "bytes": 4096}]])
-    """Ops as in an op DAG file (docs/models/orders.md): id, kind, inputs and time. A recv also has its `bytes`. Another
-    op may have `updates`: the ids of the recvs whose gradients it completes."""
+    """Ops, with the keys of such a file."""
 
 
 class StepModel(Table):
-    """A recorded step of all ranks, written in the scenario itself: what `trace.graph()` returns."""
+    """A recorded step of all ranks: what `trace.graph()` returns."""
 
     kind: Literal["step"] = key(default="step")
     """Marks the table as a step."""
     name: Name = key(default="step", examples=["my-model"])
-    """Name of the model in results."""
+    """Name in results."""
     source: FileName | None = key(default=None, examples=["step 7"])
-    """Where the step comes from. It changes no result."""
+    """Where the step comes from; does not change results."""
     classes: Rows = key(examples=[[{"name": "rank0", "ranks": 1, "ops": [["forward", 1000000]]}]])
-    """Ops of each rank, in sequence: name and picoseconds. If all ranks are alike, a single class with their number in
+    """Ops of each rank in sequence, as name and picoseconds. If all ranks are alike, one class with their number in
     `ranks`."""
     groups: Rows = key(examples=[[{"name": "fsdp", "classes": [0, 1], "ranks": 2, "stride": 1}]])
-    """Process groups: `classes` in them. In one class of all ranks, each rank is in a group of `ranks` that are
-    `stride` apart. Without `stride`, the first of two ranks sends messages to the second."""
+    """Process groups, with their `classes`. If all ranks are of one class, a group has `ranks` ranks that are `stride`
+    apart. Without `stride`, the first of two ranks sends messages to the second."""
     transfers: Rows = key(examples=[[{"name": "all_reduce", "kind": "all_reduce", "bytes": 4096, "group": 0}]])
     """Collective operations and messages of the groups."""
     edges: Rows = key(examples=[[[0, 2], [2, 1]]])
-    """Pairs of ops of which the second waits for the first. Ops are counted class by class, transfers after them."""
+    """Pairs of ops of which the second waits for the first. Ops are numbered class by class, transfers after them."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -150,7 +148,9 @@ def _configuration(value: object) -> dict[str, Any]:
     return value
 
 
-Configuration = Annotated[dict[str, Any], Form(_configuration, {"type": "object", "required": [FAMILY]})]
+Configuration = Annotated[
+    dict[str, Any], Form(_configuration, {"type": "object", "required": [FAMILY], "title": "configuration"})
+]
 
 
 def _model_tag(value: object) -> str | None:
@@ -187,36 +187,35 @@ class AdaptiveTable(Table):
     policy: Literal["deadline", "straggler", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", core=False
     )
-    """deadline: low while the predicted end is within the slack, else high. Low chunks go several at a time with small
-    windows. straggler: like deadline, but a worker may be late by the time for which it waits for slower workers
-    anyway. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.
-    lower-layers-high: the lower half of the layers is high (thesis, section 5.5). oracle: one chunk at a time, low or
-    high, whichever is better in a run of both with all future flows known. No real worker knows them: use it for
-    comparison."""
+    """deadline: low while the predicted end is within the slack, otherwise high. straggler: like deadline, but a worker
+    may be late by the time for which it waits for slower workers anyway. background: like deadline, but always low.
+    all-low and all-high: the priorities "low" and 0. lower-layers-high: the lower half of the layers is high (Gao 2020,
+    section 5.5). oracle: the better band in simulations with all future flows, for comparison only."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
-    """Number of low chunks in flight at the same time, so that the network is not idle while one is delayed. High
-    chunks go one by one. Default: 4; 1 for deadline with ECN, whose queues are short."""
+    """Maximum number of low chunks in flight, so that the network is not idle while one is delayed. Default: 4; 1 for
+    deadline with ECN, whose queues are short."""
     window_bytes: PartSize | None = key(default=None, examples=["128kB"])
-    """Most bytes that a connection has in flight in the low band. Default: what the slowest link carries in 100 us, or
-    in two round trips without queues if that is longer; at least 16 kB. With ECN: the window of the transport."""
+    """Maximum number of bytes that a connection has in flight in the low band. Default: those of 100 us on the slowest
+    link, or of two round trips without queues if they are longer, at least 16 kB; with ECN, the window of the
+    transport."""
     tolerance_ppm: Tolerance | None = key(default=None, examples=[0.02])
-    """How much longer an iteration may take than the workers expect in the high band, as a share. Default: 0.02."""
+    """Share by which an iteration may take longer than the workers expect in the high band. Default: 0.02."""
     margin_ppm: Tolerance | None = key(default=None, examples=[0.1])
-    """Share by which a worker lengthens its estimate of all transfers after the present one. A larger margin sends more
-    chunks high. Default: 0."""
+    """Share by which a worker lengthens its estimate of later transfers. A larger margin sends more chunks high.
+    Default: 0."""
     exchange: bool | None = key(default=None, examples=[False])
     """Whether the syncer, which starts each transfer, sends it high on all workers if one worker needs it high.
     Default: true."""
     price_ppm: Tolerance | None = key(default=None, examples=[1])
-    """Seconds by which the oracle may lengthen an iteration to save one second of completion time, summed over small
-    flows (up to 100 kB). 0: low only if it costs nothing. Default: 1."""
+    """Seconds by which the oracle may lengthen an iteration to save a second of completion time, summed over small
+    flows. 0: low only if it costs nothing. Default: 1."""
 
 
 class Adaptive(Table):
     """A band that changes while the job sends."""
 
     adaptive: AdaptiveTable = key(examples=[{"policy": "deadline"}])
-    """How a worker chooses the band."""
+    """How each worker chooses the band of its next chunk (docs/models/adaptive.md)."""
 
 
 def _priority_tag(value: object) -> str | None:
@@ -242,15 +241,15 @@ JobPriority = Annotated[_Word | _Band | _Bands | _Adaptive, Discriminator(_job_p
 
 
 class Straggler(Table):
-    """A worker that is slow, always or sometimes."""
+    """A worker that is slow, always or sometimes (docs/models/compute.md#workers-that-differ)."""
 
     worker: int | None = key(default=None, ge=0, examples=[3])
-    """Number of the slow worker, counted from 0 in the order of the job's hosts. Default: one worker, drawn again in
-    every iteration."""
+    """Number of the slow worker, from 0 in the order of the job's hosts. Default: a worker that is drawn for each
+    iteration."""
     factor_ppm: Factor = key(examples=[1.5])
-    """Factor by which its compute times grow."""
+    """Factor on its compute times."""
     probability_ppm: Share = key(default=1.0, examples=[0.1])
-    """Probability that the worker is slow in an iteration. It is drawn again in every iteration."""
+    """Probability that it is slow in an iteration."""
 
 
 OF_ROOFLINE = ("efficiency", "batch", "seq")
@@ -274,26 +273,26 @@ class OpTime(Table):
     """Times of an op or a block, for one micro-batch on one rank."""
 
     op: Name = key(examples=["layers.*.attn"])
-    """Op or block, as the run folder's ops.csv names it. `*` stands for any number. The time of a block is shared among
+    """Op or block, named as in ops.csv of a run folder; `*` stands for any number. The time of a block is divided among
     its ops in proportion to the times that it replaces."""
     forward_ps: Time = key(examples=["1ms"])
     """Forward time."""
     backward_ps: Time = key(examples=["2ms"])
-    """Backward time, without what is computed again."""
+    """Backward time without recomputation."""
     recompute_ps: Time | None = key(default=None, examples=["1ms"])
-    """Time of recomputation in the backward pass. Default: if no row has it, the same share of the forward time as
-    without `times`; otherwise 0."""
+    """Time of recomputation in the backward pass. Default: 0 if another row has the key; otherwise the same share of
+    the forward time as without `times`."""
     update_ps: Time | None = key(default=None, examples=["50us"])
-    """Time of the optimizer for its parameters. Default: if no row has it, as without `times`; otherwise 0."""
+    """Time of the optimizer. Default: 0 if another row has the key; otherwise as without `times`."""
 
 
 class OpTimes(Table):
-    """Your own times of ops, written in the scenario itself."""
+    """Your own times of ops."""
 
     source: FileName = key(default="the scenario", examples=["times.csv"])
-    """Where the figures come from. It changes no result."""
+    """Where the figures come from; does not change results."""
     rows: list[OpTime] = key(examples=[[{"op": "layers.*", "forward": "1ms", "backward": "2ms"}]])
-    """Times; every op has one row."""
+    """Every op has one row, its own or that of its block."""
 
 
 def _times_tag(value: object) -> str | None:
@@ -307,72 +306,73 @@ Times = Annotated[
 
 
 class Compute(Table):
-    """Device, batch and scale of a job's compute times."""
+    """Device, batch and scale of compute times.
+
+    The keys from `micro_batch` to `times` are only for jobs with `parallel`.
+    """
 
     SHORT = "{}"
 
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
     """Device for which times are computed, and which determines the runtime of a plan. Times in a model's file are
-    kept, except for those of a roofline profile, which are recomputed. Default: the device that the file names, else
-    `cluster.device`, else V100. Language models have no default device."""
+    kept, except those of a roofline profile. Default: the device that the file names, otherwise `cluster.device`,
+    otherwise V100, but not for language models."""
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
-    """Share of the device's peak that training reaches: its model FLOPs utilisation without waiting for the network. A
-    device without a published efficiency needs it. Default: the efficiency of the device (docs/models/compute.md)."""
+    """Model FLOPs utilisation in training, without waits for the network. Default: that of the device
+    (docs/models/compute.md#devices); needed where none is published."""
     batch: int = key(default=32, ge=1, le=1_000_000, core=False)
-    """Mini-batch of one worker. It is only for models without their own times. Default of a Hugging Face configuration:
-    1, a sequence; of a built-in graph: the batch of its paper (gradtide presets graph); of a profile: its own."""
+    """Mini-batch of one worker, for models without their own times. Default of a Hugging Face configuration: 1; of a
+    built-in graph: that of its paper (gradtide presets graph); of a profile: its own."""
     seq: int | None = key(default=None, ge=1, le=100_000_000, examples=[8192], core=False)
-    """Tokens of a sequence, which is one sample. It is only for a Hugging Face configuration (config.json), which needs
+    """Tokens of a sequence, which is one sample. Only a Hugging Face configuration (config.json) has it, and needs
     it."""
     micro_batch: int | None = key(default=None, ge=1, le=1_000_000, examples=[1], core=False)
-    """Sequences that a rank computes at once (`parallel`). Default: 1."""
+    """Sequences that a rank computes at once. Default: 1."""
     global_batch: int | None = key(default=None, ge=1, le=1_000_000_000, examples=[1024], core=False)
-    """Sequences of an iteration, of all ranks together (`parallel`). Gradients are accumulated over as many
-    micro-batches as it takes. Default: one micro-batch for each data-parallel rank; with a pipeline, one for each stage
-    and rank."""
+    """Sequences of an iteration on all ranks together; a rank accumulates gradients over its micro-batches. Default:
+    one micro-batch for each data-parallel rank; with a pipeline, one for each of its stages, too."""
     recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["full"], core=False)
-    """Recomputation in the backward pass, which saves memory for activations (`parallel`). selective: attention
-    (Korthikanti et al. 2022). full: every layer. Default: none."""
+    """Activations that the backward pass computes again, which saves memory. selective: those of attention (Korthikanti
+    et al. 2022). full: those of every layer. none: no activations. Default: none."""
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
-    """Number format of products, parameters and activations (`parallel`). Default: bf16."""
+    """Number format of products, parameters and activations. Default: bf16."""
     attention: Literal["flash", "unfused"] | None = key(default=None, examples=["unfused"], core=False)
-    """Kernels that compute attention (`parallel`). flash: one, which leaves out what a causal mask hides. unfused:
-    products and element-wise kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
+    """flash: one kernel, which skips what a causal mask hides. unfused: products and element-wise kernels over all
+    scores, as in Megatron-LM before 2023. Default: flash."""
     compile: bool | None = key(default=None, examples=[False], core=False)
-    """Whether element-wise operations are fused, as by torch.compile (`parallel`). Default: true."""
+    """Whether element-wise operations are fused, as by torch.compile. Default: true."""
     compile_loss: bool | None = key(default=None, examples=[True], core=False)
-    """Whether the loss is compiled, as by torchtitan since April 2025 (`parallel`). A logit then needs 4 bytes and not
-    14. Default: false."""
+    """Whether the loss is compiled, as by torchtitan since April 2025. A logit then needs 4 bytes instead of 14.
+    Default: false."""
     scaling_loss_ppm: Variation | None = key(default=None, examples=[0.02], core=False)
-    """Relative increase of compute times with each doubling of nodes, because all ranks wait for the slowest
-    (`parallel`). Default: that of the device; 0 with `noise` or a `straggler`, which already model the differences."""
+    """Relative increase of compute times with each doubling of nodes, because all ranks wait for the slowest. Default:
+    that of the device; 0 with `noise` or a `straggler`."""
     times: Times | None = key(default=None, examples=["times.csv"], core=False)
-    """Your own times of ops, in place of those of the device (`parallel`). A file has a header and a row for each op or
-    block: op,forward_us,backward_us[,recompute_us][,update_us], as in the ops.csv of a run folder. Default: times of
-    the device (docs/models/compute.md)."""
+    """Your own times of ops. A CSV file has a row for each op or block, and the header
+    op,forward_us,backward_us[,recompute_us][,update_us]. Default: estimates for the device
+    (docs/models/compute.md#language-models-on-many-ranks)."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
-    """Scales all compute times so that one iteration computes for exactly this long. Default: times are not scaled."""
+    """Scales all compute times so that one iteration computes for exactly this long. Default: not scaled."""
     order: Literal["listed", "random", "caramel"] | None = key(
         default=None, examples=["caramel"], core=False, short="compute_order"
     )
-    """Order in which a worker computes a graph of ops, if a collective aggregates its gradients. listed: the first op
-    of the graph that can run. random: any op that can run, as in frameworks without an order; each worker keeps its own
-    order for the whole run. caramel: always the update that is cheapest to reach (docs/models/caramel.md). Default:
-    listed."""
+    """Order in which a worker computes a graph of ops whose gradients a collective aggregates. listed: the first op of
+    the graph that can run. random: any op that can run; each worker keeps its own order. caramel: the ops of the update
+    that is cheapest to reach (docs/models/caramel.md#caramels-rules). Default: listed."""
     overlap_slowdown_ppm: Factor = key(default=1.0, examples=[1.1])
-    """Factor by which compute slows down while a transfer of the job is in progress."""
+    """Factor on compute times while a transfer of the job is in progress."""
     noise_ppm: Variation = key(default=0.0, examples=[0.05])
-    """Coefficient of variation of a worker's compute time. In each iteration, every worker draws one factor, uniform
-    within 1 ± √3 · noise, and all its times are multiplied by it. Default: all workers compute in step."""
+    """Coefficient of variation of a worker's compute time, drawn for each iteration
+    (docs/models/compute.md#workers-that-differ)."""
     straggler: Straggler | None = key(default=None, examples=[{"worker": 3, "factor": 1.5}])
-    """A slow worker. Default: no worker is slow."""
+    """A worker that is slow, always or sometimes (docs/models/compute.md#workers-that-differ). Default: none."""
 
 
 class Bounded(Table):
-    """Workers that wait for those that would fall too far behind."""
+    """Bounded staleness (docs/models/servers.md#without-a-barrier)."""
 
     staleness: int = key(ge=0, le=1_000_000, examples=[3])
-    """Iterations by which a worker may be ahead of the slowest. 0: all workers are in step."""
+    """Maximum number of iterations by which a worker may be ahead of the slowest."""
 
 
 def _sync_tag(value: object) -> str | None:
@@ -387,29 +387,28 @@ Sync = Annotated[
 
 
 class Ps(Table):
-    """Parameter servers."""
+    """Parameter servers (docs/models/servers.md)."""
 
     servers: int | None = key(default=None, ge=1, le=1_000_000, examples=[2], core=False, short="servers")
-    """Number of parameter servers. They compute nothing. Default: an eighth of the job's `workers`, as in Zhang et al.
-    (2017); with pull = "start", a quarter of the workers that compute, as in TicTac (2019); at least 1."""
+    """Number of servers, which compute nothing. Default: an eighth of the `workers`, as in Zhang et al. (2017); with
+    pull = "start", a quarter of the workers that compute, as in TicTac (2019); at least 1."""
     placement: Literal["packed", "distributed", "separate"] | None = key(
         default=None, examples=["distributed"], core=False
     )
-    """Which hosts are servers. packed: the first of the job's `workers`. distributed: `workers` is divided into equal
-    ranges, and one host of each range is a server. In both cases the other hosts compute. separate: extra hosts beside
-    the `workers`; if `hosts` names them all, the last ones. Default: packed; with pull = "start", separate."""
+    """Which hosts are servers. packed: the first of the job's `workers`. distributed: one host in each of as many equal
+    ranges of `workers`. In both cases the other hosts compute. separate: hosts beside the `workers`, the last ones if
+    `hosts` lists them all. Default: packed; with pull = "start", separate."""
     pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
     """When workers pull parameters. update: each bucket is pushed, summed and pulled at once, like any other
-    collective. start: each worker begins an iteration by pulling every parameter, in its own order. It computes op by
-    op and pushes each gradient when it is ready. The iteration ends with the last update, as in TicTac
-    (docs/models/servers.md)."""
+    collective. start: each worker begins an iteration by pulling every parameter, and pushes each gradient when it is
+    ready, as in TicTac."""
     shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"], core=False)
     """How parameters are assigned to servers (pull = "start"). bytes: the largest first, each to the server with the
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
     sync: Sync | None = key(default=None, examples=["async", {"staleness": 3}], core=False)
-    """Synchronisation of workers between iterations (pull = "start"). sync: each worker waits for all others. async: no
-    worker waits, and servers apply each gradient when it arrives. { staleness = 3 }: like async, but a worker waits if
-    it would be more than 3 iterations ahead of the slowest. Default: sync."""
+    """Which workers a worker waits for between iterations (pull = "start"; docs/models/servers.md#without-a-barrier).
+    sync: all others. async: none. { staleness = 3 }: those that would fall more than 3 iterations behind. Default:
+    sync."""
 
 
 _HINT_OF_GROUP = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
@@ -417,29 +416,28 @@ Group = Annotated[int | str, whole_or("leaf", 1_000_000, _HINT_OF_GROUP)]
 
 
 class Collective(Table):
-    """Algorithm that aggregates gradients."""
+    """Algorithm that aggregates gradients (docs/models/collectives.md#the-algorithms)."""
 
     SHORT = "{}"
 
     kind: CollectiveKind = key(default="ring", core=False, short="")
-    """Algorithm; docs/models/collectives.md says what each one sends. ring and tree use all network cards of a node, as
-    NCCL does; single_ring leaves each node by one card, and binary_tree sends whole buffers up and down one tree. The
-    last five do not sum gradients: use them with
-    task = "exchange", as for the traffic of experts or sharded models."""
+    """ring and tree use all network cards of a node, as NCCL does; single_ring leaves each node by one card, and
+    binary_tree sends whole buffers up and down one tree. The last five do not sum gradients and need task =
+    "exchange"."""
     group: Group | None = key(default=None, examples=["leaf", 8], core=False)
     """Number of consecutive ranks in a group (butterfly_layered, hierarchical). "leaf": as many as an edge switch has
     hosts. Default: "leaf"."""
     inside: Literal["reduce", "ring", "sharded"] | None = key(default=None, examples=["sharded"], core=False)
-    """What happens inside a group (hierarchical). reduce: a binomial tree to the first rank. ring: a ring all-reduce.
+    """Algorithm inside a group (hierarchical). reduce: a binomial tree to the first rank. ring: a ring all-reduce.
     sharded: a ring reduce-scatter, after which all ranks take part between groups. Default: ring, as in Jia et al.
     (2018)."""
     ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}], core=False, short="")
-    """Parameter servers (kind = "ps"). A scenario with this table does not need `kind`."""
+    """Parameter servers (docs/models/servers.md). This table implies kind = "ps"."""
     reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds received data to its own, one message after another. Default: adding takes no time."""
     remainder: Literal["sent", "dropped"] = key(default="sent")
-    """What happens to the remainder when a bucket's bytes are divided by the number of workers. sent: some parts are
-    one byte longer. dropped: it is not sent, as in the simulator of Gao (2020), chapter 5."""
+    """Remainder of a bucket's bytes divided by the number of workers. sent: some parts are one byte longer. dropped: it
+    is not sent, as in the simulator of Gao (2020), chapter 5."""
 
     @property
     def algorithm(self) -> CollectiveKind:
@@ -472,67 +470,63 @@ class Schedule(Table):
     order: Literal[
         "fifo", "priority", "random", "arbitrary", "tic", "tac", "tac_folded", "caramel", "edf", "optimal", "file"
     ] = key(default="fifo", examples=["priority"], core=False)
-    """Order in which the job sends buckets (docs/models/caramel.md). fifo: as gradients become ready. priority: the
-    lowest layer first. random: a new order in every iteration. arbitrary: as fifo, but 3.2 % of the buckets swap
-    places, as in frameworks that enforce no order (docs/models/orders.md). tic, tac: the orders of TicTac; for layers
-    both equal priority. caramel: each bucket has a place in the backward or the next forward pass. edf: earliest
-    deadline first, in chunks. optimal: the best of all these in a simulation of one channel. file: your own order. With
-    pull = "start" of parameter servers it is the order of pulls (docs/models/servers.md): random, arbitrary (the order
-    of the model, but for swaps), priority, tic, tac, tac_folded, optimal or file. There the default is random. Random
-    and arbitrary orders are drawn again for every iteration and worker. For a divided model (`parallel`) it is the
-    order in which each process group sends: fifo, or tic and tac, which both send first what is needed first."""
+    """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
+    ready. priority: the lowest layer first. random: anew in every iteration. arbitrary: fifo with some swaps, as in
+    frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which for layers equal priority
+    (docs/models/orders.md). caramel: a place in the backward or the next forward pass for each bucket
+    (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of several plans. file: your
+    own. With pull = "start": the order of pulls, by default random (docs/models/servers.md#orders). With `parallel`:
+    the order of each process group, fifo or what is needed first (tic, tac)."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
-    """Largest size of a bucket of gradients that are sent together. "0B" sends every layer alone. "adaptive" groups
-    small layers that are computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" then also
-    tries the groups of the other orders. Default: 25MiB, as in PyTorch DistributedDataParallel (bucket_cap_mb = 25,
-    counted in MiB); "adaptive" with order caramel, edf or optimal."""
+    """Maximum size of a bucket of gradients. "0B" sends every layer alone. "adaptive" groups small layers that are
+    computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" also tries the groups of the other
+    orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
+    optimal."""
     first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
-    """Largest size of the first bucket. If it is given, a bucket closes with the layer that reaches the size, as in
-    PyTorch DDP, where this is 1 MiB. Default: a layer that would exceed the size starts a new bucket, and `fusion`
-    holds for all buckets."""
+    """Maximum size of the first bucket, 1 MiB in PyTorch DDP; as there, a bucket then closes with the layer that
+    reaches its size. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new bucket."""
     cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
-    """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB). A bucket then holds the gradients that are
-    expected to be ready at the end of a cycle: at most `fusion`, or one layer. "0ms": a cycle ends whenever the network
-    is free. Default: buckets do not depend on times."""
+    """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB): a bucket contains the gradients expected by
+    the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network is free. Default: no
+    cycles."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]], core=False)
-    """Your own buckets instead of `fusion`: the number of layers in each, from the input side. Together they contain
-    all layers of the model, with and without parameters."""
+    """Your own buckets instead of `fusion`: the number of layers in each, from the input side. Layers without
+    parameters count."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
-    """Largest part of a bucket that is sent before the queue is checked again. Default: a bucket is sent whole; with
-    order = "edf", the size at which fixed costs are a tenth of a part's time; with order = "optimal", the best size
-    found."""
+    """Maximum part of a bucket that is sent before the queue is checked again. Default: the whole bucket; with order =
+    "edf", the size whose fixed costs are a tenth of its time; with order = "optimal", the best size found."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
-    """Number of parts that may be on the network at the same time. A more urgent part cannot overtake them."""
+    """Maximum number of chunks on the network. A more urgent chunk cannot overtake them."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
-    """Number of priority classes of layers (order = "priority"). Within a class, the order is first come, first served.
-    Default: each layer is a class."""
+    """Number of priority classes of layers (order = "priority"), each first come, first served. Default: one for each
+    layer."""
     barrier: bool = key(default=True, examples=[False])
     """Whether the next forward pass waits for all transfers. Without the barrier, each layer waits only for its own.
     Default: true; false with order caramel, edf or optimal."""
     depth: Depth = key(default=1, core=False)
-    """Number of parts into which each chunk is cut. The parts go through the collective separately, so one is reduced
-    while the next is sent (Caramel 2020, section 4.4). "adaptive": from 1 for small chunks to 8 for large ones.
-    Default: 1; "adaptive" with order caramel, edf or optimal."""
+    """Number of parts of each chunk that go through the collective separately, so one is reduced while the next is sent
+    (Caramel 2020, section 4.4). "adaptive": 1 for small chunks to 8 for large ones. Default: 1; "adaptive" with order
+    caramel, edf or optimal."""
     file: Name | None = key(default=None, examples=["order.csv"], core=False, short="order_file")
-    """File with your order (order = "file"): one layer name per line, most urgent first, without a header. It names
-    each layer that has parameters exactly once."""
+    """File with your order (order = "file"), without a header: each layer that has parameters on a line of its own,
+    most urgent first."""
     ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]], core=False)
-    """Your order as a list, instead of `file` (order = "file"). The resolved scenario contains it in this form."""
+    """Your order as a list, instead of `file`. The resolved scenario contains it in this form."""
     in_turn: bool | None = key(default=None, examples=[True], core=False)
-    """Whether a bucket waits for all earlier ones of the list, even if the network is idle meanwhile (order = "file").
-    Default: false; of the buckets that are ready, the first of the list is sent."""
+    """Whether a bucket waits for all earlier ones of your order, even if the network is idle meanwhile (order =
+    "file"). Default: false."""
     releases: list[str] | None = key(default=None, examples=[["", "forward conv1"]], core=False)
-    """Release event of each of `buckets`, from the input side (order = "file"): "backward LAYER" holds a bucket until
-    that layer has its gradient, "forward LAYER" until the next forward pass calls the layer. Default: "", no event."""
+    """Release event of each of `buckets` (order = "file"): "backward LAYER" holds a bucket until that layer has its
+    gradient, "forward LAYER" until the next forward pass calls it. Default: "", no event."""
     disorder_ppm: Part | None = key(default=None, examples=[0.005], core=False)
     """Share of pulls that swap places with a later one on the same channel (pull = "start"). TicTac, section 5.1,
     measured 0.005. Default: 0."""
     overhead_ps: Time = key(default="0us", examples=["20us"])
-    """Time for which each transfer occupies the transmission queue before its first byte is sent. Default: 0us, or
-    `cluster.node.launch`."""
+    """Time for which each transfer occupies the transmission queue before its first byte. Default:
+    `cluster.node.launch`, or 0us."""
     sync_ps: Time = key(default="0us", examples=["20us"])
-    """Time from the end of a transfer on all workers to the earliest start of the next. A global syncer needs it to
-    learn that all workers have finished and to start the next transfer."""
+    """Time from the end of a transfer on all workers to the earliest start of the next, for a global syncer
+    (docs/models/training.md#the-transmission-queue)."""
 
     @property
     def cap_bytes(self) -> int:
@@ -568,13 +562,13 @@ class JobTable(Table):
     model: Model | None = key(
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
-    """The model that is trained: a preset, a layer table (.csv), a model file (.json), a trace of one or more steps, or
-    an inline table. Needed. A trace is a file, a folder, an archive (.tar, .tar.gz, .tgz, .zip) or a pattern, of Kineto
-    (.json, .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset is also an op graph, pull = "start" and
-    compute.order use the graph."""
+    """A preset, a layer table (.csv), a model file (.json), a Hugging Face configuration (config.json), a trace, or a
+    table. Needed. A trace is a file, folder, archive (.tar, .tar.gz, .tgz, .zip) or pattern, of Kineto (.json,
+    .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset is also an op graph, pull = "start" and
+    `compute.order` use the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
-    """Number of workers, each on its own host. They take the lowest-numbered hosts that no other job names. This or
-    `hosts` is needed."""
+    """Number of workers, each on its own host: the lowest-numbered hosts that no other job names. This key or `hosts`
+    is needed."""
     hosts: list[str] | None = key(default=None, examples=[["h0", "h1", "h3"]])
     """Host of each worker."""
     placement: Placement = key(default="packed", examples=["spread", ["h3", "h1"]])
@@ -582,30 +576,29 @@ class JobTable(Table):
     turn. random: drawn with the run's seed. With `workers`, spread and random also choose the hosts, among all that no
     other job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
-    """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows. Of several jobs,
-    iterations are measured in which all of them run: a job that has its own goes on until the others have theirs."""
+    """Number of measured iterations (docs/models/training.md#what-is-measured). Default: 10; with `run.duration`, as
+    many as it allows. A job continues until the others have theirs."""
     task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
     """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
-    pass; it needs parameter servers with pull = "start". exchange: the bytes are not gradients, and any collective may
-    carry them. Default: train."""
+    pass, from servers with pull = "start". exchange: the bytes are not gradients, and any collective may carry them.
+    Default: train."""
     parallel: Parallel | None = key(default=None, examples=[{"fsdp": 16, "tp": 8}], core=False)
     """How a Hugging Face configuration is divided over ranks (docs/models/parallel.md). Default: every worker has the
-    whole model and a mini-batch of its own."""
+    whole model and its own mini-batch."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
-    """How long computation takes."""
+    """Device, batch and scale of compute times."""
     collective: Collective = key(default={}, examples=[{"kind": "ring"}])
-    """Algorithm that aggregates gradients."""
+    """Algorithm that aggregates gradients (docs/models/collectives.md#the-algorithms)."""
     schedule: Schedule = key(default={}, examples=[{"order": "fifo", "fusion": "6.28MB", "barrier": True}])
-    """How gradients are grouped into buckets and ordered."""
+    """How gradients are grouped into buckets, and in what order buckets are sent."""
     priority: JobPriority = key(default="high", examples=["high", 2, ["high", "low", "low", "low"]])
-    """Priority band of the job's flows. "high" is band 0, which is sent first. "low" is the last band of the queue: 2
-    of pfifo_fast, n - 1 of n strict bands. A number is that band. A list is spread evenly over the layers from the
-    input side: with ["high", "low", "low", "low"], the lowest quarter is high. A chunk uses the band of its first
-    layer. To give every bucket its own band, write one entry per layer, the same for all layers of a bucket. { adaptive
-    = { policy = "deadline" } } changes the band while the job sends."""
+    """Priority band of the job's flows. "high" is band 0, which is sent first; "low" is the last band of the queue: 2
+    of pfifo_fast, n - 1 of n strict bands. A list is spread evenly over the layers from the input side: ["high", "low",
+    "low", "low"] sends the lowest quarter high. A chunk uses the band of its first layer; for a band of each bucket,
+    list one entry per layer. { adaptive = { policy = "deadline" } } changes the band while the job sends."""
     start_ps: Time = key(default="0s")
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether the job announces bursts to the switches. A burst is a message that follows a pause of its connection;
-    once announced, it starts a round trip later. This needs a queue with kind = "pcn". true: with the queue's
-    `announced` threshold. A number of packets, a multiple of 5 up to 75: with that threshold. Default: false."""
+    """Whether the job announces its bursts to the switches, whose queue needs kind = "pcn" (docs/models/pcn.md). true:
+    with the `announced` threshold of the queue. "15pkt": with this one, a multiple of 5 packets up to 75. Default:
+    false."""

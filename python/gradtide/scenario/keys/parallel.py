@@ -14,9 +14,9 @@ OF_MESH = ("micro_batch", "recompute", "precision")
 
 
 class Parallel(Table):
-    """How a model is divided over ranks.
+    """How a model is divided over ranks (docs/models/parallel.md).
 
-    The product of tp, cp, fsdp, dp and pp is the number of ranks. Ranks are numbered in this order, tensor groups
+    The number of ranks is the product of tp, cp, fsdp, dp and pp. Ranks are numbered in this order, tensor groups
     first, so that they stay inside a node.
     """
 
@@ -25,27 +25,26 @@ class Parallel(Table):
     cp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
     """Ranks of a context-parallel group: each has a part of every sequence."""
     ep: int | None = key(default=None, ge=1, le=MOST, examples=[8], core=False)
-    """Ranks over which the experts of a layer are spread. They are ranks of cp, fsdp and dp, so ep divides the product
-    of these three and adds no ranks. A model with experts needs it; 1 keeps all experts on every rank."""
+    """Ranks of cp, fsdp and dp over which the experts of a layer are spread; ep divides the product of these three. A
+    model with experts needs the key; 1 keeps all experts on every rank."""
     fsdp: int = key(default=1, ge=1, le=MOST, examples=[16], core=False)
-    """Ranks over which parameters, gradients and optimizer states are sharded, as `zero` says. Each has its own
-    sequences."""
+    """Ranks over which `zero` shards parameters, gradients and optimizer states. Each has its own sequences."""
     dp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
-    """Copies of everything above, which add up their gradients. With fsdp above 1, this is hybrid sharding (HSDP)."""
+    """Replicas of everything above, which sum their gradients. With fsdp above 1, this is hybrid sharding (HSDP)."""
     pp: int = key(default=1, ge=1, le=MOST, examples=[4], core=False)
     """Stages of the pipeline."""
     zero: Literal[1, 2, 3] | None = key(default=None, examples=[1], core=False)
     """What is sharded over `fsdp` (Rajbhandari et al. 2020). 1: optimizer states. 2: gradients, too. 3: parameters,
-    too, as in FSDP. Default: 3; 2 with pp above 1, where gathering for each micro-batch would cost most."""
+    too, as in FSDP. Default: 3; 2 with pp above 1, where gathering per micro-batch would cost most."""
     pipeline: Literal["1f1b", "gpipe", "interleaved"] = key(default="1f1b", core=False)
     """Order in which a stage computes micro-batches. gpipe: all forward passes first. 1f1b: one forward, one backward
-    pass. interleaved: 1f1b in which each rank has several stages (`chunks`; Narayanan et al. 2021)."""
+    pass. interleaved: 1f1b with several stages (`chunks`) on each rank (Narayanan et al. 2021)."""
     chunks: int | None = key(default=None, ge=2, le=1000, examples=[2], core=False)
-    """Stages of each rank (pipeline = "interleaved"), which needs it."""
+    """Stages of each rank. pipeline = "interleaved" needs it."""
     stages: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[7, 9]], core=False)
-    """Blocks of each stage, first to last; with chunks, of each virtual stage. Default: as many in each, or one fewer
-    in the first and the last, which also have the embedding and the head (Llama 3). Needed where neither is possible.
-    """
+    """Blocks of each stage, first to last; with `chunks`, of each virtual stage. Default: the same number in each, or
+    one fewer in the first and the last, which also have the embedding and the head (Llama 3). Needed where neither is
+    possible."""
     sequence: bool | None = key(default=None, examples=[False], core=False)
     """Whether tensor groups also divide the sequence outside their matrices, with all-gathers and reduce-scatters in
     place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""
@@ -54,29 +53,29 @@ class Parallel(Table):
     with torchtitan's enable_async_tensor_parallel. As in PyTorch, a reduce-scatter of a sum of several products is not
     divided."""
     scatter_gather: bool = key(default=False, examples=[True], core=False)
-    """Whether each rank of a tensor group sends its part of the activations to the next stage, which gathers them
-    (Narayanan et al. 2021). Only with sequence = false. Default: every rank sends all, as in Megatron Core."""
+    """Whether each rank of a tensor group sends only its part of the activations to the next stage, which gathers them
+    (Narayanan et al. 2021); needs sequence = false. Otherwise every rank sends all, as in Megatron Core."""
     context: Literal["ring", "all-gather"] = key(default="ring", examples=["all-gather"], core=False)
-    """Exchange of keys and values among the ranks of cp. ring: around a ring, concurrently with attention (Liu et al.
-    2023). all-gather: by an all-gather, for which attention waits (Llama 3)."""
+    """Exchange of keys and values in a context-parallel group. ring: around a ring, concurrently with attention (Liu et
+    al. 2023). all-gather: before attention, which waits (Llama 3)."""
     expert_skew_ppm: Factor = key(default=1.0, examples=[1.3], core=False)
-    """Number of tokens of the rank with the most loaded experts, divided by the mean over the ranks of ep. All other
-    ranks wait for this rank. 1: tokens are balanced."""
+    """Tokens of the rank with the most loaded experts, for which all others wait, divided by the mean over the ranks of
+    ep."""
     prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
-    """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 1 is the default of
-    PyTorch. 0 waits for each unit."""
+    """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 0 waits for each unit; 1
+    is PyTorch's default."""
     backward_prefetch: int | None = key(default=None, ge=0, le=1000, examples=[2], core=False)
-    """Units whose parameters are gathered ahead in the backward pass. Default: the value of `prefetch`."""
+    """The same in the backward pass. Default: `prefetch`."""
     unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)
-    """Blocks whose parameters are gathered together, and whose gradients are reduced together: the modules of one call
-    of `fully_shard`. The embedding and the head are units of their own."""
+    """Blocks whose parameters are gathered and whose gradients are reduced together: the modules of one call of
+    `fully_shard`. The embedding and the head are separate units."""
 
     micro_batch: int | None = key(default=None, ge=1, le=MOST, examples=[2], core=False)
-    """`compute.micro_batch` of this mesh, in place of that one."""
+    """Replaces `compute.micro_batch` in this mesh."""
     recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["selective"], core=False)
-    """`compute.recompute` of this mesh, in place of that one."""
+    """Replaces `compute.recompute` in this mesh."""
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["float8"], core=False)
-    """`compute.precision` of this mesh, in place of that one."""
+    """Replaces `compute.precision` in this mesh."""
 
     @property
     def ranks(self) -> int:

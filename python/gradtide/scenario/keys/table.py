@@ -31,7 +31,7 @@ class Notes:
     short: str | None
 
     def __call__(self, schema: dict[str, Any]) -> None:
-        """Leave the schema as it is."""
+        """Leave the schema unchanged; pydantic calls this with the schema of the key."""
 
 
 def key(
@@ -57,9 +57,9 @@ _UNIT = re.compile(r"_(ps|bytes|bps|ppm|packets|iterations)$")
 
 
 def _key_of(field: str, info: FieldInfo) -> str:
-    """Return the key of the file that a field holds: the one declared for it, or its name without the unit.
+    """Return the key in the file for a field: its declared alias, or its name without the unit.
 
-    pydantic generates the second, too, but only when it builds the class, which it puts off.
+    pydantic's alias generator does the same, but only when it builds the class, which is deferred.
     """
     return info.alias or _UNIT.sub("", field)
 
@@ -92,7 +92,7 @@ class Table(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> "JsonSchemaValue":
-        """Describe every key by the text below its declaration; reading source takes time that only a schema needs."""
+        """Describe each key by the text below its declaration, which is read here, because only a schema needs it."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
         (tree,) = ast.parse(inspect.getsource(cls)).body
@@ -130,7 +130,7 @@ class Table(BaseModel):
         try:
             return self.model_dump(by_alias=True, exclude_none=True, warnings="error")
         except PydanticSerializationError:
-            # To Pydantic a value is of no kind if a signal arrives while it asks for it.
+            # pydantic converts the exception of a signal that arrives meanwhile; `again` raises the original one.
             signals.again()
             raise
 

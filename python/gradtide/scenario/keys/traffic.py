@@ -19,25 +19,25 @@ from gradtide.scenario.keys.types import (
 
 
 class CdfPoint(Table):
-    """A point of a flow-size distribution. Between points, the distribution is a straight line."""
+    """A point of a flow-size distribution. Between points, the distribution is linear."""
 
     bytes: Size = key(examples=["4kB"])
     """Flow size."""
     cdf: Cumulated = key(examples=[0.15])
-    """Share of the flows that are at most this large. The last point has 1."""
+    """Share of the flows that are at most this large; 1 at the last point."""
 
 
 class Arrivals(Table):
-    """When flows start, as a Poisson process."""
+    """When flows start: a Poisson process (docs/models/traffic.md#arrivals)."""
 
     rate: Frequency = key(examples=["23/s"])
     """Number of flows per time."""
     per: Literal["host", "cluster"] = key(default="host")
-    """Whether the rate is per host or for all hosts together."""
+    """Whether the rate is that of each host or of all hosts together."""
 
 
 class Burst(Table):
-    """Flows start only during bursts."""
+    """Flows start only during bursts, the first at time 0. The average rate or load does not change."""
 
     on_ps: Duration = key(examples=["10ms"])
     """Length of a burst."""
@@ -46,12 +46,12 @@ class Burst(Table):
 
 
 class Incast(Table):
-    """Many hosts send to one host at the same time, again and again."""
+    """Many hosts that send to one host at the same time, again and again."""
 
     dst: Name = key(examples=["h0"])
     """Receiving host."""
     senders: int | None = key(default=None, ge=1, le=1_000_000, examples=[7])
-    """Number of sending hosts: the lowest-numbered ones other than the receiver. Default: all other hosts."""
+    """Number of senders: the lowest-numbered hosts other than the receiver. Default: all other hosts."""
     bytes: PartSize = key(examples=["1MB"])
     """Payload of each flow."""
     every_ps: Duration = key(examples=["100ms"])
@@ -74,11 +74,11 @@ class Bursts(Table):
     idle_ps: Time = key(examples=["7s"])
     """Pause from the end of a burst to the start of the next."""
     together: bool = key(default=False, examples=[True])
-    """Whether the hosts wait for one another, like the workers of a job. The pause then starts when the last of their
-    bursts ends, and the next bursts start together."""
+    """Whether the hosts wait for one another, like the workers of a job: the pause starts when the last of their bursts
+    ends, and the next bursts start together."""
     setup_ps: Time = key(default="0s", examples=["20ms"])
-    """Time that the application needs before the first byte of a burst. If the burst is announced, the time starts with
-    the answer. The handshake runs meanwhile."""
+    """Time that the application needs before the first byte of a burst, while the handshake runs. For an announced
+    burst, it starts with the answer."""
     start_ps: Time = key(default="0s", examples=["20s"])
     """Time of the first burst."""
 
@@ -99,45 +99,44 @@ class ListedFlow(Table):
 
 
 class TrafficTable(Table):
-    """Background flows of a tenant that does not train."""
+    """Background flows of a tenant that does not train (docs/models/traffic.md).
+
+    It needs one of `sizes`, `cdf`, `replay`, `flows`, `incast` and `bursts`.
+    """
 
     sizes: Name | None = key(default=None, examples=["web-search"])
-    """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file. A line of the file has
-    bytes and percent, or bytes and share; a CSV file has the header bytes,cdf. One of `sizes`, `replay`, `flows`,
-    `incast` and `bursts` is needed."""
+    """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a file of points
+    (docs/models/traffic.md#sizes)."""
     cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
-    """The distribution as a list, instead of `sizes`. The resolved scenario contains a CDF file in this form."""
+    """The distribution as a list, instead of `sizes`. The resolved scenario contains a file in this form."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
-    """When flows start, each between two random hosts. `sizes` needs this or `load`. The first tenant with random
-    arrivals draws exactly as Gao (2020) does with the same seed. Each other tenant draws from a stream of its own
-    name."""
+    """When flows start: a Poisson process (docs/models/traffic.md#arrivals). `sizes` needs this key or `load`."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
-    """Average share of the hosts' nominal link rate that the flows' payload takes. Use it instead of `arrivals`."""
+    """Average share of the hosts' nominal link rate that the flows' payload takes, instead of `arrivals`."""
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
-    """Flows start only during bursts, the first at time 0. The average rate or load does not change. Default: flows
-    start at any time."""
+    """Flows start only during bursts, the first at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
     """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band], or a connection matrix of htsim. Hosts
-    are h0, h1, … or 0, 1, …. Lines may be in any order. Flows from `run.duration` on are left out. With --set, it
-    replaces the scenario's sizes and arrivals. The resolved scenario contains up to 100 flows as `flows`; a longer list
-    is its path and `replay_sha256`."""
+    are h0, h1, … or 0, 1, …; lines may be in any order. Flows from `run.duration` on are left out. With --set, it
+    replaces `sizes` and `arrivals`. The resolved scenario contains up to 100 flows as `flows`, otherwise path and
+    `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the `replay` file. A file with another digest is refused."""
     replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
-    """Unit of the starts in a connection matrix of htsim: its own programs read picoseconds, its program of UEC
-    microseconds. Default: what the file shows; if it shows nothing, the key is needed."""
+    """Unit of the starts in a connection matrix of htsim (docs/reference/formats.md#flows). Needed if the file does not
+    show it."""
     flows: list[ListedFlow] | None = key(
         default=None, examples=[[{"start": "1ms", "src": "h0", "dst": "h1", "bytes": "1MB"}]]
     )
     """The flows as a list, instead of `replay`."""
     incast: Incast | None = key(default=None, examples=[{"senders": 7, "dst": "h0", "bytes": "1MB", "every": "100ms"}])
-    """Many hosts that send to one host at the same time."""
+    """Many hosts that send to one host at the same time, again and again."""
     bursts: Bursts | None = key(
         default=None, examples=[{"src": ["h6"], "dst": "h0", "bytes": "3MB", "count": 6, "idle": "7s"}]
     )
-    """Hosts that send bursts with pauses between them."""
+    """Hosts that send, pause and send again, like training jobs."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether each flow is announced to the switches before its connection opens. It has the same values as `announce`
-    of a job."""
+    """Whether each flow is announced to the switches before its connection opens, with the values of
+    `job.NAME.announce`."""
     priority: Priority = key(default="high")
-    """Priority band of the flows: "high", "low" or a number, as for a job."""
+    """Priority band of the flows, as for a job."""

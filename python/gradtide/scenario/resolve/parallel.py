@@ -69,7 +69,7 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
     # Keys in OF_ROOFLINE are skipped, because the check of models with times reports them.
     _without_effect(ctx, job, loc, OF_ROOFLINE)
     if job.parallel is not None:
-        return None  # refused by `parallel_model`
+        return None  # `parallel_model` reports the fault
     node = ctx.file.cluster.node
     spec = core.recorded(table.step, 1 if node is None else node.gpus)
     try:
@@ -119,7 +119,7 @@ def _parallel_model(ctx: Context, job: JobTable, keys: Parallel, table: LayerTab
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
     assert model is not None
-    assert compute.seq is not None  # a configuration requires `seq`
+    assert compute.seq is not None  # the check of `compute` requires `seq` for a configuration
     device = table.device
     if device.name is None:
         msg = "the model needs a device to compute on, and neither the job nor the cluster names one"

@@ -23,7 +23,7 @@ def schedule(ctx: Context, name: str, table: LayerTable | None) -> tuple[Schedul
     ranks = _ranks(ctx, name, keys, loc, table)
     overhead_ps = keys.overhead_ps
     if node is not None and not keys.is_given("overhead") and not is_pulled:
-        overhead_ps = node.launch_ps  # of a collective
+        overhead_ps = node.launch_ps  # the launch of a collective
     fusion, barrier, depth = keys.fusion_bytes, keys.barrier, keys.depth
     # Buckets of `first_fusion` or `cycle` need a size limit in every order.
     is_open = not keys.is_given("fusion") and keys.first_fusion_bytes is None and keys.cycle_ps is None
