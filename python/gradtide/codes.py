@@ -518,7 +518,7 @@ CODES: dict[str, Code] = {
     "GT103": Code(
         "a key is varied twice",
         "A key has one value in each run, so it stands in one of [sweep.grid], [sweep.zip] and [sweep.sample]. "
-        "`seeds` varies run.seed.",
+        "`seeds` varies run.seed. An option such as `--set` sets a key for all runs.",
         '[sweep]\nscenario = "base.toml"\nseeds = 5\ngrid = { "run.seed" = [1, 2] }',
         '[sweep]\nscenario = "base.toml"\nseeds = 5',
     ),

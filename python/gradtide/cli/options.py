@@ -10,7 +10,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from itertools import count
@@ -261,23 +261,27 @@ class Changes:
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the scenario with the changes of these options; raises `ScenarioError` if the result cannot be run."""
-        from gradtide.scenario.source import as_options
-
-        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
-        own = {"run.seed": "--seed", "run.engine": "--engine"}
-        with as_options({key: option for key, option in own.items() if key not in typed}):
-            changed = scenario.set(self._values) if self._values else scenario
+        with self.naming():
+            changed = scenario.set(self.values) if self.values else scenario
         changed.check_built()
         for warning in changed.warnings:
             talk(f"warning: {warning}")
         return changed
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Return a context in which faults of the values of `--seed` and `--engine` name these options."""
+        from gradtide.scenario.source import as_options
+
+        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
+        own = {"run.seed": "--seed", "run.engine": "--engine"}
+        return as_options({key: option for key, option in own.items() if key not in typed})
 
     def _refuse_contradictions(self, keys: Mapping[str, Any]) -> None:
         """Refuse a key if `--set` and another option give it different values."""
         from gradtide.scenario.keys import short_names
 
         paths = {path: name for name, path in short_names().items()}
-        for dotted, value in self._values.items():
+        for dotted, value in self.values.items():
             table, *rest = dotted.split(".")
             name = paths.get((table, "*", *rest[1:]) if table == "job" else (table, *rest), "")
             if name in keys and str(keys[name]) != str(value):
@@ -287,7 +291,8 @@ class Changes:
                 )
 
     @cached_property
-    def _values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
+        """The values of these options by the paths of their keys; refuses two values of one key."""
         values: dict[str, Any] = {}
         given: dict[str, str] = {}
 
