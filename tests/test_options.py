@@ -1,4 +1,4 @@
-"""Options that commands share: commands that simulate a scenario of the user have the same ones, with the same effect."""
+"""Options that commands share: all commands that simulate a scenario of the user have them, with the same effect."""
 
 import csv
 import inspect

@@ -6,6 +6,7 @@ The module is longer than 600 lines because it is the only module with the wordi
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from gradtide.algorithms import ALGORITHMS
@@ -592,9 +593,43 @@ _FABRICS = {
 
 
 def fabric(kind: str, bisection: str = "") -> str:
-    """Name a network, as in `3-layer Clos at a bisection ratio of 1/4`."""
+    """Name a network, as in `3-layer Clos with an oversubscription of 4:1`."""
     name = _FABRICS.get(kind, kind)
-    return f"{name} at a bisection ratio of {bisection}" if bisection and kind != "star" else name
+    return f"{name} with an oversubscription of {oversubscription(bisection)}" if bisection and kind != "star" else name
+
+
+def oversubscription(bisection: str) -> str:
+    """Write the oversubscription of a network, the inverse of its bisection ratio; a dash if the ratio is invalid.
+
+    Example:
+        >>> oversubscription("1/4"), oversubscription("3/8"), oversubscription("1")
+        ('4:1', '2.67:1', '1:1')
+    """
+    try:
+        ratio = Fraction(bisection)
+    except (ValueError, ZeroDivisionError):
+        return "–"
+    return f"{number(float(f'{float(1 / ratio):.3g}'))}:1" if ratio > 0 else "–"
+
+
+def many(count: int, one: str, plural: str = "") -> str:
+    """Write a number of things, as in `14 switches`."""
+    return f"{count:,} {one if count == 1 else plural or one + 's'}"
+
+
+def built(row: Mapping[str, Any]) -> str:
+    """Write the switches and cables of a network on offer, as in `14 switches of 16 ports, 161 cables`."""
+    switches = f"{many(row['switches'], 'switch', 'switches')} of {row['ports']:,} ports"
+    return f"{switches}, {many(row['cables'], 'cable')}"
+
+
+SWITCH_UNITS = "switch units"
+"""Unit of the cost without prices: the total size of the switches, in 2x2 crossbars."""
+
+
+def cost_unit(unit: str) -> str:
+    """Return the unit of a cost in the summary of `gradtide buy` as tables show it."""
+    return SWITCH_UNITS if unit == "crossbars" else unit
 
 
 def collective(text: str) -> str:
