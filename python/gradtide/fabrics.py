@@ -138,8 +138,8 @@ def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric
         parts_machines = True
     if parts_machines:
         raise NoFabricError(
-            f"{_name(kind, bisection)} has no number of hosts for {nodes} network cards that is a multiple of {multiple}, "
-            f"the cards of a node"
+            f"{_name(kind, bisection)} has no number of hosts for {nodes} network cards that is a multiple of "
+            f"{multiple}, the cards of a node"
         )
     if first is None:
         raise NoFabricError(

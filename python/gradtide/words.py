@@ -94,6 +94,32 @@ def milliseconds(value_ms: float) -> str:
     return f"{_four_digits(value, f'{value:#.4g}')} {unit}"
 
 
+TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
+"""Units of time, the largest first, in seconds."""
+
+
+def duration(time_s: float) -> str:
+    """Write a time of any length with four digits, in the largest unit in which it is at least 1.
+
+    Example:
+        >>> duration(0.0932), duration(2.05e-7), duration(0.0)
+        ('93.20 ms', '205.0 ns', '0 s')
+    """
+    unit = next((unit for unit, size in TIMES_S.items() if time_s >= size * (1 - 1e-9)), "ps" if time_s else "s")
+    value = time_s / TIMES_S[unit]
+    return f"{_four_digits(value, f'{value:#.4g}')} {unit}"
+
+
+def ticks(count: float, unit: str) -> str:
+    """Write a number of ticks of a graph of ops as a time, or as a number of ticks if the graph states no unit.
+
+    Example:
+        >>> ticks(117965, "ns"), ticks(66, "")
+        ('118.0 us', '66 ticks')
+    """
+    return duration(count * TIMES_S[unit]) if unit else f"{count:,} {'tick' if count == 1 else 'ticks'}"
+
+
 def figure(name: str, value: float) -> str:
     """Write a figure of a summary with its unit, which follows from its path.
 
@@ -120,6 +146,27 @@ def spaced(quantity: str) -> str:
 def percent(share: float) -> str:
     """Write a share with one decimal, as in `16.0 %`."""
     return f"{100 * share:.1f} %"
+
+
+LEAST_DIFFERENCE = 0.001
+"""Relative differences below this many percent are written as such; models and measurements are coarser."""
+
+
+def difference(percent: float | None, *, signed: bool = False) -> str:
+    """Write a relative difference, which may be tiny, with two digits and never with an exponent; a dash for None.
+
+    Example:
+        >>> difference(-0.0000013), difference(0.0125), difference(-3.14, signed=True), difference(0.0)
+        ('under 0.001 %', '0.013 %', '-3.1 %', '0 %')
+    """
+    if percent is None or percent == 0:
+        return "–" if percent is None else "0 %"
+    size = abs(percent)
+    if size < LEAST_DIFFERENCE:
+        return f"under {LEAST_DIFFERENCE} %"
+    decimals = 0 if size >= 9.95 else 1 if size >= 0.995 else 2 if size >= 0.0995 else 3
+    sign = ("-" if percent < 0 else "+") if signed else ""
+    return f"{sign}{size:,.{decimals}f} %"
 
 
 def schedule(order: str, barrier: bool) -> str:

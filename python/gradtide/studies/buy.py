@@ -503,7 +503,8 @@ def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: s
     dearest = max(full, key=lambda row: row["cost"], default=None)
     if dearest is not None and dearest["cost"] > 1.005 * knee["cost"]:
         what = "the network" if is_priced else "switches"
-        text += f"; without oversubscription, {what} would cost {dearest['cost'] / knee['cost']:.2g} times as much"
+        times = words.number(float(f"{dearest['cost'] / knee['cost']:.2g}"))
+        text += f"; without oversubscription, {what} would cost {times} times as much"
     return text + "."
 
 
