@@ -98,16 +98,16 @@ TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
 """Units of time, the largest first, in seconds."""
 
 
-def duration(time_s: float) -> str:
-    """Write a time of any length with four digits, in the largest unit in which it is at least 1.
+def duration(time_s: float, digits: int = 4) -> str:
+    """Write a time of any length with `digits` digits, in the largest unit in which it is at least 1.
 
     Example:
-        >>> duration(0.0932), duration(2.05e-7), duration(0.0)
-        ('93.20 ms', '205.0 ns', '0 s')
+        >>> duration(0.0932), duration(2.05e-7), duration(0.0), duration(62.71e-6, 3)
+        ('93.20 ms', '205.0 ns', '0 s', '62.7 us')
     """
     unit = next((unit for unit, size in TIMES_S.items() if time_s >= size * (1 - 1e-9)), "ps" if time_s else "s")
     value = time_s / TIMES_S[unit]
-    return f"{_four_digits(value, f'{value:#.4g}')} {unit}"
+    return f"{_four_digits(value, f'{value:#.{digits}g}')} {unit}"
 
 
 def ticks(count: float, unit: str) -> str:

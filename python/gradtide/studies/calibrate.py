@@ -121,7 +121,7 @@ class Calibration:
     @property
     def headline(self) -> str:
         """The fit in a sentence."""
-        fixed, interval = map(words.duration, self.fixed_s)
+        fixed, interval = words.duration(self.fixed_s[0], 3), words.duration(self.fixed_s[1], 2)
         rate, share = words.rate(8 / self.per_byte_s[0]), self.per_byte_s[1] / self.per_byte_s[0]
         said = [
             f"{len(self.timings.rows)} transfers: a message takes {fixed} ± {interval}, and its bytes have a rate of "
@@ -130,7 +130,7 @@ class Calibration:
         if self.slowest_s is not None:
             said.append(f"of which the slowest has {words.rate(8 / self.slowest_s)}")
         if self.message_s is not None:
-            said.append(f"each message costs its host {words.duration(self.message_s)}")
+            said.append(f"each message costs its host {words.duration(self.message_s, 3)}")
         worst = words.difference(self.worst_percent)
         return f"{', '.join(said)}. The largest error of a row is {worst}. Intervals are of 95 %."
 
