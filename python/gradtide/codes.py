@@ -121,8 +121,8 @@ CODES: dict[str, Code] = {
         "--set names nothing that can be set",
         "`--set` takes a dotted path, = and a value: job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY. The "
         "job must exist in the scenario. Nothing can be set inside a text or a list.",
-        "--set job.tain.workers=8",
-        "--set job.train.workers=8",
+        "--set job.tain.iterations=8",
+        "--set job.train.iterations=8",
     ),
     "GT018": Code(
         "a name has characters that are not allowed",
@@ -475,8 +475,8 @@ CODES: dict[str, Code] = {
         "a plan is for another number of workers",
         "A plan for 8 workers may be slower than the default for 64, because an exchange takes longer with more "
         "workers. Make a plan for this number of workers. The network may differ from that of the plan.",
-        "gradtide run scenario.toml --plan plan.json --set job.train.workers=64",
-        "gradtide plan scenario.toml --set job.train.workers=64 -o plan.json",
+        "gradtide run scenario.toml --plan plan.json --workers 64",
+        "gradtide plan scenario.toml --workers 64 -o plan.json",
     ),
     "GT090": Code(
         "not built yet",

@@ -216,7 +216,7 @@ class Changes:
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Set any key of the scenario, as in cluster.link.rate=1Gbps. Repeatable; docs/reference/scenario.md "
+            help="Set any key of the scenario, as in cluster.link.delay=5us. Repeatable; docs/reference/scenario.md "
             "lists the keys.",
         ),
     ] = None
@@ -304,7 +304,7 @@ class Changes:
         for change in self.set_ or ():
             key, equals, value = (part.strip() for part in change.partition("="))
             if not equals or not key:
-                fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.rate=1Gbps")
+                fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.delay=5us")
             add(key, value, f"--set {change}")
         if self.seed is not None:
             add("run.seed", self.seed, f"--seed {self.seed}")
