@@ -482,9 +482,16 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if name in COMPLETIONS:
             options[name] = _completed(parameter, COMPLETIONS[name])
 
+    arguments = {
+        name: mark.metavar
+        for name, parameter in own.items()
+        for mark in get_args(parameter.annotation)
+        if isinstance(mark, typer.models.ArgumentInfo)
+    }
+
     @wraps(command)
     def flat(**given: Any) -> None:
-        known = {name: "--" + name.strip("_").replace("_", "-") for name in given}
+        known = {name: arguments.get(name) or "--" + name.strip("_").replace("_", "-") for name in given}
         with _naming_options({name: option for name, option in known.items() if given[name] is not None}, known):
             for name, (group, fields) in groups.items():
                 given[name] = group(**{field: given.pop(field) for field in fields})

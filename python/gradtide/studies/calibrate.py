@@ -374,7 +374,8 @@ def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -
     sizes = sorted({size for size, depth, _ in rows if depth == 1})
     hint = "measure from 1 kB to 100 MB; with nccl-tests: -b 1K -e 128M -f 4"
     if len(sizes) < LEAST_SIZES:
-        msg = f"the table has {len(sizes)} sizes of whole transfers, and a fit needs {LEAST_SIZES}"
+        have = words.many(len(sizes), "size")
+        msg = f"the table has {have} of whole transfers, and a fit needs {LEAST_SIZES}"
         wrong.add(None, None, "bytes", msg, hint)
     elif sizes[-1] < LEAST_RANGE * sizes[0]:
         msg = f"sizes from {sizes[0]} to {sizes[-1]} B cannot tell a fixed time from a rate"
