@@ -205,7 +205,7 @@ def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone(
     ("changes", "options", "message"),
     [
         ({}, {"fabrics": ["torus"]}, "no fabric 'torus'; gradtide does not model a torus"),
-        ({}, {"fabrics": []}, "fabrics is empty"),
+        ({}, {"fabrics": []}, "fabrics: the list is empty"),
         ({}, {"bisection": ["2"]}, "bisection: .* outside"),
         ({}, {"bisection": ["1/2", 0.5]}, "bisection: 1/2 is given twice"),
         ({}, {"collectives": ["ring", "ring"]}, "collectives: ring is given twice"),
@@ -322,7 +322,7 @@ def test_two_that_are_the_same_have_no_crossover() -> None:
         ({"sizes": []}, "sizes: sizes are above 0"),
         ({"sizes": ["1MB", "1kB"]}, "increase"),
         ({"sizes": ["10"]}, "sizes: "),
-        ({"collectives": []}, "collectives is empty"),
+        ({"collectives": []}, "collectives: the list is empty"),
         ({"collectives": ["ps+3"]}, "cannot read '3'"),
     ],
 )

@@ -34,7 +34,7 @@ def buy(  # noqa: PLR0913 - the options of the command
     changes: Changes,
     common: Common,
 ) -> None:
-    """Choose fabric, oversubscription, link rate and collective of a job.
+    """Choose fabric, oversubscription, link rate and collective.
 
     Compares networks by their cost and by the iteration time of the job, and names the network beyond which more
     money buys little time.
