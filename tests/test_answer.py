@@ -3,18 +3,21 @@
 import html
 import json
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
-from gradtide import Scenario, words
+from gradtide import Scenario, cli, words
 from gradtide.answer import KEYS, Answer, Candidate, Feasibility, ranked
-from gradtide.answer.premises import OPTIONS, premises_of
-from gradtide.cli.options import exact_command
+from gradtide.answer.premises import OPTIONS, change_of, premises_of
+from gradtide.cli.options import Changes, Training, exact_command, with_options
+from gradtide.scenario.keys import short_names
 
 STEP = """\
 layer,forward_us,backward_us,parameter_bytes
@@ -146,9 +149,52 @@ def test_an_unstated_premise_names_an_option_that_states_it(gradtide: Any, here:
             assert again.is_stated(path)
 
 
-def test_every_option_of_a_premise_is_one_of_run(gradtide: Any) -> None:
-    taken = {word for word in gradtide("run", "--help")[1].split() if word.startswith("--")}
-    assert set(OPTIONS.values()) <= taken
+def options_of_commands() -> dict[str, set[str]]:
+    """Return the names of all options of every command that simulates, by the name of the command."""
+    inner = {f"tenants {name}": one for name, one in cli.SUBCOMMANDS["tenants"].items()}
+    inner["sweep merge"] = cli.SUBCOMMANDS["sweep"]["merge"]
+    names = ("run", "compare", "sweep", "collectives", "tenants", "buy", "plan", "check", "demo", "reproduce")
+    found = {}
+    for name, function in ({one: cli.COMMANDS[one] for one in names} | inner).items():
+        command = typer.Typer()
+        command.command()(with_options(function))
+        found[name] = {option for param in typer.main.get_command(command).params for option in param.opts}
+    return found
+
+
+def test_every_command_has_the_options_that_its_answers_suggest() -> None:
+    for command, taken in options_of_commands().items():
+        for key in (*OPTIONS, "cluster.link.delay", "job.train.collective.group"):
+            whole = key if key.startswith(("cluster.", "run.", "job.")) else f"job.train.{key}"
+            suggested = change_of(whole, command).partition(" ")[0]
+            assert suggested in taken or (suggested == "" and "--set" not in taken), (command, key, suggested)
+
+
+def test_a_suggestion_is_the_option_of_its_key_and_not_set() -> None:
+    """Each option of `run` that sets one key by its short name is in the table of suggestions."""
+    paths = {name: ".".join(map(str, path)).removeprefix("job.*.") for name, path in short_names().items()}
+    own = {"rate": "cluster.link.rate", "collective": "collective.kind", "schedule": "schedule.order"}
+    for field in (*fields(Training), *fields(Changes)):
+        key = own.get(field.name) or paths.get(field.name)
+        if key is not None:
+            assert OPTIONS[key] == f"--{field.name.replace('_', '-')}"
+    # An option of several jobs changes them all; a premise is that of one job.
+    assert change_of("job.a.workers", "run", is_shared=True) == "--set job.a.workers=…"
+
+
+def test_an_option_states_the_premise_that_suggests_it(gradtide: Any, here: Path) -> None:
+    values = {
+        "--device": "A100", "--batch": 16, "--collective": "tree", "--schedule": "priority",
+        "--cluster": "ethernet-25g/4", "--rate": "25Gbps", "--engine": "fluid", "--workers": 4,
+    }  # fmt: skip
+    premises = asked(gradtide, "run", "resnet50")["premises"]
+    suggested = {
+        one["key"]: one["change"] for one in premises if not one["stated"] and not one["change"].startswith("--set")
+    }
+    assert len(suggested) >= 6
+    for key, change in suggested.items():
+        changed = asked(gradtide, "run", "resnet50", change, values[change])["premises"]
+        assert next(one for one in changed if one["key"] == key)["stated"], change
 
 
 def test_a_run_speaks_of_the_rate_that_was_asked_about(gradtide: Any, here: Path) -> None:

@@ -1,6 +1,7 @@
 """What to buy, and which collective: candidates, the knee, terms of an exchange, and what is refused."""
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -182,11 +183,21 @@ def test_a_scenario_with_a_network_of_its_own_is_refused_with_what_to_do() -> No
         gt.buy(own, nodes=16)
 
 
+def test_the_answer_has_the_words_of_the_trade_and_the_figures_of_the_knee(bought: gt.BuyResult) -> None:
+    answers = [bought, gt.buy(job(), nodes=32, fabrics=["leaf_spine"], bisection=["1/3"], collectives=["ring"])]
+    for result in answers:
+        [knee], headline = result.knees, result.summary["headline"]
+        for figure in ("ports", "cables", *["switches"] * (knee["switches"] > 1)):
+            assert str(knee[figure]) in headline.split("exchange by")[0]
+        assert ("oversubscription of 3:1" in headline) == (knee["bisection"] == "1/3")
+        assert not re.search(r"bisection|crossbar|knee", headline)
+
+
 def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone() -> None:
     result = gt.buy(job(), nodes=16, fabrics=["clos3"], bisection=[1, "1/4"], collectives=["ring"])
     assert [row["bisection"] for row in result.rows] == ["1"]
-    assert "at a bisection ratio of 1/4 has no whole number of switches" in result.summary["skipped"][0]["why"]
-    with pytest.raises(ValueError, match=r"nothing that is asked for can be bought.*1/4"):
+    assert "of 4:1 for 16 nodes has no whole number of switches" in result.summary["skipped"][0]["why"]
+    with pytest.raises(ValueError, match=r"nothing that is asked for can be bought.*4:1"):
         gt.buy(job(), nodes=16, fabrics=["clos3"], bisection=["1/4"], collectives=["ring"])
 
 
@@ -194,10 +205,10 @@ def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone(
     ("changes", "options", "message"),
     [
         ({}, {"fabrics": ["torus"]}, "no fabric 'torus'; gradtide does not model a torus"),
-        ({}, {"fabrics": []}, "fabrics is empty"),
+        ({}, {"fabrics": []}, "fabrics: the list is empty"),
         ({}, {"bisection": ["2"]}, "bisection: .* outside"),
-        ({}, {"bisection": ["1/2", 0.5]}, "bisection names 1/2 twice"),
-        ({}, {"collectives": ["ring", "ring"]}, "collectives names ring twice"),
+        ({}, {"bisection": ["1/2", 0.5]}, "bisection: 1/2 is given twice"),
+        ({}, {"collectives": ["ring", "ring"]}, "collectives: ring is given twice"),
         ({}, {"collectives": ["ring+fast"]}, "cannot read 'fast'"),
         ({}, {"collectives": ["rings"]}, "did you mean \"ring\""),
         ({}, {"rates": ["10"]}, "rates: "),
@@ -311,7 +322,7 @@ def test_two_that_are_the_same_have_no_crossover() -> None:
         ({"sizes": []}, "sizes: sizes are above 0"),
         ({"sizes": ["1MB", "1kB"]}, "increase"),
         ({"sizes": ["10"]}, "sizes: "),
-        ({"collectives": []}, "collectives is empty"),
+        ({"collectives": []}, "collectives: the list is empty"),
         ({"collectives": ["ps+3"]}, "cannot read '3'"),
     ],
 )

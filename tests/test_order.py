@@ -411,7 +411,10 @@ def test_the_command_says_how_good_the_order_is(tmp_path):
     path.write_text(json.dumps(DAG))
     code, out, _ = command(path)
     assert code == 0
-    assert "optimal: the iteration takes 66, and no order is faster; it is 1.54% above the lower bound of 65.\n" in out
+    answer = (
+        "optimal: the iteration takes 66 ticks, and no order is faster; it is 1.5 % above the lower bound of 65 ticks."
+    )
+    assert f"{answer}\n" in out
 
 
 def test_the_command_refuses_what_means_nothing(tmp_path):
@@ -421,3 +424,24 @@ def test_the_command_refuses_what_means_nothing(tmp_path):
         code, out, err = command(*arguments)
         assert (code, out) == (2, "")
         assert "error" in err
+
+
+@pytest.mark.parametrize(
+    ("unit", "makespan", "transfer"), [("ns", "66.00 ns", "60.00 ns"), ("ms", "66.00 ms", "60.00 ms")]
+)
+def test_times_of_an_order_have_the_unit_of_the_graph(tmp_path, unit, makespan, transfer):
+    path = tmp_path / "dag.json"
+    path.write_text(json.dumps({**DAG, "time_unit": unit}))
+    code, out, _ = command(path)
+    assert code == 0
+    assert makespan in out.split("optimal:")[1]
+    assert transfer in out.split("optimal:")[0]
+    assert gt.order(path).time_unit == unit
+
+
+def test_a_wrong_unit_of_a_graph_is_an_error(tmp_path):
+    path = tmp_path / "dag.json"
+    for unit in ("minutes", "", 5, ["ns"]):
+        path.write_text(json.dumps({**DAG, "time_unit": unit}))
+        code, _, err = command(path)
+        assert (code, "time_unit" in err) == (2, True), unit

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import html
 import itertools
 import json
 import os
@@ -270,6 +271,20 @@ def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simul
     assert by_name["in parts of 4MiB, by priority, without barrier"] < by_name["as recorded"]
     # The order is not recommended to someone whose device cannot carry it out.
     assert found.summary["headline"].endswith("; gradtide.torch has this schedule on CPUs with gloo.")
+
+
+def test_the_marked_row_of_a_report_is_the_recommended_schedule(simulated, tmp_path):
+    _, folder = simulated
+    found = gt.from_kineto(folder).waterfall()
+    advice = found.summary["advice"]
+    # Twice the bandwidth saves more, and is no schedule.
+    assert max(advice["rows"], key=lambda row: row["saves_percent"])["what"] == "as recorded, at twice the bandwidth"
+    page = html.unescape((found.save(tmp_path / "out") / "report.html").read_text())
+    table = page.partition("What would help")[2].partition("</table>")[0]
+    marked = [row for row in table.split("<tr>") if re.search(r'class="[^"]*\bbest\b', row)]
+    assert len(marked) == 1
+    assert f">{advice['recommended']}<" in marked[0]
+    assert advice["recommended"] in found.summary["headline"]
 
 
 def test_a_recorded_job_on_a_real_network_is_predicted_and_its_network_found():

@@ -120,8 +120,8 @@ CODES: dict[str, Code] = {
         "--set names nothing that can be set",
         "`--set` takes a dotted path, = and a value: job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY. The "
         "job must exist in the scenario. Nothing can be set inside a text or a list.",
-        "--set job.tain.workers=8",
-        "--set job.train.workers=8",
+        "--set job.tain.iterations=8",
+        "--set job.train.iterations=8",
     ),
     "GT018": Code(
         "a name has characters that are not allowed",
@@ -473,8 +473,8 @@ CODES: dict[str, Code] = {
         "a plan is for another number of workers",
         "A plan for 8 workers may be slower than the default for 64, because an exchange takes longer with more "
         "workers. Make a plan for this number of workers. The network may differ from that of the plan.",
-        "gradtide run scenario.toml --plan plan.json --set job.train.workers=64",
-        "gradtide plan scenario.toml --set job.train.workers=64 -o plan.json",
+        "gradtide run scenario.toml --plan plan.json --workers 64",
+        "gradtide plan scenario.toml --workers 64 -o plan.json",
     ),
     "GT090": Code(
         "not built yet",
@@ -516,7 +516,7 @@ CODES: dict[str, Code] = {
     "GT103": Code(
         "a key is varied twice",
         "A key has one value in each run, so it stands in one of [sweep.grid], [sweep.zip] and [sweep.sample]. "
-        "`seeds` varies run.seed.",
+        "`seeds` varies run.seed. An option such as `--set` sets a key for all runs.",
         '[sweep]\nscenario = "base.toml"\nseeds = 5\ngrid = { "run.seed" = [1, 2] }',
         '[sweep]\nscenario = "base.toml"\nseeds = 5',
     ),

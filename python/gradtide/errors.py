@@ -340,11 +340,16 @@ def nearest(wanted: str, known: Iterable[str]) -> str | None:
     """Return the known word that `wanted` misspells; `None` if there is no such word.
 
     A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
-    digits: H100 is no misspelling of A100, nor llama4 of llama.
+    digits: H100 is no misspelling of A100, nor llama4 of llama. A letter that looks like a digit counts as the digit:
+    V10O is a misspelling of V100.
     """
     word = wanted.casefold()
     if len(word) > MAX_GUESSED:
         return None
+    known = list(known)
+    alike = next((name for name in known if name.casefold().translate(LOOKALIKE) == word.translate(LOOKALIKE)), None)
+    if alike is not None:
+        return alike
     digits = _digits(word)
     best, least = None, MAX_EDITS + 1
     for name in known:
@@ -355,6 +360,10 @@ def nearest(wanted: str, known: Iterable[str]) -> str | None:
         if away < least and away <= edits_allowed(word, other):
             best, least = name, away
     return best
+
+
+LOOKALIKE = str.maketrans("oli", "011")
+"""Letters that look like digits, in lower case."""
 
 
 def edits_allowed(a: str, b: str) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from gradtide import words
 from gradtide.scenario.fabric import Tree, clos, leaf_spine
 
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
@@ -137,15 +138,21 @@ def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric
         parts_machines = True
     if parts_machines:
         raise NoFabricError(
-            f"{kind} for {nodes} network cards at a bisection ratio of {bisection} has no number of hosts that is a "
-            f"multiple of {multiple}, the cards of a node"
+            f"{_name(kind, bisection)} has no number of hosts for {nodes} network cards that is a multiple of "
+            f"{multiple}, the cards of a node"
         )
     if first is None:
-        raise NoFabricError(f"{kind} of switches of at most {MAX_PORTS} ports has no room for {nodes} nodes")
+        raise NoFabricError(
+            f"{words.fabric(kind)} of switches of at most {MAX_PORTS} ports has no room for {nodes} nodes"
+        )
     raise NoFabricError(
-        f"{kind} for {nodes} nodes at a bisection ratio of {bisection} has no whole number of switches: with "
-        f"{first}-port switches there would be {bisection} x {first // 2} of them above each edge switch"
+        f"{_name(kind, bisection)} for {nodes} nodes has no whole number of switches: with {first}-port switches there "
+        f"would be {float(bisection * (first // 2)):.3g} above each edge switch"
     )
+
+
+def _name(kind: str, bisection: Fraction) -> str:
+    return words.fabric(kind, str(bisection))
 
 
 def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:

@@ -46,10 +46,12 @@ class Classes:
         for part in text.split(","):
             match = re.fullmatch(r"\s*(small|large)\s*=\s*(.*\S)\s*", part)
             if match is None:
-                raise ValueError(f'"{part}" is no size class; write small=SIZE, large=SIZE or both, as in large=1MB')
+                raise ValueError(
+                    f'classes: "{part}" is no size class; write small=SIZE, large=SIZE or both, as in large=1MB'
+                )
             if f"{match[1]}_bytes" in sizes:
-                raise ValueError(f"{match[1]} is given twice")
-            sizes[f"{match[1]}_bytes"] = units.parse_bytes(match[2])
+                raise ValueError(f"classes: {match[1]} is given twice; leave one of the two out")
+            sizes[f"{match[1]}_bytes"] = units.parse_option("classes", units.parse_bytes, match[2])
         return cls(**sizes)
 
     def members(self, sizes: Column) -> dict[str, npt.NDArray[np.bool_]]:

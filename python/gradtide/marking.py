@@ -90,6 +90,8 @@ def thresholds_of(
         40
     """
     rate_bps = units.parse_option("rate", units.parse_rate, rate)
+    if rate_bps == 0:
+        raise ValueError("rate: a link of 0 bit/s has no threshold; write a rate above 0, as in 100Mbps")
     round_trip_ps = units.parse_option("round_trip", units.parse_time, round_trip)
     packet_bytes = units.parse_option("packet", units.parse_bytes, packet)
     if packet_bytes == 0:
@@ -100,4 +102,4 @@ def thresholds_of(
 def check_k(k: float) -> None:
     """Raise `ValueError` if the ratio `k` is out of range."""
     if not 0 < k <= 1:
-        raise ValueError(f"k is {k}: above 0 and at most 1")
+        raise ValueError(f"k: {k} is out of range; write a number above 0 and at most 1")

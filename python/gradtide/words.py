@@ -6,6 +6,7 @@ The module is longer than 600 lines because it is the only module with the wordi
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from gradtide.algorithms import ALGORITHMS
@@ -93,6 +94,32 @@ def milliseconds(value_ms: float) -> str:
     return f"{_four_digits(value, f'{value:#.4g}')} {unit}"
 
 
+TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
+"""Units of time, the largest first, in seconds."""
+
+
+def duration(time_s: float, digits: int = 4) -> str:
+    """Write a time of any length with `digits` digits, in the largest unit in which it is at least 1.
+
+    Example:
+        >>> duration(0.0932), duration(2.05e-7), duration(0.0), duration(62.71e-6, 3)
+        ('93.20 ms', '205.0 ns', '0 s', '62.7 us')
+    """
+    unit = next((unit for unit, size in TIMES_S.items() if time_s >= size * (1 - 1e-9)), "ps" if time_s else "s")
+    value = time_s / TIMES_S[unit]
+    return f"{_four_digits(value, f'{value:#.{digits}g}')} {unit}"
+
+
+def ticks(count: float, unit: str) -> str:
+    """Write a number of ticks of a graph of ops as a time, or as a number of ticks if the graph states no unit.
+
+    Example:
+        >>> ticks(117965, "ns"), ticks(66, "")
+        ('118.0 us', '66 ticks')
+    """
+    return duration(count * TIMES_S[unit]) if unit else f"{count:,} {'tick' if count == 1 else 'ticks'}"
+
+
 def figure(name: str, value: float) -> str:
     """Write a figure of a summary with its unit, which follows from its path.
 
@@ -119,6 +146,27 @@ def spaced(quantity: str) -> str:
 def percent(share: float) -> str:
     """Write a share with one decimal, as in `16.0 %`."""
     return f"{100 * share:.1f} %"
+
+
+LEAST_DIFFERENCE = 0.001
+"""Relative differences below this many percent are written as such; models and measurements are coarser."""
+
+
+def difference(percent: float | None, *, signed: bool = False) -> str:
+    """Write a relative difference, which may be tiny, with two digits and never with an exponent; a dash for None.
+
+    Example:
+        >>> difference(-0.0000013), difference(0.0125), difference(-3.14, signed=True), difference(0.0)
+        ('under 0.001 %', '0.013 %', '-3.1 %', '0 %')
+    """
+    if percent is None or percent == 0:
+        return "–" if percent is None else "0 %"
+    size = abs(percent)
+    if size < LEAST_DIFFERENCE:
+        return f"under {LEAST_DIFFERENCE} %"
+    decimals = 0 if size >= 9.95 else 1 if size >= 0.995 else 2 if size >= 0.0995 else 3
+    sign = ("-" if percent < 0 else "+") if signed else ""
+    return f"{sign}{size:,.{decimals}f} %"
 
 
 def schedule(order: str, barrier: bool) -> str:
@@ -592,9 +640,43 @@ _FABRICS = {
 
 
 def fabric(kind: str, bisection: str = "") -> str:
-    """Name a network, as in `3-layer Clos at a bisection ratio of 1/4`."""
+    """Name a network, as in `3-layer Clos with an oversubscription of 4:1`."""
     name = _FABRICS.get(kind, kind)
-    return f"{name} at a bisection ratio of {bisection}" if bisection and kind != "star" else name
+    return f"{name} with an oversubscription of {oversubscription(bisection)}" if bisection and kind != "star" else name
+
+
+def oversubscription(bisection: str) -> str:
+    """Write the oversubscription of a network, the inverse of its bisection ratio; a dash if the ratio is invalid.
+
+    Example:
+        >>> oversubscription("1/4"), oversubscription("3/8"), oversubscription("1")
+        ('4:1', '2.67:1', '1:1')
+    """
+    try:
+        ratio = Fraction(bisection)
+    except (ValueError, ZeroDivisionError):
+        return "–"
+    return f"{number(float(f'{float(1 / ratio):.3g}'))}:1" if ratio > 0 else "–"
+
+
+def many(count: int, one: str, plural: str = "") -> str:
+    """Write a number of things, as in `14 switches`."""
+    return f"{count:,} {one if count == 1 else plural or one + 's'}"
+
+
+def built(row: Mapping[str, Any]) -> str:
+    """Write the switches and cables of a network on offer, as in `14 switches of 16 ports, 161 cables`."""
+    switches = f"{many(row['switches'], 'switch', 'switches')} of {row['ports']:,} ports"
+    return f"{switches}, {many(row['cables'], 'cable')}"
+
+
+SWITCH_UNITS = "switch units"
+"""Unit of the cost without prices: the total size of the switches, in 2x2 crossbars."""
+
+
+def cost_unit(unit: str) -> str:
+    """Return the unit of a cost in the summary of `gradtide buy` as tables show it."""
+    return SWITCH_UNITS if unit == "crossbars" else unit
 
 
 def collective(text: str) -> str:

@@ -19,6 +19,15 @@ def asked_by(command: str) -> Iterator[None]:
         _command.reset(token)
 
 
+def command() -> str | None:
+    """Return the name of the current command, as in `run` or `tenants map`; None if called from Python."""
+    line = _command.get()
+    if line is None:
+        return None
+    _, name, *rest = [*line.split(), ""]
+    return f"{name} {rest[0]}" if rest and rest[0] in ("map", "policies", "lp", "merge") else name
+
+
 def again(scenario: str | None = None) -> Again:
     """Return the means to reproduce the answer of the current command.
 

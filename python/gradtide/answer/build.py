@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gradtide.answer import Answer, Candidate, Premise, ranked
-from gradtide.answer.again import again
+from gradtide.answer.again import again, command
 from gradtide.answer.premises import premises_of
 from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
 from gradtide.scenario import Scenario
@@ -36,7 +36,7 @@ def build(
     given = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
     return Answer(
         headline,
-        (*premises_of(given, varied), *more),
+        (*premises_of(given, varied, command() or question), *more),
         ranked(candidates, most=most),
         _uncertainty([uncertainty_of(one, question) for one in given]),
         again(scenario),

@@ -10,6 +10,8 @@ from gradtide.scenario.fabric import Nodes, Wiring
 from gradtide.scenario.keys.parallel import OF_MESH
 
 OPTIONS = {
+    "workers": "--workers",
+    "parallel": "--parallel",
     "compute.device": "--device",
     "compute.batch": "--batch",
     "compute.seq": "--seq",
@@ -18,25 +20,45 @@ OPTIONS = {
     "compute.recompute": "--recompute",
     "compute.precision": "--precision",
     "compute.efficiency": "--efficiency",
-    "parallel": "--parallel",
-    "cluster": "--cluster",
+    "compute.times": "--times",
+    "collective.kind": "--collective",
+    "collective.ps.servers": "--servers",
+    "schedule.order": "--schedule",
+    "cluster.device": "--device",
+    "cluster.link.rate": "--rate",
+    "cluster.topology": "--cluster",
     "run.engine": "--engine",
     "run.seed": "--seed",
 }
-"""Options of the command line by the key that they set; every other key is changed by `--set`."""
+"""Options of the command line by the key that they set, without its job; `--set` changes any other key."""
+
+LACKS = {
+    "buy": {"--collective"},
+    "collectives": {"--collective", "--schedule"},
+    "plan": {"--collective", "--schedule"},
+    "sweep": set(OPTIONS.values()) - {"--cluster", "--engine", "--seed"},
+}
+"""Options that a command lacks, or has in another meaning. Commands that are not listed have all but `--servers`."""
+HAS_SERVERS = "compare"
+"""The only command with the option `--servers`."""
+FIXED = ("demo", "reproduce")
+"""Commands whose scenarios are fixed: nothing changes their premises."""
 
 
-def premises_of(scenarios: Scenario | Sequence[Scenario], varied: Sequence[str] = ()) -> tuple[Premise, ...]:
+def premises_of(
+    scenarios: Scenario | Sequence[Scenario], varied: Sequence[str] = (), command: str = "run"
+) -> tuple[Premise, ...]:
     """Return the premises of a study's runs.
 
     Args:
         scenarios: one scenario, or all scenarios of a study. If they differ in a key, its premise lists the values.
         varied: keys that the study varies although the given scenarios do not differ in them.
+        command: name of the command that runs the study, as in `compare`, whose options change the premises.
     """
     given = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
     found: dict[tuple[str, str], list[Premise]] = {}
     for scenario in given:
-        for one in _premises(scenario):
+        for one in _premises(scenario, command):
             found.setdefault((one.name, one.key), []).append(one)
     return tuple(_joined(some, varied) for some in found.values())
 
@@ -58,11 +80,12 @@ def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
     return Premise(first.name, text, stated, first.key, first.change)
 
 
-def _premises(scenario: Scenario) -> Iterator[Premise]:
-    def premise(name: str, value: str, key: str) -> Premise:
-        return Premise(name, value, scenario.is_stated(key), key, _change(key))
-
+def _premises(scenario: Scenario, command: str) -> Iterator[Premise]:
     several = len(scenario.jobs) > 1
+
+    def premise(name: str, value: str, key: str) -> Premise:
+        return Premise(name, value, scenario.is_stated(key), key, change_of(key, command, is_shared=several))
+
     for job in scenario.jobs:
         for name, value, key in _of_job(job):
             whole = key if key.startswith("cluster.") else f"job.{job.name}.{key}"
@@ -168,8 +191,21 @@ def _cluster(scenario: Scenario) -> str:
     return f"{fabric.host_count:,} {'host' if fabric.host_count == 1 else 'hosts'} on {shape}"
 
 
-def _change(key: str) -> str:
-    """Return the option that changes a key of a scenario."""
+def change_of(key: str, command: str, *, is_shared: bool = False) -> str:
+    """Return the shortest option with which a command changes a key of a scenario; empty if it cannot.
+
+    Args:
+        key: dotted path of the key.
+        command: name of the command, as in `tenants map`.
+        is_shared: whether the scenario has several jobs, for all of which the options of a job hold.
+    """
+    name = command.partition(" ")[0]
+    if name in FIXED:
+        return ""
     top, _, rest = key.partition(".")
     own = rest.partition(".")[2] if top in ("job", "traffic") else key
-    return OPTIONS.get(own) or f"--set {key}=…"
+    option = OPTIONS.get(own)
+    is_there = (
+        option is not None and option not in LACKS.get(name, ()) and (option != "--servers" or name == HAS_SERVERS)
+    )
+    return option if option and is_there and not (is_shared and top == "job") else f"--set {key}=…"

@@ -342,8 +342,6 @@ def _found(kind: Mapping[str, Any], what: str) -> Uncertainty:
 
 
 def _share(share: float) -> str:
-    """Write an error in percent: one decimal below 10 %, none above, and one significant digit of tiny errors."""
-    if share == 0:
-        return "0 %"
+    """Write an error in percent: one decimal below 10 %, none above, and more decimals of tiny errors."""
     value = 100 * share
-    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %" if value >= 0.05 else f"{value:.1g} %"
+    return f"{value:.1f} %" if 0.05 <= value < 0.995 else words.difference(value)

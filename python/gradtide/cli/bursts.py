@@ -89,7 +89,7 @@ def _words(result: "BurstsResult") -> str:
     mbps = result.size_bytes * 8e-3 / (sum(times) / len(times))
     what = f"{len(times)} bursts of" if len(times) > 1 else "One burst of"
     words = f"{what} {format_bytes(result.size_bytes)} to {result.receiver}: {sum(times) / len(times):.1f} ms"
-    words += f" on average, {min(times):.1f} to {max(times):.1f}" if len(times) > 1 else ""
+    words += f" on average, {min(times):.1f} to {max(times):.1f} ms" if len(times) > 1 else ""
     words += f", {mbps:.0f} Mbit/s, from the first byte until the receiver has all of it."
     if result.announced_packets is not None:
         answered = sum(row.answer_ms is not None for row in result.rows)

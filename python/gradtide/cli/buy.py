@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, Without, option, split
-from gradtide.cli.printing import cell, print_answer, print_table, say
+from gradtide.cli.printing import cell, is_wide, print_answer, print_table, say
 from gradtide.cli.study import Checked, conduct
 
 
@@ -19,7 +19,9 @@ def buy(  # noqa: PLR0913 - the options of the command
     fabrics: str = option(
         "LIST", "Compare these networks, each clos2, clos3, leaf-spine or star.", "clos2,clos3,leaf-spine,star"
     ),
-    bisection: str = option("LIST", "Compare these bisection ratios.", "1,1/2,1/4,1/8"),
+    bisection: str = option(
+        "LIST", "Compare these bisection ratios, the inverse of the oversubscription: 1/4 is 4:1.", "1,1/2,1/4,1/8"
+    ),
     collectives: str | None = option(
         "LIST", "Compare these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8."
     ),
@@ -32,7 +34,7 @@ def buy(  # noqa: PLR0913 - the options of the command
     changes: Changes,
     common: Common,
 ) -> None:
-    """Choose fabric, bisection, link rate and collective of a job.
+    """Choose fabric, oversubscription, link rate and collective.
 
     Compares networks by their cost and by the iteration time of the job, and names the network beyond which more
     money buys little time.
@@ -68,7 +70,7 @@ def buy(  # noqa: PLR0913 - the options of the command
 def _print_offers(summary: dict[str, Any]) -> None:
     from gradtide import words
 
-    unit = summary["cost_unit"]
+    unit = words.cost_unit(summary["cost_unit"])
     rows = []
     for row in sorted(summary["rows"], key=lambda row: (row["rate_bps"], row["cost"], row["iteration_ms"])):
         if not row["is_frontier"] and not row["is_knee"]:
@@ -77,7 +79,7 @@ def _print_offers(summary: dict[str, Any]) -> None:
             [
                 "knee" if row["is_knee"] else "",
                 words.fabric(row["fabric"]),
-                row["bisection"],
+                words.oversubscription(row["bisection"]) if row["fabric"] != "star" else "–",
                 words.collective(row["collective"]),
                 words.rate(row["rate_bps"]),
                 f"{row['switches']} x {row['ports']}",
@@ -90,12 +92,17 @@ def _print_offers(summary: dict[str, Any]) -> None:
                 cell(row["other_delay_iteration_ms"]),
             ]
         )
-    columns = ["", "network", "bisection", "exchanged by", "link", "switches x ports", "spare ports", "cables", unit]
+    columns = ["", "network", "oversubscription", "exchanged by", "link", "switches x ports", "spare ports"]
+    columns += ["cables", unit]
     say(f"The best for their cost, of {len(summary['rows'])} candidates")
     print_table(
         [*columns, "exchange, ms", "iteration, ms", "slower", f"at {words.spaced(summary['other_cable_delay'])}, ms"],
         rows,
     )
+    if unit == words.SWITCH_UNITS:
+        say("  switch units: without --prices, a switch of 16 ports costs 64 units, one of 32 ports 256, and so on")
+        if is_wide():
+            say("  a switch of k ports costs (k/2)² units, which is its number of 2x2 crossbars")
     for one in summary["skipped"]:
         say(f"  not compared: {one['why']}")
     if summary["own_network"] is not None:

@@ -40,13 +40,21 @@ def check(
 
 
 def _print_check(summary: dict[str, Any]) -> None:
+    from gradtide import words
+
     rows = [(name, one) for name, one in summary["tenants"].items()]
     rows += [("iterations", summary["iterations"])] if summary["iterations"]["compared"] else []
     print_table(
-        ["", "compared", "equal", "gradtide, mean us", f"{summary['against']}, mean us", "mean, %", "worst, %"],
+        ["", "compared", "equal", "gradtide, mean us", f"{summary['against']}, mean us", "means differ by", "worst"],
         [
-            [name, one["compared"], one["equal"], *(cell(one[key]) for key in ("mean_us", "other_mean_us"))]
-            + [cell(one[key]) for key in ("mean_percent", "worst_percent")]
+            [
+                name,
+                one["compared"],
+                one["equal"],
+                *(cell(one[key]) for key in ("mean_us", "other_mean_us")),
+                words.difference(one["mean_percent"], signed=True),
+                words.difference(one["worst_percent"]),
+            ]
             for name, one in rows
         ],
     )

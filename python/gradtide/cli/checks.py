@@ -1,7 +1,8 @@
 """`--fail-if`: a condition on a figure that makes the command exit with code 1."""
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -32,8 +33,8 @@ def parse_check(text: str) -> Check:
     """Parse the text of a check, as in `iteration_time_ms>950`; ends with a usage error for other texts."""
     match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*", text)
     try:
-        if match is not None:
-            return Check(text, match[1], match[2], float(match[3]))
+        if match is not None and math.isfinite(limit := float(match[3])):
+            return Check(text, match[1], match[2], limit)
     except ValueError:
         pass
     fail_usage(f"--fail-if {text!r}: write FIGURE, one of > >= < <=, and a number, as in 'iteration_time_ms>950'")
@@ -50,16 +51,42 @@ def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]
             fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; {hint}")
 
 
-def apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]]) -> None:
-    """Exit with code 1 if a check is true for any result, or if a result has no value of the figure."""
-    failed = []
-    for check in checks:
-        for name, figures in figures_of.items():
-            value = figures[check.figure]
-            if value is None:
-                failed.append(f"check failed: {check.text} ({name}: it has no value)")
-            elif check.holds(value):
-                failed.append(f"check failed: {check.text} ({name}: {value:.6g})")
-    if failed:
+def apply_checks(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Exit with code 1 if a check is true for any result, or if its figure has no value.
+
+    Args:
+        checks: the checks of the command line.
+        figures_of: name and figures of each result. Results of different kinds have different figures: a check holds
+            for those that have its figure, and fails if none has.
+    """
+    if failed := failures(checks, figures_of):
         talk(*failed)
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def failures(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Return a line for each result for which a check fails, check by check; arguments are those of `apply_checks`."""
+    lines: list[list[str]] = [[] for _ in checks]
+    counts = [0] * len(checks)
+    is_found = [False] * len(checks)
+    for name, figures in figures_of if checks else ():
+        for place, check in enumerate(checks):
+            if check.figure not in figures:
+                continue
+            value = figures[check.figure]
+            is_found[place] = True
+            if value is None or check.holds(value):
+                counts[place] += 1
+                why = "it has no value" if value is None else f"{value:.6g}"
+                if len(lines[place]) < MAX_SHOWN:
+                    lines[place].append(f"check failed: {check.text} ({name}: {why})")
+    for check, found, count, is_known in zip(checks, lines, counts, is_found, strict=True):
+        if not is_known:
+            found.append(f"check failed: {check.text} (no result has this figure)")
+        elif count > len(found):
+            found.append(f"check failed: {check.text} ({count - len(found):,} more)")
+    return [line for found in lines for line in found]
+
+
+MAX_SHOWN = 20
+"""Largest number of results that are named for a failed check."""

@@ -18,7 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "gradtide run resnet50 --cluster ethernet-25g/16",
         "gradtide run llama3-8b --cluster h100-hgx/4 --parallel fsdp=32 --seq 8192",
-        "gradtide run paper/gao2020-ch4 --set cluster.link.rate=1Gbps -o out/run",
+        "gradtide run paper/gao2020-ch4 --rate 1Gbps -o out/run",
     ),
     "compare": (
         "gradtide compare resnet50 --schedule ddp --schedule p3 --rate 1Gbps,10Gbps",
@@ -26,7 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "sweep": (
         "gradtide sweep study.toml -o out/study -j 8",
-        "gradtide sweep study.toml --estimate",
+        "gradtide sweep study.toml --engine packet --fail-if 'iteration_time_ms>950'",
     ),
     "sweep merge": ("gradtide sweep merge study.toml a.store b.store -o out/study",),
     "sweep list": ("gradtide sweep list gradtide.store --engine packet",),

@@ -156,11 +156,12 @@ def _unexpected(words: str, ctx: Any) -> str:
 class Once:
     """Mix-in that refuses a repeated option with a single value, because typer would use the last value.
 
-    Options that collect values, such as `--set`, and flags may be repeated.
+    Options that collect values, such as `--set`, and flags may be repeated. An empty value, as of an unset variable of
+    the shell, is refused, too: as a path it would be the current folder.
     """
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that raises `UsageError` for a repeated option."""
+        """Return a parser that raises `UsageError` for a repeated or empty option."""
         parser = super().make_parser(ctx)  # type: ignore[misc]
         parse_args = parser.parse_args
 
@@ -171,6 +172,10 @@ class Once:
                 if is_single and param in order[:number]:
                     names = "/".join(sorted(param.opts, key=len))
                     raise UsageError(f"{names} is given twice; leave one of the two out", max(param.opts, key=len))
+                given = opts.get(param.name)
+                if param.param_type_name == "option" and "" in (given if isinstance(given, list) else [given]):
+                    names = "/".join(sorted(param.opts, key=len))
+                    raise UsageError(f"{names} is empty; write a value, or leave it out", max(param.opts, key=len))
             return opts, rest, order
 
         parser.parse_args = parse_once

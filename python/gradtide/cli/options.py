@@ -10,7 +10,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from itertools import count
@@ -216,7 +216,7 @@ class Changes:
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Set any key of the scenario, as in cluster.link.rate=1Gbps. Repeatable; docs/reference/scenario.md "
+            help="Set any key of the scenario, as in cluster.link.delay=5us. Repeatable; docs/reference/scenario.md "
             "lists the keys.",
         ),
     ] = None
@@ -261,23 +261,27 @@ class Changes:
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the scenario with the changes of these options; raises `ScenarioError` if the result cannot be run."""
-        from gradtide.scenario.source import as_options
-
-        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
-        own = {"run.seed": "--seed", "run.engine": "--engine"}
-        with as_options({key: option for key, option in own.items() if key not in typed}):
-            changed = scenario.set(self._values) if self._values else scenario
+        with self.naming():
+            changed = scenario.set(self.values) if self.values else scenario
         changed.check_built()
         for warning in changed.warnings:
             talk(f"warning: {warning}")
         return changed
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Return a context in which faults of the values of `--seed` and `--engine` name these options."""
+        from gradtide.scenario.source import as_options
+
+        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
+        own = {"run.seed": "--seed", "run.engine": "--engine"}
+        return as_options({key: option for key, option in own.items() if key not in typed})
 
     def _refuse_contradictions(self, keys: Mapping[str, Any]) -> None:
         """Refuse a key if `--set` and another option give it different values."""
         from gradtide.scenario.keys import short_names
 
         paths = {path: name for name, path in short_names().items()}
-        for dotted, value in self._values.items():
+        for dotted, value in self.values.items():
             table, *rest = dotted.split(".")
             name = paths.get((table, "*", *rest[1:]) if table == "job" else (table, *rest), "")
             if name in keys and str(keys[name]) != str(value):
@@ -287,7 +291,8 @@ class Changes:
                 )
 
     @cached_property
-    def _values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
+        """The values of these options by the paths of their keys; refuses two values of one key."""
         values: dict[str, Any] = {}
         given: dict[str, str] = {}
 
@@ -299,7 +304,7 @@ class Changes:
         for change in self.set_ or ():
             key, equals, value = (part.strip() for part in change.partition("="))
             if not equals or not key:
-                fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.rate=1Gbps")
+                fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.delay=5us")
             add(key, value, f"--set {change}")
         if self.seed is not None:
             add("run.seed", self.seed, f"--seed {self.seed}")
@@ -477,9 +482,16 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if name in COMPLETIONS:
             options[name] = _completed(parameter, COMPLETIONS[name])
 
+    arguments = {
+        name: mark.metavar
+        for name, parameter in own.items()
+        for mark in get_args(parameter.annotation)
+        if isinstance(mark, typer.models.ArgumentInfo)
+    }
+
     @wraps(command)
     def flat(**given: Any) -> None:
-        known = {name: "--" + name.strip("_").replace("_", "-") for name in given}
+        known = {name: arguments.get(name) or "--" + name.strip("_").replace("_", "-") for name in given}
         with _naming_options({name: option for name, option in known.items() if given[name] is not None}, known):
             for name, (group, fields) in groups.items():
                 given[name] = group(**{field: given.pop(field) for field in fields})

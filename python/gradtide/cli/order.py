@@ -47,6 +47,7 @@ def order(  # noqa: PLR0913 - the options of the command
 
     Also says how much longer the iteration takes than with the best order.
     """
+    from gradtide import words
     from gradtide.files import write_whole
     from gradtide.studies import graph
     from gradtide.studies import order as study
@@ -68,7 +69,8 @@ def order(  # noqa: PLR0913 - the options of the command
         return
     ops = {op.id: op for op in loaded.ops}
     shown = list(result.priority.items())[:MAX_TRANSFERS_SHOWN]
-    print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
+    rows = [[rank, op, ops[op].name, words.ticks(ops[op].time, loaded.time_unit)] for op, rank in shown]
+    print_table(["priority", "op", "name", "time"], rows)
     if len(shown) < len(result.priority):
         say(f"and {len(result.priority) - len(shown)} more; --json has them all")
     print_answer(result.to_dict())

@@ -53,7 +53,7 @@ def run(
     from gradtide.studies.run_folder import summary as summary_of
     from gradtide.studies.what_ifs import what_if_count
 
-    refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
+    refuse_unknown(common.checks, example_figures)
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all([loaded], progress=progress, limits=common.limits, what_ifs=what_if_count(loaded))
         study.add_slowdowns(result, common.limits)
@@ -84,7 +84,7 @@ def run(
         talk_of_files(common.output)
     if common.verbose:
         talk_of_cost(summary["cost"])
-    apply_checks(common.checks, {name: figures_of_job(job) for name, job in summary["jobs"].items()})
+    apply_checks(common.checks, figures_of_run(summary))
 
 
 def _print_thresholds(result: "RunResult") -> None:
@@ -96,12 +96,25 @@ def _print_thresholds(result: "RunResult") -> None:
         print_thresholds(rows)
 
 
-def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a job that `--fail-if` can check, by name."""
-    figures = {name: value for name, value in job.items() if value is None or isinstance(value, (int, float))}
-    figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
-    figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})
-    return figures
+def figures_of_run(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the figures that `--fail-if` can check, of each job and of the flows of each tenant."""
+    from gradtide.results import numbers
+
+    jobs = [(name, _figures_of_job(job, numbers(job))) for name, job in summary["jobs"].items()]
+    return jobs + [(name, numbers(classes["all"])) for name, classes in summary["traffic"].items()]
+
+
+def example_figures() -> dict[str, Any]:
+    """Return the figures of a small run of a job beside background flows."""
+    from gradtide.studies import run as study
+
+    found = figures_of_run(study.run(study.sample()).summary)
+    return {name: value for _, figures in found for name, value in figures.items()}
+
+
+def _figures_of_job(job: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+    waterfall = {f"{name}_ms": value for name, value in job["waterfall_ms"].items()}
+    return {**figures, "iteration_time_ms": job["iteration_time_ms"]["mean"], **waterfall}
 
 
 def _foresee(loaded: "Scenario") -> None:

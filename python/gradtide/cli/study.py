@@ -86,7 +86,7 @@ def conduct(
     for name, why in result.summary.get("failed", {}).items():
         talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
     if checked is not None:
-        apply_checks(common.checks, checked.figures(result))
+        apply_checks(common.checks, checked.figures(result).items())
 
 
 @contextmanager

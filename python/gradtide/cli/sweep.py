@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide import signals
-from gradtide.cli.ends import EXIT_CANNOT_GO_ON, Stopped, as_usage_error, fail_usage
-from gradtide.cli.options import Common, JsonOption, WideOption, Without, check_target, option, save
+from gradtide.cli.checks import failures, refuse_unknown
+from gradtide.cli.ends import EXIT_CANNOT_GO_ON, EXIT_CHECK_FAILED, Stopped, as_usage_error, fail_usage
+from gradtide.cli.options import Changes, Common, JsonOption, WideOption, Without, check_target, option, save
 from gradtide.cli.printing import print_answer, print_json, print_table, say, talk
 from gradtide.cli.progress import Bar, progress_bar
+from gradtide.cli.run import example_figures, figures_of_run
 from gradtide.errors import LimitReached
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
     estimate: bool = option(
         None, "Estimate memory and time of the runs that are not in the store, and run nothing.", False, "--estimate"
     ),
-    common: Annotated[Common, Without("fail_if", "verbose")],
+    changes: Changes,
+    common: Annotated[Common, Without("verbose")],
 ) -> None:
     """Run a scenario over the values of any of its keys.
 
@@ -84,18 +87,23 @@ def sweep(  # noqa: PLR0913 - the options of the command
         fail_usage("--shard: name the store, which the shards or gradtide sweep merge share: --store FILE")
     if shard is not None and common.output is not None:
         fail_usage("--output: a shard writes no table; gradtide sweep merge does, when all of them have run")
+    if shard is not None and common.checks:
+        fail_usage("--fail-if: a shard has not all results; gradtide sweep merge has, when all shards have run")
     with as_usage_error(ValueError):
         check(executor, address)
     if executor == "local":
         jobs = jobs or 2
-    loaded = Study.load(study, cluster)
+    loaded = Study.load(study, cluster, changes.values)
     if estimate:
-        for flag, given in (("--output", common.output), ("--shard", shard), ("--executor", executor != "local")):
+        needs_runs = {"--output": common.output, "--fail-if": common.checks, "--shard": shard}
+        for flag, given in {**needs_runs, "--executor": executor != "local"}.items():
             if given:
                 fail_usage(f"{flag} needs runs, and --estimate runs nothing; leave one of them out")
-        _print_estimate(loaded, store, jobs or 2, common)
+        with changes.naming():
+            _print_estimate(loaded, store, jobs or 2, common)
         return
-    with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
+    refuse_unknown(common.checks, example_figures)
+    with changes.naming(), _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
         result = run_study(
             loaded,
             store=opened,
@@ -111,11 +119,12 @@ def sweep(  # noqa: PLR0913 - the options of the command
             if progress is not None:
                 progress.stage("writing the table")
             _give(result, common)
+            failed = _failed(result, common)
         else:
             runs = len(range(part[0] - 1, len(loaded), part[1])) - result.refused_of(part)
             say(f"Shard {shard}: its {runs:,} runs of {len(loaded):,} are in {store}.")
     if shard is None:
-        _exit(result)
+        _exit(result, failed)
 
 
 def merge(
@@ -127,7 +136,8 @@ def merge(
     cluster: ClusterOption = None,
     store: Annotated[list[Path] | None, STORE_OPTION] = None,
     take: list[Path] | None = option("FILE", "Read finished runs from this store, too. Repeatable.", None, "--from"),
-    common: Annotated[Common, Without("fail_if", "verbose", "jobs", "estimate")],
+    changes: Changes,
+    common: Annotated[Common, Without("verbose", "jobs", "estimate")],
 ) -> None:
     """Write the table of a study from finished runs in stores.
 
@@ -138,16 +148,18 @@ def merge(
 
     if store and len(store) > 1:
         fail_usage("--store: name the one store that the runs go to; the others are read: --from FILE for each")
-    loaded = Study.load(study, cluster)
+    loaded = Study.load(study, cluster, changes.values)
+    refuse_unknown(common.checks, example_figures)
     taken = [*(stores or ()), *(take or ())]
     for one in taken:
         if not one.is_file():
             fail_usage(f"--from: there is no store {one}")
     target = store[0] if store else None
-    with _under_way("reading the study", target, common) as (opened, progress):
+    with changes.naming(), _under_way("reading the study", target, common) as (opened, progress):
         result = merge_study(loaded, taken, store=opened, progress=progress, limits=common.limits)
         _give(result, common)
-    _exit(result)
+        failed = _failed(result, common)
+    _exit(result, failed)
 
 
 def list_store(
@@ -210,10 +222,27 @@ def _print_ranking(result: "SweepResult") -> None:
         is_first = False
 
 
-def _exit(result: "SweepResult") -> None:
-    """Exit with code 3 if runs of the study were refused or failed; the results of the other runs are written."""
+def _failed(result: "SweepResult", common: Common) -> list[str]:
+    """Return a line for each finished run for which a check of `--fail-if` fails."""
+    figures_of = (
+        (f"{label}: {name}", figures)
+        for label, summary in (result.finished() if common.checks else ())
+        for name, figures in figures_of_run(summary)
+    )
+    return failures(common.checks, figures_of)
+
+
+def _exit(result: "SweepResult", failed: list[str]) -> None:
+    """Print failed checks, and exit with the code of the study.
+
+    It is 3 if runs were refused or failed, whether or not a check failed; the results of the other runs are written.
+    """
+    if failed:
+        talk(*failed)
     if result.refused or result.summary["runs_failed"]:
         raise typer.Exit(EXIT_CANNOT_GO_ON)
+    if failed:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common) -> None:

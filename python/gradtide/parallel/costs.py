@@ -42,12 +42,16 @@ UNFUSED_PASSES = 6.5
 UNFUSED_KERNELS = 5
 FLOAT8_BYTES = 5
 """Bytes moved per element of an operand: 2 to find the maximum, 2 to read and 1 to write the converted element."""
-HEAD_BYTES = 12
-"""Bytes per logit in the loss: 16 bits, and twice 32 bits, each read and written."""
+HEAD_BYTES = 2 * 2 + 2 * 4
+"""Bytes moved per logit in the loss: the logit in 16 bits and its copy in fp32, each written once and read once.
+
+Passes over the log-softmax are not counted.
+"""
 COMPILED_HEAD_BYTES = 4
 """Bytes per logit with a compiled loss: 16 bits, read for the maximum and for the sum."""
-ADAM_BYTES = 40
-"""Bytes per parameter: gradient, master weight and two moments in fp32, read and written, and the gradient's norm."""
+ADAM_BYTES = 4 + 2 * 4 + 4 + 3 * 2 * 4
+"""Bytes moved per parameter, all in fp32: clipping reads the gradient for its norm, and reads and writes it to scale
+it; Adam reads the gradient, and reads and writes the master weight and two moments."""
 
 
 class NoPeakError(FieldError):

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +40,17 @@ class _Offer:
     @property
     def built(self) -> str:
         row = self.row
-        switches = f"{row['switches']:,} switch{'es' if row['switches'] != 1 else ''} of {row['ports']:,} ports"
-        return f"{switches}, {row['cables']:,} cables"
+        return words.built(row)
 
     def key(self, figure: str) -> str:
         """Return the path of a figure in the summary."""
         return f"rows.{self.index}.{figure}"
 
 
-def _oversubscription(bisection: str) -> str:
-    """Return the oversubscription of a network from its bisection ratio, as in `4:1` for `1/4`; a dash if unknown."""
-    try:
-        ratio = Fraction(bisection)
-    except (ValueError, ZeroDivisionError):
-        return "–"
-    return f"{float(1 / ratio):.3g}:1" if ratio > 0 else "–"
-
-
 def _network(row: Row) -> str:
     """Name a network by its kind and oversubscription, as in `leaf-spine, 4:1`."""
     fabric = words.fabric(row["fabric"])
-    return fabric if row["fabric"] == "star" else f"{fabric}, {_oversubscription(row['bisection'])}"
+    return fabric if row["fabric"] == "star" else f"{fabric}, {words.oversubscription(row['bisection'])}"
 
 
 _WORDS = ("candidate", "fabric", "bisection", "collective")
@@ -85,7 +74,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     unit = pieces.clip(entry(path, summary, "cost_unit", str), 20)
     # Without prices, cost is the total size of the switches.
     unit_note = "" if unit != "crossbars" else UNIT_NOTE
-    unit = unit if unit != "crossbars" else "switch units"
+    unit = words.cost_unit(unit)
     offers = [_offer(path, row, index, run_dir) for index, row in enumerate(entry(path, summary, "rows", list))]
     if not offers:
         raise RunFolderError(f"{path}: key `rows`: at least one candidate was expected")

@@ -22,8 +22,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "#equal to the ns": lambda one: one[1]["equal"],
         "#gradtide, mean ms": lambda one: _ms(one[1]["mean_us"]),
         f"#{other}, mean ms": lambda one: _ms(one[1]["other_mean_us"]),
-        "#difference of the means, %": lambda one: pieces.fixed(one[1]["mean_percent"], 3),
-        "#largest difference, %": lambda one: pieces.fixed(one[1]["worst_percent"], 3),
+        "#difference of the means": lambda one: words.difference(one[1]["mean_percent"], signed=True),
+        "#largest difference": lambda one: words.difference(one[1]["worst_percent"]),
         "#unfinished in both": lambda one: one[1]["unfinished"],
         "#unfinished in one": lambda one: one[1]["unfinished_in_one"],
     }
@@ -34,7 +34,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "#start, ms": lambda row: pieces.ms(row["start_us"] / 1e3),
         "#gradtide, us": lambda row: f"{row['fct_us']:,.3f}",
         f"#{other}, us": lambda row: f"{row['other_fct_us']:,.3f}",
-        "#differs, %": lambda row: pieces.fixed(100 * (row["fct_us"] / row["other_fct_us"] - 1), 3),
+        "#differs by": lambda row: words.difference(100 * (row["fct_us"] / row["other_fct_us"] - 1), signed=True),
     }
     items = [*entry(path, summary, "tenants", dict).items()]
     items += [("iterations", summary["iterations"])] if summary["iterations"]["compared"] else []

@@ -192,11 +192,10 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
         | {key: entry(path, row, key, (int, float)) for key in ("iteration_time_ms", "saves_percent")}
         for row in (_object(path, "advice.rows", row) for row in entry(path, advice, "rows", list))
     ]
-    best = max((row["saves_percent"] for row in found), default=0)
+    recommended = advice.get("recommended")
 
     def saves(row: Row) -> dict[str, str]:
-        percent = row["saves_percent"]
-        return pieces.cell(pieces.fixed(percent), "best" if percent == best >= 1 else "")
+        return pieces.cell(pieces.fixed(row["saves_percent"]), "best" if row["what"] == recommended else "")
 
     columns: pieces.Columns = {
         "the same step, sent": lambda row: row["what"],

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.recognise import expecting
 from gradtide.scenario.core import job as core
@@ -209,7 +210,11 @@ class _Reader:
             return None
         name = str(data.get("name") or data.get("model") or "")
         unit = data.get("time_unit")
-        dag = OpDag(tuple(op for op in ops if op), target, name, forward, unit if unit in TIME_UNITS else "")
+        if unit is not None and unit not in TIME_UNITS:
+            msg = f"{units.describe(unit)} is not a unit of time"
+            self.fail("GT013", ("time_unit",), msg, f"write one of {', '.join(TIME_UNITS)}, or leave the key out", unit)
+            return None
+        dag = OpDag(tuple(op for op in ops if op), target, name, forward, unit or "")
         by_id = self.edges(dag)
         if self.faults:
             return None

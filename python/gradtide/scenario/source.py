@@ -81,7 +81,8 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
         if what in ("collective", "parallel"):
             # A table in the scenario, and a word or a list of words on the command line.
             table = value.removeprefix("{ kind = ").removeprefix("{ ").removesuffix(" }")
-            value = table.replace(" = ", "=").replace(", ", ",").replace('"', "")
+            comma = "+" if what == "collective" else ","
+            value = table.replace(" = ", "=").replace(", ", comma).replace('"', "")
         value = value[1:-1] if value[:1] == value[-1:] == '"' else value
         text = f"{option} {value}"
         return replace(fault, file=option, text=text, column=len(option) + 1, width=max(1, len(value)))
@@ -247,7 +248,7 @@ def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = inputs.MAX_T
         raise ScenarioError([fail(error.code, f"{name} {error.msg}", error.hint)]) from None
     except FileNotFoundError:
         near = _nearest_file(path)
-        hint = f"did you mean {near}?" if near else "check the path; it is relative to the scenario file"
+        hint = f"did you mean {near}?" if near else CHECK_PATH
         raise ScenarioError([fail("GT002", f"there is no file {name}", hint)]) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid path"
@@ -273,6 +274,9 @@ def decoded(data: bytes, name: str, fail: "Fail") -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+CHECK_PATH = "check the path"
+"""Hint of a file that does not exist."""
+
 Fail = Callable[[str, str, str], Fault]
 """Function that returns a fault, located where the file is named, from code, message and hint."""
 
@@ -281,7 +285,7 @@ def of_command_line(name: str) -> Fail:
     """Return a function that makes faults of a file named on the command line."""
 
     def fail(code: str, msg: str, hint: str) -> Fault:
-        return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
+        return Fault(code, "", msg, name, hint, name)
 
     return fail
 
@@ -295,8 +299,14 @@ class Failure:
     value: Any = None
 
     def __call__(self, code: str, msg: str, hint: str) -> Fault:
-        """Return the fault."""
-        return self.source.fault(code, self.loc, msg, hint, self.value)
+        """Return the fault; that of a missing file in a scenario adds to which folder its path is relative."""
+        found = self.source.fault(code, self.loc, msg, hint, self.value)
+        is_inside = bool(self.loc) and found.file == self.source.name
+        return (
+            replace(found, hint=f"{hint}; it is relative to the scenario file")
+            if is_inside and hint == CHECK_PATH
+            else found
+        )
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
@@ -341,6 +351,9 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
 
     def fault(msg: str, hint: str) -> Fault:
         return Fault("GT001", "", f"not valid JSON: {msg}", None, hint, name)
+
+    if not text.strip():
+        raise ScenarioError([Fault("GT005", "", f"{name} is empty", None, "is it the right file?", name, 1, "")])
 
     def refuse(number: str, fault: Fault) -> NoReturn:
         at = text.find(number)

@@ -352,7 +352,8 @@ class _LayersFile(CsvFile):
         def of_file(code: str, msg: str, hint: str) -> Fault:
             return Fault(code, "", msg, None, hint, self.name)
 
-        faults += _table_faults(layers, at, of_file)
+        # Without a valid row, the rows are what is wrong, and not the length of the table.
+        faults += _table_faults(layers, at, of_file) if layers or not faults else []
         if faults:
             raise ScenarioError(faults)
         return tuple(layers)

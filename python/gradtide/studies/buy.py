@@ -487,18 +487,24 @@ def _headline(rows: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: 
 def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str, several: bool) -> str:
     knee = next(row for row in group if row["is_knee"])
     at = f" at {words.rate(knee['rate_bps'])}" if several else ""
+    built = words.built(knee).removeprefix("1 switch of ")
     text = (
-        f"For {base.jobs[0].model} on {nodes} nodes{at}, buy {_network(knee)} and exchange by "
+        f"For {base.jobs[0].model} on {nodes} nodes{at}, buy {_network(knee)} ({built}) and exchange by "
         f"{words.collective(knee['collective'])}: {words.milliseconds(knee['iteration_ms'])} an iteration"
     )
+    is_priced = knee["price"] is not None
     if len(group) > 1:
         slower = knee["slower_percent"]
-        text += ", the fastest of all," if slower < 0.05 else f", {slower:.1f} % more than the fastest,"
-    text += f" for {words.amount(knee['cost'])} {unit}"
+        text += ", the fastest of all" if slower < 0.05 else f", {slower:.1f} % more than the fastest"
+        text += "," if is_priced else ""
+    if is_priced:
+        text += f" for {words.amount(knee['cost'])} {unit}"
     full = [row for row in group if row["bisection"] == "1" and row["fabric"] == knee["fabric"]]
     dearest = max(full, key=lambda row: row["cost"], default=None)
     if dearest is not None and dearest["cost"] > 1.005 * knee["cost"]:
-        text += f"; full bisection costs {dearest['cost'] / knee['cost']:.2g} times as much"
+        what = "the network" if is_priced else "switches"
+        times = words.number(float(f"{dearest['cost'] / knee['cost']:.2g}"))
+        text += f"; without oversubscription, {what} would cost {times} times as much"
     return text + "."
 
 
@@ -519,7 +525,9 @@ def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
 
 def _network(row: dict[str, Any]) -> str:
     name = words.fabric(row["fabric"])
-    return name if row["fabric"] == "star" else f"a {name} network at a bisection ratio of {row['bisection']}"
+    if row["fabric"] == "star":
+        return name
+    return f"a {name} network with an oversubscription of {words.oversubscription(row['bisection'])}"
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------

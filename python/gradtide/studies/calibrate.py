@@ -121,16 +121,18 @@ class Calibration:
     @property
     def headline(self) -> str:
         """The fit in a sentence."""
-        fixed, rate = 1e6 * self.fixed_s[0], words.rate(8 / self.per_byte_s[0])
+        fixed, interval = words.duration(self.fixed_s[0], 3), words.duration(self.fixed_s[1], 2)
+        rate, share = words.rate(8 / self.per_byte_s[0]), self.per_byte_s[1] / self.per_byte_s[0]
         said = [
-            f"{len(self.timings.rows)} transfers: a message takes {fixed:.3g} ± {1e6 * self.fixed_s[1]:.2g} us and its "
-            f"bytes at {rate} ± {100 * self.per_byte_s[1] / self.per_byte_s[0]:.2g} % through all stages"
+            f"{len(self.timings.rows)} transfers: a message takes {fixed} ± {interval}, and its bytes have a rate of "
+            f"{rate} ± {words.difference(100 * share)} through all stages"
         ]
         if self.slowest_s is not None:
             said.append(f"of which the slowest has {words.rate(8 / self.slowest_s)}")
         if self.message_s is not None:
-            said.append(f"each message costs its host {1e6 * self.message_s:.3g} us")
-        return f"{', '.join(said)}. The largest error of a row is {self.worst_percent:.2g} %. Intervals are of 95 %."
+            said.append(f"each message costs its host {words.duration(self.message_s, 3)}")
+        worst = words.difference(self.worst_percent)
+        return f"{', '.join(said)}. The largest error of a row is {worst}. Intervals are of 95 %."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of `gradtide calibrate --json`."""
@@ -154,7 +156,7 @@ class Calibration:
         link, host = self.cluster["link"], self.cluster.get("host")
         lines = [
             f"# Fitted by gradtide calibrate to {source}: {len(self.timings.rows)} transfers.",
-            f"# The largest error of a row is {self.worst_percent:.2g} %.",
+            f"# The largest error of a row is {words.difference(self.worst_percent)}.",
             "[cluster]",
             f"link = {_inline(link)}",
             *([] if host is None else [f"host = {_inline(host)}"]),
@@ -372,7 +374,8 @@ def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -
     sizes = sorted({size for size, depth, _ in rows if depth == 1})
     hint = "measure from 1 kB to 100 MB; with nccl-tests: -b 1K -e 128M -f 4"
     if len(sizes) < LEAST_SIZES:
-        msg = f"the table has {len(sizes)} sizes of whole transfers, and a fit needs {LEAST_SIZES}"
+        have = words.many(len(sizes), "size")
+        msg = f"the table has {have} of whole transfers, and a fit needs {LEAST_SIZES}"
         wrong.add(None, None, "bytes", msg, hint)
     elif sizes[-1] < LEAST_RANGE * sizes[0]:
         msg = f"sizes from {sizes[0]} to {sizes[-1]} B cannot tell a fixed time from a rate"

@@ -159,10 +159,10 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
 def check_once(what: str, names: Sequence[str]) -> None:
     """Raise if a list is empty or has duplicates."""
     if not names:
-        raise ValueError(f"{what} is empty; leave it out for the default")
+        raise ValueError(f"{what}: the list is empty; leave it out for the default")
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{what} names {twice} twice")
+        raise ValueError(f"{what}: {twice} is given twice; leave one of the two out")
 
 
 def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str, *, job: str | None = None) -> Table:

@@ -7,6 +7,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
+from gradtide import words
 from gradtide.answer import Answer, Candidate, Premise, ranked
 from gradtide.answer.again import again
 from gradtide.answer.uncertainty import ORDERS
@@ -42,6 +43,7 @@ class OrderResult:
         makespan: time until the target op ends.
         lower_bound: maximum of critical path, total compute time and total transfer time.
         proven_bound: best proven lower bound, which is at least `lower_bound`.
+        time_unit: unit of the DAG's times, ps to s; "" if the DAG states none.
     """
 
     scheduler: str
@@ -51,6 +53,7 @@ class OrderResult:
     makespan: int
     lower_bound: int
     proven_bound: int
+    time_unit: str = ""
 
     @property
     def order(self) -> list[int]:
@@ -88,12 +91,16 @@ class OrderResult:
     def answer(self) -> Answer:
         """The answer to the study's question, with its premises."""
         by = self.scheduler
-        best = "and no order is faster" if self.optimal else f"at most {self.proven_gap:.2%} more than the best order"
-        bound = f"{self.gap:.2%} above the lower bound of {self.lower_bound}"
+        most = words.difference(100 * self.proven_gap)
+        best = "and no order is faster" if self.optimal else f"at most {most} more than with the best order"
+        bound = words.ticks(self.lower_bound, self.time_unit)
+        above = "it equals" if self.makespan == self.lower_bound else f"it is {words.difference(100 * self.gap)} above"
+        takes = words.ticks(self.makespan, self.time_unit)
+        unit = "" if self.time_unit else ", which states no unit (time_unit)"
         return Answer(
-            f"{self.scheduler}: the iteration takes {self.makespan}, {best}; it is {bound}.",
+            f"{self.scheduler}: the iteration takes {takes}, {best}; {above} the lower bound of {bound}.",
             (
-                Premise("times of ops", "those of the graph, in its own unit", True),
+                Premise("times of ops", f"those of the graph{unit}", True),
                 *([Premise("ties", self.ties, self.ties != "id", change="--ties")] if by in WITH_TIES else []),
                 *([Premise("seed", str(self.seed), self.seed != 0, change="--seed")] if by in WITH_SEED else []),
             ),
@@ -179,6 +186,7 @@ def order(
         makespan=ordered["makespan_ticks"],
         lower_bound=ordered["lower_bound_ticks"],
         proven_bound=ordered["proven_bound_ticks"],
+        time_unit=dag.time_unit,
     )
 
 

@@ -38,6 +38,10 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     Raises:
         ScenarioError: if the scenario, model or cluster does not exist or is invalid.
     """
+    if scenario == "":
+        raise ScenarioError(
+            [Fault("GT002", "", "the name of the scenario is empty", "", 'write a name, as in "resnet50"')]
+        )
     model = _model(scenario, is_on_cluster=cluster is not None)
     if model is None:
         _refuse_misspelt(scenario)

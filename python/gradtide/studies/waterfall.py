@@ -47,6 +47,9 @@ LEAST_BPS = 10e6
 REPRODUCED = 0.1
 """Largest relative error of the prediction of the recorded schedule; beyond, no other schedules are predicted."""
 
+LEAST_SAVING = 1.0
+"""Smallest predicted saving, in per cent of the step, for which a schedule is recommended."""
+
 NOTABLE = 0.1
 """Share of a step from which on the headline mentions idle time, or differences in compute between ranks."""
 
@@ -152,7 +155,10 @@ class WaterfallResult(StudyRows):
             {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
             for name, time_ms in zip(tried, times_ms, strict=True)
         ]
-        return {**fit, "why_not": None, "rows": rows}
+        # The first row is the recorded schedule, and the last row has another network.
+        best = min(rows[1:-1], key=lambda row: float(row["iteration_time_ms"]))
+        recommended = best["what"] if best["saves_percent"] >= LEAST_SAVING else None
+        return {**fit, "why_not": None, "rows": rows, "recommended": recommended}
 
     def to_document(self) -> dict[str, Any]:
         """Return the summary and the rows as a JSON-compatible dict."""
@@ -392,9 +398,9 @@ def _headline(summary: dict[str, Any]) -> str:
         said.append(f"{summary['no_transfer'].capitalize()}.")
     elif size > 1:
         said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} ranks that never wait.")
-    rows = summary["advice"]["rows"]
-    best = min(rows[1:4], key=lambda row: row["iteration_time_ms"], default=None)
-    if best is not None and best["saves_percent"] >= 1:
+    what = summary["advice"].get("recommended")
+    best = next((row for row in summary["advice"]["rows"] if row["what"] == what), None)
+    if best is not None:
         level = "crossiter" if "without barrier" in best["what"] else "priority"
         takes = ms(best["iteration_time_ms"])
         said.append(

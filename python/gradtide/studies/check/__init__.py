@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradtide import report
+from gradtide import report, words
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import Table
 from gradtide.scenario import BackgroundFlows, Scenario
@@ -134,8 +134,8 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
     first_ms = _first_difference_ms(flows)
     if first_ms is not None:
         notes.append(
-            f"Up to {first_ms:.6g} ms of simulated time all flows are equal. A packet that overtakes another one there "
-            f"changes what follows, as another seed would: compare means, over several seeds."
+            f"Up to {words.duration(first_ms / 1e3)} of simulated time all flows are equal. A packet that overtakes "
+            f"another one there changes what follows, as another seed would: compare means, over several seeds."
         )
     cost = {"gradtide": run.summary["cost"]["cpu_s"], "other": measured.summary["cpu_s"]}
     summary = {
@@ -222,12 +222,19 @@ def _headline(summary: dict[str, Any]) -> str:
         is_one = sum(one["compared"] for _, one in compared) == 1
         return f"{counts} {'takes' if is_one else 'take'} the same time in {other}, to the nanosecond.{only} {one_run}"
     said = [
-        f"{_many(one['equal'], what)} of {one['compared']} take the same time in {other}; the mean in gradtide is "
-        f"{abs(one['mean_percent']):.2g} % {'longer' if one['mean_percent'] > 0 else 'shorter'}, and the largest "
-        f"difference is {one['worst_percent']:.2g} %."
+        f"{_many(one['equal'], what)} of {one['compared']} take the same time in {other}; {_of_means(one)}, and the "
+        f"largest difference is {words.difference(one['worst_percent'])}."
         for what, one in compared
     ]
     return f"{' '.join(said)}{only} {one_run}"
+
+
+def _of_means(one: dict[str, Any]) -> str:
+    """Return the difference of the means in words; a difference that is too small to matter has no direction."""
+    percent = one["mean_percent"]
+    if abs(percent) < words.LEAST_DIFFERENCE:
+        return f"the means differ by {words.difference(percent)}" if percent else "the means are equal"
+    return f"the mean in gradtide is {words.difference(percent)} {'longer' if percent > 0 else 'shorter'}"
 
 
 def _many(count: int, what: str) -> str:

@@ -160,6 +160,13 @@ class SweepResult(StudyRows):
             else:
                 yield run, "finished", document["summary"]
 
+    def finished(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the label and the summary of each finished run; runs of a point differ in their seed."""
+        for run, _, summary in self._each():
+            if summary is not None:
+                seed = f", seed {self._runs.seeds[run]}" if self.study.seeds > 1 else ""
+                yield f"{self.study.label(run)}{seed}", summary
+
     def each_row(self) -> Iterator[dict[str, Any]]:
         """Yield the rows in the order of the study, read one at a time; rows of missing runs have no figures."""
         varied = self.study.keys

@@ -134,7 +134,13 @@ class Study:
     """
 
     def __init__(
-        self, data: Mapping[str, Any], source: Source, base_dir: Path, scenario: Any = None, cluster: Any = None
+        self,
+        data: Mapping[str, Any],
+        source: Source,
+        base_dir: Path,
+        scenario: Any = None,
+        cluster: Any = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> None:
         self.text = source.text
         self._source, self._base_dir, self._faults = source, base_dir, Faults()
@@ -158,6 +164,8 @@ class Study:
             code, msg = ("GT010", "`scenario` is missing") if self._base is None else ("GT011", "expected a text")
             self._fault(code, ("sweep", SCENARIO), msg, 'write scenario = "base.toml"', self._base)
         self._cluster, self._is_option = self._cluster_of(table, cluster), cluster is not None
+        self._changes = dict(changes or {})
+        self._refuse_changed()
         if self._faults:
             raise ScenarioError(self._faults)
         self._refuse_many()
@@ -175,23 +183,29 @@ class Study:
         return self._at_home(own) if option is None else option
 
     @classmethod
-    def load(cls, study: "str | Path | Mapping[str, Any]", cluster: Any = None) -> "Study":
+    def load(
+        cls,
+        study: "str | Path | Mapping[str, Any]",
+        cluster: Any = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> "Study":
         """Read a study file, or a dict with its keys, in which the scenario may also be a `Scenario` or a model.
 
         Args:
             study: the file or dict.
             cluster: replacement of the cluster of each scenario, as in `gradtide.run`.
+            changes: values that all runs have, by the path of their key, as of `--set`; none of these keys may vary.
 
         Raises:
             ScenarioError: with all faults of the file.
         """
         if isinstance(study, Mapping):
             study, scenario = _apart(study)
-            return cls(read.plain(study, Source()), Source(), Path(), scenario, cluster)
+            return cls(read.plain(study, Source()), Source(), Path(), scenario, cluster, changes)
         name = str(study)
         text = read_text(Path(study), name, of_command_line(name)).removeprefix("\ufeff")
         with expecting(text, name, "a study", "study"):
-            return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster)
+            return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster, changes)
 
     # contents
 
@@ -199,7 +213,9 @@ class Study:
     def command(self) -> str:
         """The command that repeats the study."""
         cluster = ["--cluster", str(self._cluster)] if self._is_option else []
-        return shlex.join(["gradtide", "sweep", self._source.name, *cluster])
+        changes = [f"{key}={settings.argument(value)}" for key, value in self._changes.items()]
+        sets = [part for change in changes for part in ("--set", change)]
+        return shlex.join(["gradtide", "sweep", self._source.name, *cluster, *sets])
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -231,7 +247,9 @@ class Study:
     def first_seed(self, run: int) -> int:
         """Return the seed of a run's base scenario; 0 if the scenario cannot be read."""
         try:
-            return self._load(self.values(run), run).seed
+            values = self._all_values(run)
+            base = self._load(values, run)
+            return (base.set({SEED: self._changes[SEED]}) if SEED in self._changes else base).seed
         except ScenarioError:
             return 0
 
@@ -241,12 +259,13 @@ class Study:
         Raises:
             ScenarioError: if a key or value is invalid; its faults point into the study file.
         """
-        values = self.values(run)
+        values = self._all_values(run)
         base = self._load(values, run)
         nth_seed = run % self.seeds
-        if nth_seed:  # no conflict with a varied seed, because `run.seed` cannot be an axis if `seeds` > 1
-            values[SEED] = base.seed + nth_seed
         try:
+            if nth_seed:  # no conflict with a varied seed, because `run.seed` cannot be an axis if `seeds` > 1
+                first = base.set({SEED: values[SEED]}) if SEED in values else base
+                values[SEED] = first.seed + nth_seed
             scenario = base.set(values) if values else base
             scenario.check_built()
         except ScenarioError as error:
@@ -255,7 +274,7 @@ class Study:
 
     def again(self, run: int) -> list[str] | None:
         """Return the command line of a single run; `None` if names and `--set` cannot express it."""
-        values = self.values(run)
+        values = self._all_values(run)
         base, cluster = self._named(values)
         if not isinstance(base, str) or not isinstance(cluster, str | Path | None):
             return None
@@ -263,12 +282,14 @@ class Study:
         for key, name in TRAINED.items() if self._is_model(base) else ():
             if values.get(key) is not None:
                 line += [f"--{name.replace('_', '-')}", settings.option(values.pop(key))]
+        nth_seed = run % self.seeds
+        if nth_seed:
+            values.pop(SEED, None)
         for key, value in values.items():
             text = settings.argument(value)
             if text is None:
                 return None
             line += ["--set", f"{key}={text}"]
-        nth_seed = run % self.seeds
         return line + (["--seed", str(self.first_seed(run) + nth_seed)] if nth_seed else [])
 
     def label(self, run: int, against: int | None = None) -> str:
@@ -294,6 +315,10 @@ class Study:
             if key not in self._labels:
                 self._labels[key] = settings.labels(values)
         return {key: self._labels[key][index] for key in axis.keys}
+
+    def _all_values(self, run: int) -> dict[str, Any]:
+        """Return the values that all runs have, and those of a run."""
+        return self._changes | self.values(run)
 
     def _indices(self, run: int) -> list[tuple[Axis, int]]:
         rest, found = run // self.seeds, []
@@ -356,6 +381,8 @@ class Study:
         key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
         short = {"engine": ENGINE, **{name: path for path, name in TRAINED.items()}}
         key = short.get(str(key), key) if fault.file == "replace()" else key
+        if key in self._changes:
+            return replace(fault, file="--set", text=f"{key}={fault.text.partition('=')[2]}" if fault.text else None)
         is_name = key is None and fault.code in ("GT002", "GT006")
         if is_name and self._is_option and fault.file == cluster:
             return replace(fault, file="--cluster")
@@ -519,6 +546,16 @@ class Study:
                     msg = f"`{key}` is varied twice, also by `{seen[key]}`"
                     self._fault("GT103", ("sweep", axis.kind, key), msg, "delete one of the two", at_key=True)
                 seen[key] = axis.kind
+
+    def _refuse_changed(self) -> None:
+        """Add a fault for each key that varies, and whose values would replace one that all runs should have."""
+        for axis in self.axes:
+            for key in axis.keys:
+                changed = next((one for one in self._changes if f"{one}.".startswith(f"{key}.")), None)
+                if changed is not None and key not in (SCENARIO, CLUSTER):
+                    also = "it" if changed == key else f"`{changed}`"
+                    msg = f"`{key}` is varied, and {also} is set for all runs, too"
+                    self._fault("GT103", ("sweep", axis.kind, key), msg, "leave one of the two out", at_key=True)
 
     def _refuse_many(self) -> None:
         """Raise if a study has too many runs; the message estimates the total time from the first run."""
