@@ -233,7 +233,7 @@ def test_in_a_low_band_a_job_leaves_the_links_to_others(engine):
     data = scenario({"fsdp": 16}, engine=engine)
     data["cluster"]["topology"] = {"kind": "star", "hosts": 16}
     flow = {"src": "h0", "dst": "h8", "bytes": "50MB", "start": "1ms"}
-    data |= {"traffic": {"other": {"flows": [flow]}}, "run": {"engine": engine, "duration": "100ms"}}
+    data |= {"traffic": {"other": {"flows": [flow]}}, "run": {"engine": engine, "duration": "20ms"}}
 
     def fct_us(band):
         data["job"]["train"]["priority"] = band
