@@ -25,9 +25,9 @@ JOBS ?= 2
 OLDEST_PYTHON ?= $(shell python3.10 -c '' 2>/dev/null && echo python3.10 || echo $(PYTHON))
 LOWEST := .venv/lowest/bin
 # Tests of the code that calls third-party packages: parsing, printing, drawing, storing.
-LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli cli_studies compare formats formats_run layer_tables \
-  lp perfetto plan plan_accuracy plan_device plan_file presets profiling quantities reading report report_tenants save \
-  scenario scenario_errors scenario_keys surface sweep sweep_ranking sweep_store tables trace_models traces))
+LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli cli_studies compare formats formats_run kept_runs \
+  layer_tables lp perfetto plan plan_accuracy plan_device plan_file presets profiling quantities reading report \
+  report_tenants save scenario scenario_errors scenario_keys surface sweep sweep_ranking sweep_store tables trace_models traces))
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
-from file_formats import DATA, TOPOLOGY, command, convert
+from file_formats import DATA, TOPOLOGY, convert
 from gradtide import traffic, units
 
 
@@ -394,7 +394,7 @@ def test_the_dialect_of_htsim_is_told_by_what_only_one_has(folder, case):
     assert [line.split(",")[0] for line in text.splitlines()[1:]] == [str((ps + 500) // 1000) for ps in expected_ps]
 
 
-def test_starts_that_may_be_picoseconds_or_microseconds_are_not_guessed(tmp_path):
+def test_starts_that_may_be_picoseconds_or_microseconds_are_not_guessed(gradtide, tmp_path):
     source = tmp_path / "uec.cm"
     source.write_text(UEC)
     for target in (None, tmp_path / "x.csv"):
@@ -405,10 +405,10 @@ def test_starts_that_may_be_picoseconds_or_microseconds_are_not_guessed(tmp_path
         assert "--start-unit" in fault["hint"]
     assert convert(source, start_unit="us").figures["last_start_s"] == 16e-6
     assert convert(source, start_unit="ps").figures["last_start_s"] == 16e-12
-    done = command(source, "--start-unit", "us", "--json")
-    assert json.loads(done.stdout)["first_start_s"] == 4e-6
-    assert command(source, "--start-unit", "ns").returncode == 2
-    assert command(DATA / "flow.txt", "--start-unit", "us").returncode == 2
+    _, out, _ = gradtide("convert", source, "--start-unit", "us", "--json")
+    assert json.loads(out)["first_start_s"] == 4e-6
+    assert gradtide("convert", source, "--start-unit", "ns")[0] == 2
+    assert gradtide("convert", DATA / "flow.txt", "--start-unit", "us")[0] == 2
 
 
 def test_lines_of_both_dialects_contradict_each_other(folder):

@@ -4,7 +4,6 @@ import functools
 import json
 import math
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -386,17 +385,10 @@ def test_faults_of_an_order_file(tmp_path, text, code, loc):
 # The command
 
 
-def command(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "gradtide", "order", *map(str, arguments)], capture_output=True, text=True
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_the_command_prints_one_document(tmp_path):
+def test_the_command_prints_one_document(gradtide, tmp_path):
     path = tmp_path / "dag.json"
     path.write_text(json.dumps(DAG))
-    code, out, _ = command(path, "--scheduler", "tac", "--ties", "upstream", "--json")
+    code, out, _ = gradtide("order", path, "--scheduler", "tac", "--ties", "upstream", "--json")
     document = json.loads(out)
     assert code == 0
     assert document.pop("again")["command"].endswith("--scheduler tac --ties upstream")
@@ -406,10 +398,10 @@ def test_the_command_prints_one_document(tmp_path):
     assert {"scheduler", "priority", "makespan", "lower_bound", "optimal", "gap"} <= set(document)
 
 
-def test_the_command_says_how_good_the_order_is(tmp_path):
+def test_the_command_says_how_good_the_order_is(gradtide, tmp_path):
     path = tmp_path / "dag.json"
     path.write_text(json.dumps(DAG))
-    code, out, _ = command(path)
+    code, out, _ = gradtide("order", path)
     assert code == 0
     answer = (
         "optimal: the iteration takes 66 ticks, and no order is faster; it is 1.5 % above the lower bound of 65 ticks."
@@ -417,11 +409,11 @@ def test_the_command_says_how_good_the_order_is(tmp_path):
     assert f"{answer}\n" in out
 
 
-def test_the_command_refuses_what_means_nothing(tmp_path):
+def test_the_command_refuses_what_means_nothing(gradtide, tmp_path):
     path = tmp_path / "dag.json"
     path.write_text('{"ops": [], "target": 0}')
     for arguments in ((path,), (tmp_path / "no.json",), (path, "--scheduler", "tik"), (path, "--ties", "ids")):
-        code, out, err = command(*arguments)
+        code, out, err = gradtide("order", *arguments)
         assert (code, out) == (2, "")
         assert "error" in err
 

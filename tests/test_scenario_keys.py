@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -195,14 +196,9 @@ def test_every_short_name_reaches_its_key() -> None:
         (["run", "--set", "run.engine=foo"], "run.engine=foo"),
     ],
 )
-def test_a_fault_names_the_option_that_was_typed(arguments: list[str], shown: str) -> None:
+def test_a_fault_names_the_option_that_was_typed(gradtide: Any, arguments: list[str], shown: str) -> None:
     command, *rest = arguments
-    done = subprocess.run(
-        [sys.executable, "-m", "gradtide", command, str(ROOT / "scenarios" / "own-model.toml"), *rest],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert f"--> {rest[0]} " in done.stderr
-    assert f"   | {shown}\n" in done.stderr
-    assert "replace()" not in done.stderr
+    _, _, err = gradtide(command, ROOT / "scenarios" / "own-model.toml", *rest)
+    assert f"--> {rest[0]} " in err
+    assert f"   | {shown}\n" in err
+    assert "replace()" not in err

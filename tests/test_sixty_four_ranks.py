@@ -5,8 +5,6 @@ S bytes, N ranks, links of rate B with a message's delay a (two links of a star)
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -77,12 +75,14 @@ def scenario(kind="ring", *, engine="fluid", on_nodes=False, size=SIZE, rate="80
 
 
 @pytest.mark.parametrize(("on_nodes", "expected_s"), [(False, STAR), (True, NODES)])
-def test_the_command_prints_the_closed_forms(on_nodes, expected_s, tmp_path):
+def test_the_command_prints_the_closed_forms(gradtide, on_nodes, expected_s, tmp_path):
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps(scenario(on_nodes=on_nodes)))
-    options = ["--collectives", ",".join(expected_s), "--sizes", f"{SIZE}B", "--json"]
-    line = [sys.executable, "-m", "gradtide", "collectives", str(file), *options]
-    rows = json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout)["rows"]
+    code, out, err = gradtide(
+        "collectives", file, "--collectives", ",".join(expected_s), "--sizes", f"{SIZE}B", "--json"
+    )
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
     found_s = {row["collective"]: row["exchange_us"] / 1e6 for row in rows}
     assert found_s == pytest.approx(expected_s, abs=ROUNDED_S, rel=0)
 

@@ -1,8 +1,6 @@
 """Models of small traces: which traces give one, and what a trace leaves out is counted, said or refused."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,17 +70,14 @@ def test_small_transfers_and_unknown_events_are_left_out_of_a_model_and_counted(
     assert model.left_out[-1:] == ("transfers that are no gradients: 1 broadcast, left out",)
 
 
-def test_a_run_says_what_its_trace_leaves_out_and_so_does_its_folder(tmp_path):
+def test_a_run_says_what_its_trace_leaves_out_and_so_does_its_folder(gradtide, tmp_path):
     path = kineto_of(tmp_path, event("step", "glow_op", 5, 3, 9))
     (tmp_path / "job.toml").write_text(f'[job.train]\nmodel = "{path}"\nworkers = 2\n')
     said = "events of an unknown category: 1 (glow_op), left out"
-
-    def run(scenario, folder):
-        command = [sys.executable, "-m", "gradtide", "run", str(scenario), "-o", str(folder), "-q"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
-
     for scenario, folder in ((tmp_path / "job.toml", "a"), (tmp_path / "a" / "scenario.resolved.toml", "b")):
-        assert f"warning: {said}" in run(scenario, tmp_path / folder)
+        code, _, err = gradtide("run", scenario, "-o", tmp_path / folder, "-q")
+        assert code == 0, err
+        assert f"warning: {said}" in err
         assert said in json.loads((tmp_path / folder / "summary.json").read_text())["warnings"]
         assert said in (tmp_path / folder / "report.html").read_text()
 

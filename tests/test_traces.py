@@ -132,7 +132,7 @@ def test_a_step_of_a_divided_model_is_no_table_of_layers_and_the_error_names_wha
     assert "the first at" in str(caught.value)
 
 
-def test_the_command_names_groups_where_there_are_several(tmp_path):
+def test_the_command_names_groups_where_there_are_several(gradtide, tmp_path):
     info = {
         "backend": "nccl",
         "rank": 0,
@@ -147,8 +147,8 @@ def test_the_command_names_groups_where_there_are_several(tmp_path):
     )
     text = json.loads(Path(path).read_text())
     Path(path).write_text(json.dumps({**text, "distributedInfo": info}))
-    command = [sys.executable, "-m", "gradtide", "report", str(path), "-o", str(tmp_path / "out")]
-    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    code, shown, err = gradtide("report", path, "-o", tmp_path / "out")
+    assert code == 0, err
     assert "group" in shown.splitlines()[1] + shown.splitlines()[0]
 
 
@@ -283,25 +283,21 @@ def test_what_is_written_protobuf_reads(tmp_path):
 # The command
 
 
-def convert(*arguments):
-    command = [sys.executable, "-m", "gradtide", "convert", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_command_says_where_the_time_went_and_converts(tmp_path):
-    said = convert(RECORDED)
-    assert said.returncode == 0
-    assert "2 ranks do the work of 0.65 that never wait" in said.stdout
-    written = convert(RECORDED / "rank1.pt.trace.json.gz", tmp_path / "a.et", "--version", "1.0.0", "--json")
-    assert json.loads(written.stdout)["missing_ranks"] == [0]
-    assert "warning: there is no trace of rank 0" in written.stderr
-    assert f"wrote {tmp_path / 'a.et'}" in written.stderr
-    refused = convert(tmp_path / "a.et", tmp_path / "a.png")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "Traceback" not in refused.stderr
+def test_the_command_says_where_the_time_went_and_converts(gradtide, tmp_path):
+    code, out, _ = gradtide("convert", RECORDED)
+    assert code == 0
+    assert "2 ranks do the work of 0.65 that never wait" in out
+    one_rank = RECORDED / "rank1.pt.trace.json.gz"
+    _, out, err = gradtide("convert", one_rank, tmp_path / "a.et", "--version", "1.0.0", "--json")
+    assert json.loads(out)["missing_ranks"] == [0]
+    assert "warning: there is no trace of rank 0" in err
+    assert f"wrote {tmp_path / 'a.et'}" in err
+    code, out, err = gradtide("convert", tmp_path / "a.et", tmp_path / "a.png")
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
     broken = tmp_path / "b.json"
     broken.write_bytes(KINETO[:1000])
-    assert convert(broken).returncode == 2
+    assert gradtide("convert", broken)[0] == 2
 
 
 # What is no trace

@@ -437,38 +437,33 @@ def test_the_page_stays_small_whatever_the_trace_holds(tmp_path):
     assert "Only the 30 most exposed of 2000 transfers have a row." in page.read_text()
 
 
-def gradtide(*arguments):
-    command = [sys.executable, "-m", "gradtide", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_command_writes_a_folder_that_reports_again_and_a_scenario_that_runs(simulated, tmp_path):
+def test_the_command_writes_a_folder_that_reports_again_and_a_scenario_that_runs(gradtide, simulated, tmp_path):
     result, folder = simulated
     out = tmp_path / "step"
-    said = gradtide("report", folder, "-o", out)
-    assert said.returncode == 0, said.stderr
-    assert f"2 ranks do the work of {2 * result.job['utilisation']:.2f}" in said.stdout
+    code, shown, err = gradtide("report", folder, "-o", out)
+    assert code == 0, err
+    assert f"2 ranks do the work of {2 * result.job['utilisation']:.2f}" in shown
     names = {path.name for path in out.iterdir()}
     assert names == {"report.html", "summary.json", "waterfall.csv", "picture.json", "scenario.toml", "versions.json"}
     page = (out / "report.html").read_bytes()
-    assert gradtide("report", out).returncode == 0
+    assert gradtide("report", out)[0] == 0
     assert (out / "report.html").read_bytes() == page
     again = gt.run(out / "scenario.toml")
     assert again.iteration_time == pytest.approx(result.iteration_time, rel=1e-6)
-    document = json.loads(gradtide("report", *sorted(folder.iterdir()), "--json").stdout)
+    document = json.loads(gradtide("report", *sorted(folder.iterdir()), "--json")[1])
     assert document["schema"] == "gradtide.waterfall/1"
     assert len(document["transfers"]) == result.job["buckets"]
-    assert gradtide("report", out, "--step", "1").returncode == 2
+    assert gradtide("report", out, "--step", 1)[0] == 2
 
 
-def test_what_is_neither_a_run_nor_a_trace_is_refused_and_leaves_nothing(tmp_path):
+def test_what_is_neither_a_run_nor_a_trace_is_refused_and_leaves_nothing(gradtide, tmp_path):
     (tmp_path / "cut.json").write_bytes(gzip.decompress((RECORDED / "rank0.pt.trace.json.gz").read_bytes())[:9000])
     (tmp_path / "empty").mkdir()
     for bad in ("nothing", "cut.json", "empty"):
-        said = gradtide("report", tmp_path / bad, "-o", tmp_path / "out")
-        assert (said.returncode, said.stdout) == (2, "")
-        assert "Traceback" not in said.stderr
-        assert bad in said.stderr
+        code, shown, err = gradtide("report", tmp_path / bad, "-o", tmp_path / "out")
+        assert (code, shown) == (2, "")
+        assert "Traceback" not in err
+        assert bad in err
     assert not (tmp_path / "out").exists()
 
 
