@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage, writing
 from gradtide.cli.options import OUTPUT, JsonOption, QuietOption, WideOption, option
-from gradtide.cli.printing import cell, print_json, print_table, put_at_once, say, talk
+from gradtide.cli.printing import cell, print_json, print_table, put, put_at_once, say, talk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +155,8 @@ def thresholds(
     say(f"In packets of {packet}, by equations 1 and 2 of Kang et al. (2021)")
     print_thresholds([found])
     queue = f'threshold = "{found["threshold_packets"]}pkt", announced = "{found["announced_packets"]}pkt"'
-    say("", f'In a scenario: cluster.queue = {{ kind = "pcn", {queue} }}')
+    say("", "In a scenario:")
+    put(f'  cluster.queue = {{ kind = "pcn", {queue} }}')
 
 
 def print_thresholds(rows: "Sequence[Mapping[str, Any]]") -> None:

@@ -195,4 +195,4 @@ def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
         for name, row in rows.items()
     ]
     time, bound = ("T, ms", ["straggler", "bound, ms", "above it"]) if is_wide() else ("mean, ms", ["above bound"])
-    print_table(["schedule", time, "p95", "throughput", *names.values(), *bound], table)
+    print_table(["schedule", time, "p95, ms", "throughput", *names.values(), *bound], table)
