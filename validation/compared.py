@@ -93,7 +93,7 @@ def collectives() -> list[Row]:
 def testbed() -> list[Row]:
     """Return the rows of flows on Linux queues and of parameter servers; the latter's page has no mean."""
     page = (PAGES / "testbed.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^\| (?:small|medium|large) flows .*", page, flags=re.MULTILINE)
+    lines = re.findall(r"^(?:small|medium|large) flows .*", page, flags=re.MULTILINE)
     errors = [int(figure) / 100 for line in lines for figure in re.findall(r"\(([+-]\d+) %\)", line)]
     servers = (PAGES / "testbed-servers.md").read_text(encoding="utf-8")
     lengths = re.search(r"from ([\d.]+) % shorter to ([\d.]+) % longer than predicted", servers)

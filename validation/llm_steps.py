@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "validation")]
 
 import compared  # noqa: E402
+import pages  # noqa: E402
 
 import gradtide  # noqa: E402
 from gradtide import _core, presets, units  # noqa: E402
@@ -747,9 +748,8 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
     lines = [
         "<!-- table: errors -->",
         "",
-        "| table | steps | mean absolute error (largest), % | closed form, unseen |",
     ]
-    lines.append("|---|---:|---:|---:|")
+    rows = [("table", "steps", "mean absolute error, %", "largest", "closed form", "unseen")]
     for table in READERS:
         steps = read(folder, table)
         if not steps:
@@ -757,7 +757,8 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
         found = [abs(ours[table][step.id] / step.measured_s - 1) for step in steps]
         closed = f"{100 * fmean(map(abs, errors(steps, {}))):.1f}"
         mean, largest = f"{100 * fmean(found):.1f}", f"{100 * max(found):.0f}"
-        lines.append(f"| {table} | {len(found)} | {mean} ({largest}) | {closed}, {unseen.get(table, closed)} |")
+        rows.append((table, f"{len(found)}", mean, largest, closed, unseen.get(table, closed)))
+    lines.append(pages.aligned(rows))
     memory = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
     if memory:
         lines += ["", f"Memory of the fullest rank, torchtitan: mean absolute error {100 * fmean(memory):.0f} %.", ""]

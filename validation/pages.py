@@ -37,7 +37,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for first, *rest in rows:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return "\n".join(["```text", *lines, "```"])
 
 

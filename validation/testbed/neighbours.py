@@ -442,6 +442,9 @@ def _interval(row: dict[str, Any]) -> str:
 
 def tables(answer: dict[str, Any]) -> str:
     """Return one table for each cell, predicted→measured, and what was seen beside."""
+    sys.path.insert(0, str(HERE.parent))
+    from pages import aligned
+
     loads = [run["load"] for run in answer["runs"]]
     lates = [1e3 * run["late_p99"] for run in answer["runs"]]
     texts = []
@@ -449,9 +452,8 @@ def tables(answer: dict[str, Any]) -> str:
         lines = [
             f"**R = {ratio:g}, load {100 * load:.3g} %** ({seeds} schedules of {answer['duration_s']:g} s)",
             "",
-            "| | n | same band, ms | lower band, ms | change, % (95 % interval) |",
-            "|---|---:|---:|---:|---:|",
         ]
+        table = [["", "n", "same band, ms", "lower band, ms", "change, % (95 % interval)"]]
         for name in ("small", "medium", "large", "iteration"):
             found, said = (
                 training(answer, (ratio, load), source)
@@ -465,7 +467,8 @@ def tables(answer: dict[str, Any]) -> str:
             )
             changes = (f"{row['change']:+.1f} ({_interval(row)})" for row in (said, found))
             what = "iterations" if name == "iteration" else f"{name} flows"
-            lines.append(f"| {what} | {said['count']}→{found['count']} | {' | '.join(means)} | {' → '.join(changes)} |")
+            table.append([what, f"{said['count']}→{found['count']}", *means, " → ".join(changes)])
+        lines.append(aligned(table))
         chosen = [run for run in answer["runs"] if run["cell"] == [ratio, load]]
         drops = {
             band: [sum(run[key] for run in chosen if run["band"] == band) for key in ("drops", "predicted_drops")]

@@ -293,9 +293,11 @@ def means(case: dict[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def page(found: list[dict[str, Any]]) -> str:
-    """Return the table of the page: a row for each case, with the advised level in bold."""
-    lines = [f"| model, network | DDP, ms | {' | '.join(f'{level}, ms; saves, %' for level in LEVELS)} |"]
-    lines.append(f"|---|{'---:|' * (1 + len(LEVELS))}")
+    """Return the table of the page: a row for each case, with a star at the advised level."""
+    sys.path.insert(0, str(ROOT / "validation"))
+    from pages import aligned
+
+    lines = [["model, network", "DDP, ms", *(f"{level}, ms; saves, %" for level in LEVELS)]]
     for one in found:
         times = means(one)
         (said, took), cells = times["ddp"], []
@@ -303,10 +305,10 @@ def page(found: list[dict[str, Any]]) -> str:
             predicted, measured = times[level]
             saves = f"{100 * (1 - predicted / said):.1f}→{100 * (1 - measured / took):.1f}"
             cell = f"{predicted:.1f}→{measured:.1f}; {saves}"
-            cells.append(f"**{cell}**" if level == one["advised"] else cell)
+            cells.append(f"{cell}{'*' if level == one['advised'] else ' '}")
         name = f"{one['model']}, {RATES[one['rate']]}"
-        lines.append(f"| {name} | {said:.1f}→{took:.1f} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([name, f"{said:.1f}→{took:.1f}", *cells])
+    return aligned(lines)
 
 
 def pairs(found: list[dict[str, Any]]) -> list[str]:

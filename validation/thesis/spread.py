@@ -1,6 +1,6 @@
 """How far a nanosecond of link delay moves what Gao (2020), chapter 5, prints: cells that come out otherwise.
 
-Usage: python validation/thesis/spread.py [JOBS]. Prints one row of Markdown per cell, for links of 9998 to 10002 ns.
+Usage: python validation/thesis/spread.py [JOBS]. Prints one line per cell, for links of 9998 to 10002 ns.
 """
 
 import sys
@@ -24,7 +24,7 @@ def row(cell: ch5.Cell, jobs: int) -> str:
         smalls.append(f"{own['small'][1]:.2f}")
     theirs = ch5.PUBLISHED[cell]
     cost, small = f"{theirs['iteration'][2]:.1f}", f"{theirs['small'][1]:.2f}"
-    return f"| {cell[0]}, {cell[1]} | {cost}; {', '.join(costs)} | {small}; {', '.join(smalls)} |"
+    return f"{f'{cell[0]}, {cell[1]}':<12}{f'{cost}; ' + ', '.join(costs):<42}{small}; {', '.join(smalls)}"
 
 
 if __name__ == "__main__":
