@@ -128,7 +128,7 @@ def engines() -> list[Row]:
         )  # fmt: skip
     sent, exchanged = rows_of(simgrid, "flows on SimGrid"), rows_of(simgrid, "exchanges on SimGrid")
     worst = [float(one[-1]) for one in (*sent, *exchanged)]
-    count = sum(int(one[0].replace(",", "")) for one in sent) + sum(len(one[3].split(",")) for one in exchanged)
+    count = sum(int(one[0].replace(",", "")) for one in sent) + sum(len(one[2].split(",")) for one in exchanged)
     page = "docs/validation/simgrid.md"
     figures = {"count": count, "mean_error": None, "largest": max(worst)}
     return [*found, {"what": "engine", "engine": "fluid", **figures, "source": page, "against": "SimGrid 3.32"}]

@@ -49,7 +49,7 @@ def summed_up() -> dict[str, str]:
     equal, flows = (sum(int(figures[at]) for figures in scenarios) for at in (0, 1))
     means = max(abs(float(figures[2])) for figures in scenarios)
     sent = sum(int(row[0].replace(",", "")) for row in rows_of(simgrid, "flows on SimGrid"))
-    exchanges = sum(len(row[3].split(",")) for row in rows_of(simgrid, "exchanges on SimGrid"))
+    exchanges = sum(len(row[2].split(",")) for row in rows_of(simgrid, "exchanges on SimGrid"))
     table = "[table](docs/validation/{}.md)"
     return {
         "ns-3.37, flow by flow": f"| ns-3.37, flow by flow: {len(exact)} cases with NewReno, {len(others)} with DCTCP, "
