@@ -22,7 +22,7 @@ from gradtide.papers.harness import tally
 ROOT = Path(__file__).parent.parent
 COUNTS = ROOT / "python/gradtide/papers/verdicts.toml"
 COLUMNS = {"where": "figure", "statement": "quantity", "published": "published", "ours": "ours", "why": "note"}
-REST = "The command prints all. Those that differ:"
+REST = "Those that differ:"
 
 
 def rows(checks: list[dict[str, str]]) -> list[str]:
