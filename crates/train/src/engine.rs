@@ -419,6 +419,9 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
     // RACK compares times of transmission, which Linux measures in microseconds.
     let by_time = (transport.recovery == Recovery::Rack).then_some(Time::from_ps(1_000_000));
     let stamp_tick = by_time.or(transport.congestion.stamp_tick());
+    // A lone segment whose acknowledgement is delayed for longer than the timeout would be sent again each time.
+    let delay_max = transport.min_rto.map_or(Time::MAX, |least| Time::from_ps(least.ps() / 2));
+    let delayed_ack_timeout = base.delayed_ack_timeout.min(delay_max);
     let tcp = TcpConfig {
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
@@ -429,6 +432,7 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         recovery: transport.recovery,
         restart_after_idle: transport.restart_after_idle,
         min_rto: transport.min_rto.unwrap_or(base.min_rto),
+        delayed_ack_timeout,
         stamp_tick: stamp_tick.unwrap_or(base.stamp_tick),
         ..base
     };

@@ -176,7 +176,8 @@ class Transport(Table):
     come from. derived: the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1 s, for links so slow or
     long that derived timers would be seconds."""
     min_rto_ps: Duration | None = key(default=None, examples=["5ms"])
-    """Minimum retransmission timeout. Default: that of `timers`."""
+    """Minimum retransmission timeout. Acknowledgements are delayed by at most half of it. Default: that of
+    `timers`."""
     restart_after_idle: bool = key(default=False)
     """Whether a connection that has sent nothing for longer than its retransmission timeout starts again from the
     initial window (RFC 5681, 4.1)."""
