@@ -173,7 +173,9 @@ class Once:
                     names = "/".join(sorted(param.opts, key=len))
                     raise UsageError(f"{names} is given twice; leave one of the two out", max(param.opts, key=len))
                 given = opts.get(param.name)
-                if param.param_type_name == "option" and "" in (given if isinstance(given, list) else [given]):
+                # A store refuses every name that is no file, with its own exit code.
+                is_checked = param.param_type_name == "option" and param.name != "store"
+                if is_checked and "" in (given if isinstance(given, list) else [given]):
                     names = "/".join(sorted(param.opts, key=len))
                     raise UsageError(f"{names} is empty; write a value, or leave it out", max(param.opts, key=len))
             return opts, rest, order

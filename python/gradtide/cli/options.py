@@ -272,8 +272,8 @@ class Changes:
         """Return a context in which faults of the values of `--seed` and `--engine` name these options."""
         from gradtide.scenario.source import as_options
 
-        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
         own = {"run.seed": "--seed", "run.engine": "--engine"}
+        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
         return as_options({key: option for key, option in own.items() if key not in typed})
 
     def _refuse_contradictions(self, keys: Mapping[str, Any]) -> None:
@@ -482,12 +482,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if name in COMPLETIONS:
             options[name] = _completed(parameter, COMPLETIONS[name])
 
-    arguments = {
-        name: mark.metavar
-        for name, parameter in own.items()
-        for mark in get_args(parameter.annotation)
-        if isinstance(mark, typer.models.ArgumentInfo)
-    }
+    marks = [(name, mark) for name, parameter in own.items() for mark in get_args(parameter.annotation)]
+    arguments = {name: mark.metavar for name, mark in marks if isinstance(mark, typer.models.ArgumentInfo)}
 
     @wraps(command)
     def flat(**given: Any) -> None:

@@ -151,12 +151,12 @@ class WaterfallResult(StudyRows):
             took, recorded = words.milliseconds(times_ms[0]), words.milliseconds(span_ms)
             said = f"the model of this step takes {took}, and {recorded} were recorded"
             return {**fit, "why_not": f"{said}, so its predictions of other schedules are not shown", "rows": []}
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
             for name, time_ms in zip(tried, times_ms, strict=True)
         ]
         # The first row is the recorded schedule, and the last row has another network.
-        best = min(rows[1:-1], key=lambda row: float(row["iteration_time_ms"]))
+        best = min(rows[1:-1], key=lambda row: row["iteration_time_ms"])
         recommended = best["what"] if best["saves_percent"] >= LEAST_SAVING else None
         return {**fit, "why_not": None, "rows": rows, "recommended": recommended}
 
