@@ -421,19 +421,19 @@ def test_the_command_refuses_what_means_nothing(gradtide, tmp_path):
 @pytest.mark.parametrize(
     ("unit", "makespan", "transfer"), [("ns", "66.00 ns", "60.00 ns"), ("ms", "66.00 ms", "60.00 ms")]
 )
-def test_times_of_an_order_have_the_unit_of_the_graph(tmp_path, unit, makespan, transfer):
+def test_times_of_an_order_have_the_unit_of_the_graph(gradtide, tmp_path, unit, makespan, transfer):
     path = tmp_path / "dag.json"
     path.write_text(json.dumps({**DAG, "time_unit": unit}))
-    code, out, _ = command(path)
+    code, out, _ = gradtide("order", path)
     assert code == 0
     assert makespan in out.split("optimal:")[1]
     assert transfer in out.split("optimal:")[0]
     assert gt.order(path).time_unit == unit
 
 
-def test_a_wrong_unit_of_a_graph_is_an_error(tmp_path):
+def test_a_wrong_unit_of_a_graph_is_an_error(gradtide, tmp_path):
     path = tmp_path / "dag.json"
     for unit in ("minutes", "", 5, ["ns"]):
         path.write_text(json.dumps({**DAG, "time_unit": unit}))
-        code, _, err = command(path)
+        code, _, err = gradtide("order", path)
         assert (code, "time_unit" in err) == (2, True), unit
