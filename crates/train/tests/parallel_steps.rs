@@ -417,8 +417,9 @@ fn keys_and_values_go_around_while_ranks_attend() {
     // backward.
     spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(8);
     assert_eq!(end(&run(&build(spec.clone()), 1, &by_bytes)[0]), 3 * (30 + 3) + 3 * (60 + 6) + 5);
-    // Four ranks compute forward in parts of 4, 2, 2 and 2 ps. Keys and values arrive at 8, 16 and 24, and the last
-    // part follows. Backward, they arrive at 16, 32 and 48, and a part takes 5 ps.
+    // With four ranks, each rank computes the 10 ps of attention in four parts, of 4, 2, 2 and 2 ps. The keys and values
+    // of the other ranks arrive at 8, 16 and 24 ps, so the last part ends at 24 + 2 ps. Backward, they arrive at 16, 32
+    // and 48 ps, and each part takes 5 ps. The other ops of a block take 20 ps forward and 40 ps backward.
     spec["mesh"]["cp"] = json!(4);
     let times = &run(&build(spec), 1, &by_bytes)[0];
     assert_eq!(end(times), 3 * (24 + 2 + 20) + 3 * (48 + 5 + 40) + 5);

@@ -117,7 +117,8 @@ pub trait CollectiveAlgorithm: Debug {
         group.plans(&phases, bytes, (plans, depth), |plan| (turn(plan), false))
     }
 
-    /// Returns the number of messages of [`group_plans`](Self::group_plans) on a group of this span.
+    /// Returns the number of messages in the plans that [`group_plans`](Self::group_plans) returns for a group of this
+    /// span.
     fn group_messages(&self, span: Span, bytes: Bytes, depth: u32) -> u64 {
         let (plans, depth) = self.concurrency(span, bytes, depth);
         plans * depth * self.counts(span.ranks()).messages
