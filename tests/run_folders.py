@@ -122,10 +122,13 @@ def make_site(folder: Path) -> dict[str, Any]:
     return _summary(folder)
 
 
-def make_sweep(folder: Path) -> dict[str, Any]:
-    """Write the folder of a study over three keys, one of them sampled, with a front, without its report."""
+def make_sweep(folder: Path, noise: float = 0.0) -> dict[str, Any]:
+    """Write the folder of a study over three keys, one of them sampled, with a front, without its report.
+
+    With noise of compute times, changes have intervals.
+    """
     study = {
-        "scenario": Scenario.load("paper/gao2020-ch4").replace(iterations=2),
+        "scenario": Scenario.load("paper/gao2020-ch4").replace(iterations=2).set({"job.train.compute.noise": noise}),
         "seeds": 2,
         "against": "cluster.link.rate",
         "grid": {"cluster.link.rate": ["1Gbps", "2Gbps", "10Gbps"], "job.train.schedule.order": ["fifo", "priority"]},

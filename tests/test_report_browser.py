@@ -73,6 +73,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_reproduce(root / "reproduce")
     make_site(root / "site")
     make_sweep(root / "sweep")
+    make_sweep(root / "sweep-intervals", noise=0.05)
     make_tenants(root / "tenants")
     make_boundary(root / "boundary")
     make_buy(root / "buy")
@@ -135,6 +136,7 @@ KINDS = [
     "reproduce",
     "site",
     "sweep",
+    "sweep-intervals",
     "tenants",
     "thousand-buckets",
     "two-jobs",
@@ -216,6 +218,9 @@ LAYOUT = """() => {
         // Cells that stay on screen lie over the others once a table scrolls, not before.
         const pinned = x.closest('.table')?.scrollWidth > x.closest('.table')?.clientWidth + 1;
         if (!pinned) overlap([...x.children], 'a row');
+        for (const cell of x.querySelectorAll('td[data-label]')) {
+            if (cell.scrollWidth > cell.clientWidth + 1) found.push(`text beyond its cell: ${says(cell)}`);
+        }
     }
     return found;
 }"""
