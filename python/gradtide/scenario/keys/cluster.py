@@ -160,8 +160,8 @@ class Transport(Table):
     false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
     """Whether an acknowledgement in slow start increases the window by all segments that it acknowledges, as in Linux
-    (cubic; RFC 3465), or by one segment (RFC 5681). With delayed acknowledgements, the window doubles in a round trip
-    in the first case, and grows by half in the second. Default: false."""
+    (cubic; RFC 3465). Otherwise it does so by one segment (RFC 5681). With delayed acknowledgements, the window doubles
+    in a round trip if true, and grows by half if false. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
