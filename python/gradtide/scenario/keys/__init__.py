@@ -36,19 +36,20 @@ class Run(Table):
     engine: Literal["fluid", "packet"] = key(default="fluid")
     """fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """Maximum relative error of results, at least 0.0001 %, with which the fluid engine simulates large irregular
-    exchanges much faster (docs/models/fluid.md#bounded-rates). Default: exact."""
+    """Maximum relative error of results, at least 0.0001 %. A bound above zero lets the fluid engine simulate large
+    irregular exchanges much faster (docs/models/fluid.md#bounded-rates). Default: exact."""
     follow: Literal["standards", "ns3"] = key(default="standards")
     """Rules of the packet engine where ns-3 differs from the standards
-    (docs/models/packet.md#standards-and-simulators): those of ns-3.37 are for comparisons flow by flow, and `gradtide
-    check` sets them."""
+    (docs/models/packet.md#standards-and-simulators). ns3: those of ns-3.37, for comparisons flow by flow; `gradtide
+    check` sets this value."""
     start_jitter_ps: Time | None = key(default=None, examples=["1us"])
     """Maximum random delay of the start of each background flow, on the packet engine
     (docs/models/packet.md#standards-and-simulators). Default: the time of one full packet on the slowest link that
     messages cross; none with follow = "ns3"."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
-    """Root of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
-    RED, `start_jitter`. Without any of these, all seeds give equal results, and a study runs only one."""
+    """Seed of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
+    RED, `start_jitter`. In a scenario without any of these, all seeds give equal results, and a study runs only one
+    seed."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default: no
     limit."""
@@ -79,7 +80,7 @@ class ScenarioFile(Table):
 
 @cache
 def short_names() -> dict[str, Loc]:
-    """Return the path of every key that has a short name, from its job or from the root; `*` stands for the job."""
+    """Return the path from the root to the key of each short name; `*` stands for the name of a job."""
     tables: list[tuple[type[Table], Loc]] = [
         (ScenarioFile, ()),
         (JobTable, ("job", "*")),

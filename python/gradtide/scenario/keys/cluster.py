@@ -26,7 +26,7 @@ from gradtide.transports import TransportKind
 
 
 class Link(Table):
-    """Rate and delay of every link for which the topology gives no others, in each direction."""
+    """Rate and delay of a link in each direction, unless the topology gives that link its own."""
 
     SHORT = "link_{}"
 
@@ -95,7 +95,7 @@ class Topology(Table):
     """Names of the switches (custom). Default: every end of a cable that is not a host."""
     links: Cables | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}], "fabric.csv"])
     """Cables (custom): a list, an HPCC topology file, or a CSV file with the header a,b[,rate][,delay] and units in its
-    values. The resolved scenario contains a list."""
+    values. The resolved scenario contains the cables as a list."""
 
 
 class Queue(Table):
@@ -103,22 +103,22 @@ class Queue(Table):
 
     kind: QueueKind = key(default="pfifo_fast", description=MEANING_OF_QUEUES)
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
-    """Capacity of a port for all bands together, in packets or bytes on the wire; with `cluster.switch_buffer`, only of
-    the ports of hosts."""
+    """Capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`, it
+    applies only to the ports of hosts."""
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
-    """Number of bands (strict, which needs it)."""
+    """Number of bands (strict; required)."""
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
-    """How many full packets each of 1 to 8 bands, band 0 first, sends in a round while it has any (drr, which needs
-    it)."""
+    """Weights of 1 to 8 bands, band 0 first (drr; required): the number of full packets that a band sends in each round
+    while it has packets."""
     threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length of all bands from which packets of ECN-capable senders are marked (all kinds but red; ecn and pcn
-    need it). Default: no packet is marked."""
+    """Queue length, over all bands together, from which packets of ECN-capable senders are marked (all kinds but red;
+    required for ecn and pcn). Default: no packet is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
     """Whether the length is compared with the threshold when a packet arrives or when it leaves. Default: enqueue."""
     min_packets: Packets | None = key(default=None, examples=["5pkt"])
-    """Average queue length below which packets are neither marked nor dropped (red, which needs it)."""
+    """Average queue length below which packets are neither marked nor dropped (red; required)."""
     max_packets: Packets | None = key(default=None, examples=["15pkt"])
-    """Average queue length from which every packet is marked or dropped (red, which needs it)."""
+    """Average queue length from which every packet is marked or dropped (red; required)."""
     max_probability_ppm: Share | None = key(default=None, examples=[0.1])
     """Probability of a mark or drop just below `max` (red). It rises from 0 at `min`. Default: 0.1."""
     weight_ppm: Share | None = key(default=None, examples=[0.002])
@@ -126,12 +126,13 @@ class Queue(Table):
     ecn: bool | None = key(default=None, examples=[True])
     """Whether packets of ECN-capable senders are marked instead of dropped (red). Default: false."""
     announced_packets: Fifth | None = key(default=None, examples=["10pkt"])
-    """Threshold of a port that an announced burst will cross, not above `threshold` (pcn, which needs it)."""
+    """Marking threshold of a port from the announcement of a burst until the burst arrives (pcn; required); at most
+    `threshold`."""
     timeout_ps: Duration | None = key(default=None, examples=["1ms"])
-    """Time after which a sender starts a burst without an answer to its announcement (pcn). Default: a round trip over
-    the longest route with full queues, later than any answer."""
+    """Time for which a sender waits for the answer to an announcement before it starts the burst anyway (pcn). Default:
+    a round trip over the longest route with full queues, which no answer exceeds."""
     expire_ps: Duration | None = key(default=None, examples=["3ms"])
-    """Age at which a switch forgets an announcement whose burst has not come (pcn). Default: three times `timeout`,
+    """Age at which a switch deletes an announcement if its burst has not arrived (pcn). Default: three times `timeout`,
     plus the longest `setup` of announced bursts."""
 
 
@@ -154,27 +155,28 @@ class Transport(Table):
     gain_ppm: Share | None = key(default=None, examples=[0.0625], core=False)
     """Weight g of the newest window in the moving average of the share of marks (dctcp). Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True], core=False)
-    """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux: when acknowledgements
-    last half a round trip, or round trips, measured in microseconds, grow (cubic). Default: false."""
+    """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux (cubic): when a train of
+    acknowledgements lasts half a round trip, or when round-trip times, measured in microseconds, increase. Default:
+    false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
-    """Whether slow start grows by all acknowledged segments, as in Linux (cubic; RFC 3465), instead of one per
-    acknowledgement (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip, otherwise it
-    grows by half. Default: false."""
+    """Whether an acknowledgement in slow start increases the window by all segments that it acknowledges, as in Linux
+    (cubic; RFC 3465). Otherwise it does so by one segment (RFC 5681). With delayed acknowledgements, the window doubles
+    in a round trip if true, and grows by half if false. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
     """Initial window, in segments (all kinds but ideal)."""
     window_bytes: PartSize | None = key(default=None, examples=["32MiB"])
-    """Size of the send and receive buffers: the maximum number of bytes in flight per connection; for ideal, the window
-    itself. Default: 32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
+    """Maximum number of bytes in flight per connection: the size of the send and receive buffers or, for ideal, the
+    window. Default: 32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
     recovery: Literal["sack", "rack", "ns3.30"] = key(default="sack")
-    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: as in Linux, by time and with tail loss
-    probes (RFC 8985), reducing the window in proportion (RFC 9937). "ns3.30": as in ns-3.30.1, which Gao (2020) used;
-    it also retransmits segments that are still in flight."""
+    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: as in Linux, with loss detection by time,
+    tail loss probes (RFC 8985) and proportional rate reduction (RFC 9937). "ns3.30": as in ns-3.30.1, which Gao (2020)
+    used, and which also retransmits segments that are still in flight."""
     timers: Literal["derived", "linux"] = key(default="derived")
-    """Where the minimum retransmission timeout, the delay of acknowledgements and the timeout before the first sample
-    come from. derived: the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1 s, for links so slow or
-    long that derived timers would be seconds."""
+    """Values of the minimum retransmission timeout, the delay of acknowledgements, and the timeout before the first
+    round-trip sample. derived: computed from the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1
+    s, for links so slow or long that derived timers would be seconds."""
     min_rto_ps: Duration | None = key(default=None, examples=["5ms"])
     """Minimum retransmission timeout. Acknowledgements are delayed by at most half of it. Default: that of
     `timers`."""
@@ -184,27 +186,28 @@ class Transport(Table):
 
 
 class Stages(Table):
-    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole."""
+    """Stages of a host, in series. A stage processes each part of a transfer as a whole, one after another."""
 
     SHORT = "host_{}"
 
     copy_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """First stage of a sender, as from the accelerator to the host's memory. Default: takes no time."""
+    """Rate of a sender's first stage, such as the copy from the accelerator to the host's memory. Default: the stage
+    takes no time."""
     serialise_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Second stage of a sender, before its network interface. Default: takes no time."""
+    """Rate of a sender's second stage, before its network interface. Default: the stage takes no time."""
     receive_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Stage of a receiver, behind its network interface. Default: takes no time."""
+    """Rate of a receiver's stage, behind its network interface. Default: the stage takes no time."""
 
 
 class Host(Table):
-    """What every host adds to the messages of jobs, but not to background flows (docs/models/hosts.md#the-model)."""
+    """Time that a host adds to messages of jobs, not to background flows (docs/models/hosts.md#the-model)."""
 
     SHORT = "host_{}"
 
     message_ps: Time = key(default="0us", examples=["15us"])
     """Time for each message that a host sends: o of LogP (Culler et al. 1993)."""
     stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
-    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole."""
+    """Stages of a host, in series. A stage processes each part of a transfer as a whole, one after another."""
 
 
 class ScaleUp(Table):
@@ -215,13 +218,13 @@ class ScaleUp(Table):
     rate_bps: Rate = key(examples=["450GBps"])
     """Nominal rate."""
     delay_ps: Time = key(default="1us", examples=["1us"])
-    """Propagation delay, twice for a message."""
+    """Propagation delay of a link. A message crosses two links."""
     efficiency_ppm: Share = key(default=1.0, examples=[0.8])
     """Share of the rate that collectives reach."""
 
 
 class Node(Table):
-    """Machines with several GPUs, the hosts of jobs; the hosts of `topology` are then their network cards."""
+    """Machines with several GPUs. Hosts of jobs are then GPUs, and hosts of `topology` are network cards."""
 
     SHORT = "node_{}"
 
@@ -241,23 +244,23 @@ class Cluster(Table):
     SHORT = "{}"
 
     preset: Name | None = key(default=None, examples=["h100-hgx/32"], core=False, short="")
-    """Name of a built-in cluster, `NAME` or `NAME/N`; `cluster = "h100-hgx/32"` is the same. Other keys of this table
-    replace those of the cluster; a table with a `kind` replaces a whole table. `run.engine` is then fluid by default.
-    The resolved scenario contains the keys of the cluster."""
+    """Name of a built-in cluster, as `NAME` or `NAME/N`. `cluster = "h100-hgx/32"` is short for a table with this key
+    alone. Other keys of the table replace those of the built-in cluster; a table with a `kind`, such as `queue`, is
+    replaced as a whole. The resolved scenario contains the keys of the built-in cluster instead."""
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network (docs/models/fabrics.md)."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
-    """Rate and delay of every link for which the topology gives no others, in each direction."""
+    """Rate and delay of a link in each direction, unless the topology gives that link its own."""
     node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
-    """Machines with several GPUs, the hosts of jobs; the hosts of `topology` are then their network cards. Default:
+    """Machines with several GPUs. Hosts of jobs are then GPUs, and hosts of `topology` are network cards. Default:
     every host is a worker."""
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
-    """Device of the hosts or GPUs (gradtide presets device), for jobs that name none."""
+    """Device of the hosts or GPUs (gradtide presets device), for jobs without `compute.device`."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
-    """Time of a host's network stack for a message, added to the delay of its links."""
+    """Time that a host's network stack takes for a message, in addition to the delay of the links."""
     host: Host | None = key(default=None, examples=[{"message": "15us", "stages": {"copy": "7Gbps"}}])
-    """What every host adds to the messages of jobs, but not to background flows (docs/models/hosts.md#the-model).
-    Default: nothing."""
+    """Time that a host adds to messages of jobs, not to background flows (docs/models/hosts.md#the-model). Default:
+    nothing."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")
     """How a flow chooses among equal routes. ecmp: by a hash of the flow. dmodk: by the destination's number, as in
     InfiniBand and SimGrid's fat trees. spread: by the positions of both ends."""

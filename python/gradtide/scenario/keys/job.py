@@ -46,8 +46,8 @@ class InlineLayer(Table):
     update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
     is_host: bool = key(default=False, alias="host", examples=[True])
-    """Whether these are times of the host, in which the device is idle, as where a recorded step launches kernels late.
-    They do not count as compute, and the row has no parameters."""
+    """Whether the row contains times of the host during which the device is idle, for example because a recorded step
+    launched kernels late. These times do not count as compute, and the row has no parameters."""
 
 
 class InlineModel(Table):
@@ -111,9 +111,9 @@ class GraphModel(Table):
     target: int = key(ge=0, examples=[3])
     """Id of the op that ends the computation of an iteration."""
     inference_target: int | None = key(default=None, ge=0, examples=[1])
-    """Id of the op that ends the forward pass. Default: none, the whole graph is a forward pass."""
+    """Id of the op that ends the forward pass. Default: the whole graph is a forward pass."""
     ops: Rows = key(examples=[[{"id": 0, "kind": "recv", "inputs": [], "time": 0, "bytes": 4096}]])
-    """Ops, with the keys of such a file."""
+    """Ops, with the keys of an op DAG file."""
 
 
 class StepModel(Table):
@@ -126,15 +126,16 @@ class StepModel(Table):
     source: FileName | None = key(default=None, examples=["step 7"])
     """Where the step comes from; does not change results."""
     classes: Rows = key(examples=[[{"name": "rank0", "ranks": 1, "ops": [["forward", 1000000]]}]])
-    """Ops of each rank in sequence, as name and picoseconds. If all ranks are alike, one class with their number in
-    `ranks`."""
+    """Classes of ranks, each with its `ops` in sequence; an op is a name and a time in picoseconds. If all ranks are
+    alike, there is one class, with their number in `ranks`; otherwise each rank is a class."""
     groups: Rows = key(examples=[[{"name": "fsdp", "classes": [0, 1], "ranks": 2, "stride": 1}]])
-    """Process groups, with their `classes`. If all ranks are of one class, a group has `ranks` ranks that are `stride`
-    apart. Without `stride`, the first of two ranks sends messages to the second."""
+    """Process groups, with the `classes` of their members. If all ranks are of one class, a group consists of `ranks`
+    ranks that are `stride` apart. In a group without `stride`, the first of two ranks sends messages to the second."""
     transfers: Rows = key(examples=[[{"name": "all_reduce", "kind": "all_reduce", "bytes": 4096, "group": 0}]])
     """Collective operations and messages of the groups."""
     edges: Rows = key(examples=[[[0, 2], [2, 1]]])
-    """Pairs of ops of which the second waits for the first. Ops are numbered class by class, transfers after them."""
+    """Pairs of numbers of ops or transfers; the second of a pair waits for the first. Ops are numbered class by class,
+    and transfers after all ops."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -187,28 +188,30 @@ class AdaptiveTable(Table):
     policy: Literal["deadline", "straggler", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", core=False
     )
-    """deadline: low while the predicted end is within the slack, otherwise high. straggler: like deadline, but a worker
-    may be late by the time for which it waits for slower workers anyway. background: like deadline, but always low.
-    all-low and all-high: the priorities "low" and 0. lower-layers-high: the lower half of the layers is high (Gao 2020,
-    section 5.5). oracle: the better band in simulations with all future flows, for comparison only."""
+    """deadline: the low band while a chunk is predicted to arrive within its slack, otherwise the high band. straggler:
+    like deadline, but a worker may be late by the time for which it waits for slower workers anyway. background: always
+    the low band, with up to `credit` chunks in flight. all-low and all-high: the priorities "low" and 0.
+    lower-layers-high: high for the lower half of the layers, low for the others (Gao 2020, section 5.5). oracle: the
+    band that is better in simulations with all future flows, for comparison only."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
-    """Maximum number of low chunks in flight, so that the network is not idle while one is delayed. Default: 4; 1 for
-    deadline with ECN, whose queues are short."""
+    """Maximum number of chunks in flight in the low band. With several, the network stays busy while one of them is
+    delayed. Default: 4; 1 for deadline and straggler with ECN, because ECN keeps queues short."""
     window_bytes: PartSize | None = key(default=None, examples=["128kB"])
-    """Maximum number of bytes that a connection has in flight in the low band. Default: those of 100 us on the slowest
-    link, or of two round trips without queues if they are longer, at least 16 kB; with ECN, the window of the
-    transport."""
+    """Maximum number of bytes that a connection has in flight in the low band. Default: as many as the slowest link
+    sends in 100 us, or in two round trips without queues if these take longer, but at least 16 kB; with ECN, the window
+    of the transport."""
     tolerance_ppm: Tolerance | None = key(default=None, examples=[0.02])
-    """Share by which an iteration may take longer than the workers expect in the high band. Default: 0.02."""
+    """Share by which an iteration may exceed the time that the workers expect if they send everything in the high band.
+    Default: 0.02."""
     margin_ppm: Tolerance | None = key(default=None, examples=[0.1])
     """Share by which a worker lengthens its estimate of later transfers. A larger margin sends more chunks high.
     Default: 0."""
     exchange: bool | None = key(default=None, examples=[False])
-    """Whether the syncer, which starts each transfer, sends it high on all workers if one worker needs it high.
-    Default: true."""
+    """Whether all workers send a transfer in the high band if one of them needs it there. The syncer, which starts each
+    transfer, decides this. Default: true."""
     price_ppm: Tolerance | None = key(default=None, examples=[1])
-    """Seconds by which the oracle may lengthen an iteration to save a second of completion time, summed over small
-    flows. 0: low only if it costs nothing. Default: 1."""
+    """Seconds by which the oracle may lengthen an iteration for each second that small flows save in total completion
+    time. 0: the low band only if it costs the iteration nothing. Default: 1."""
 
 
 class Adaptive(Table):
@@ -316,29 +319,30 @@ class Compute(Table):
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
     """Device for which times are computed, and which determines the runtime of a plan. Times in a model's file are
     kept, except those of a roofline profile. Default: the device that the file names, otherwise `cluster.device`,
-    otherwise V100, but not for language models."""
+    otherwise V100. For a language model, the device must be named."""
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
-    """Model FLOPs utilisation in training, without waits for the network. Default: that of the device
-    (docs/models/compute.md#devices); needed where none is published."""
+    """Model FLOPs utilisation in training, without waits for the network. Default: the published value of the device
+    (docs/models/compute.md#devices); required if there is none."""
     batch: int = key(default=32, ge=1, le=1_000_000, core=False)
-    """Mini-batch of one worker, for models without their own times. Default of a Hugging Face configuration: 1; of a
-    built-in graph: that of its paper (gradtide presets graph); of a profile: its own."""
+    """Mini-batch of one worker, for models without their own times. Default for a Hugging Face configuration: 1; for a
+    built-in graph: the mini-batch of its paper (gradtide presets graph); for a profile: the mini-batch that was
+    profiled."""
     seq: int | None = key(default=None, ge=1, le=100_000_000, examples=[8192], core=False)
-    """Tokens of a sequence, which is one sample. Only a Hugging Face configuration (config.json) has it, and needs
-    it."""
+    """Number of tokens of a sequence, which is one sample. Required for a Hugging Face configuration (config.json), and
+    an error for other models."""
     micro_batch: int | None = key(default=None, ge=1, le=1_000_000, examples=[1], core=False)
     """Sequences that a rank computes at once. Default: 1."""
     global_batch: int | None = key(default=None, ge=1, le=1_000_000_000, examples=[1024], core=False)
-    """Sequences of an iteration on all ranks together; a rank accumulates gradients over its micro-batches. Default:
-    one micro-batch for each data-parallel rank; with a pipeline, one for each of its stages, too."""
+    """Number of sequences of an iteration on all ranks together; a rank accumulates gradients over its micro-batches.
+    Default: one micro-batch for each data-parallel rank or, with a pipeline, as many as it has stages."""
     recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["full"], core=False)
     """Activations that the backward pass computes again, which saves memory. selective: those of attention (Korthikanti
     et al. 2022). full: those of every layer. none: no activations. Default: none."""
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
     """Number format of products, parameters and activations. Default: bf16."""
     attention: Literal["flash", "unfused"] | None = key(default=None, examples=["unfused"], core=False)
-    """flash: one kernel, which skips what a causal mask hides. unfused: products and element-wise kernels over all
-    scores, as in Megatron-LM before 2023. Default: flash."""
+    """flash: one kernel, which skips the scores that a causal mask hides. unfused: products and element-wise kernels
+    over all scores, as in Megatron-LM before 2023. Default: flash."""
     compile: bool | None = key(default=None, examples=[False], core=False)
     """Whether element-wise operations are fused, as by torch.compile. Default: true."""
     compile_loss: bool | None = key(default=None, examples=[True], core=False)
@@ -395,20 +399,20 @@ class Ps(Table):
     placement: Literal["packed", "distributed", "separate"] | None = key(
         default=None, examples=["distributed"], core=False
     )
-    """Which hosts are servers. packed: the first of the job's `workers`. distributed: one host in each of as many equal
-    ranges of `workers`. In both cases the other hosts compute. separate: hosts beside the `workers`, the last ones if
-    `hosts` lists them all. Default: packed; with pull = "start", separate."""
+    """Which hosts are servers. packed: the first of the job's `workers`. distributed: one host in each of `servers`
+    equal ranges of the `workers`. In both cases the other hosts compute. separate: hosts beside the `workers`, the last
+    ones if `hosts` lists them all. Default: packed; with pull = "start", separate."""
     pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
-    """When workers pull parameters. update: each bucket is pushed, summed and pulled at once, like any other
-    collective. start: each worker begins an iteration by pulling every parameter, and pushes each gradient when it is
-    ready, as in TicTac."""
+    """When workers pull parameters. update: each bucket is pushed, summed and pulled back in one operation, like any
+    other collective. start: each worker begins an iteration by pulling every parameter, and pushes each gradient when
+    it is ready, as in TicTac."""
     shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"], core=False)
     """How parameters are assigned to servers (pull = "start"). bytes: the largest first, each to the server with the
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
     sync: Sync | None = key(default=None, examples=["async", {"staleness": 3}], core=False)
     """Which workers a worker waits for between iterations (pull = "start"; docs/models/servers.md#without-a-barrier).
-    sync: all others. async: none. { staleness = 3 }: those that would fall more than 3 iterations behind. Default:
-    sync."""
+    sync: all others. async: none. { staleness = 3 }: those that would otherwise fall more than 3 iterations behind.
+    Default: sync."""
 
 
 _HINT_OF_GROUP = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
@@ -429,19 +433,19 @@ class Collective(Table):
     hosts. Default: "leaf"."""
     inside: Literal["reduce", "ring", "sharded"] | None = key(default=None, examples=["sharded"], core=False)
     """Algorithm inside a group (hierarchical). reduce: a binomial tree to the first rank. ring: a ring all-reduce.
-    sharded: a ring reduce-scatter, after which all ranks take part between groups. Default: ring, as in Jia et al.
-    (2018)."""
+    sharded: a ring reduce-scatter, after which all ranks take part in the exchange between groups. Default: ring, as in
+    Jia et al. (2018)."""
     ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}], core=False, short="")
     """Parameter servers (docs/models/servers.md). This table implies kind = "ps"."""
     reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds received data to its own, one message after another. Default: adding takes no time."""
     remainder: Literal["sent", "dropped"] = key(default="sent")
-    """Remainder of a bucket's bytes divided by the number of workers. sent: some parts are one byte longer. dropped: it
-    is not sent, as in the simulator of Gao (2020), chapter 5."""
+    """Treatment of the remainder when the bytes of a bucket are divided by the number of workers. sent: some parts are
+    one byte longer. dropped: the remainder is not sent, as in the simulator of Gao (2020), chapter 5."""
 
     @property
     def algorithm(self) -> CollectiveKind:
-        """The kind; giving parameter servers names it."""
+        """The kind: "ps" if the table `ps` is given."""
         return "ps" if self.ps is not None else self.kind
 
     @property
@@ -472,31 +476,32 @@ class Schedule(Table):
     ] = key(default="fifo", examples=["priority"], core=False)
     """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
     ready. priority: the lowest layer first. random: anew in every iteration. arbitrary: fifo with some swaps, as in
-    frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which for layers equal priority
-    (docs/models/orders.md). caramel: a place in the backward or the next forward pass for each bucket
+    frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which equal priority for a model of
+    layers (docs/models/orders.md). caramel: a place in the backward or the next forward pass for each bucket
     (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of several plans. file: your
     own. With pull = "start": the order of pulls, by default random (docs/models/servers.md#orders). With `parallel`:
-    the order of each process group, fifo or what is needed first (tic, tac)."""
+    the order of the transfers of each process group: as they become ready (fifo), or as they are needed (tic, tac)."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Maximum size of a bucket of gradients. "0B" sends every layer alone. "adaptive" groups small layers that are
     computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" also tries the groups of the other
     orders. Default: 25MiB, as in PyTorch DDP (bucket_cap_mb = 25, in MiB); "adaptive" with order caramel, edf or
     optimal."""
     first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
-    """Maximum size of the first bucket, 1 MiB in PyTorch DDP; as there, a bucket then closes with the layer that
-    reaches its size. Default: `fusion` holds for all buckets, and a layer that would exceed it starts a new bucket."""
+    """Maximum size of the first bucket, 1 MiB in PyTorch DDP. With this key, every bucket closes after the layer that
+    reaches its maximum size, as in DDP. Default: `fusion` holds for all buckets, and a layer that would exceed it
+    starts a new bucket."""
     cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
-    """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB): a bucket contains the gradients expected by
-    the end of a cycle, at most `fusion` or one layer. "0ms": a cycle ends whenever the network is free. Default: no
-    cycles."""
+    """Length of a cycle, as in Horovod (5 ms, with a `fusion` of 64 MiB): a bucket contains the gradients that are
+    expected to be ready by the end of a cycle, up to `fusion` bytes or a single layer. "0ms": a cycle ends whenever the
+    network is free. Default: no cycles."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]], core=False)
     """Your own buckets instead of `fusion`: the number of layers in each, from the input side. Layers without
     parameters count."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
     """Maximum part of a bucket that is sent before the queue is checked again. Default: the whole bucket; with order =
-    "edf", the size whose fixed costs are a tenth of its time; with order = "optimal", the best size found."""
+    "edf", the size at which fixed costs are a tenth of a chunk's time; with order = "optimal", the best size found."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
-    """Maximum number of chunks on the network. A more urgent chunk cannot overtake them."""
+    """Maximum number of chunks in flight, which a more urgent chunk cannot overtake."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
     """Number of priority classes of layers (order = "priority"), each first come, first served. Default: one for each
     layer."""
@@ -504,9 +509,9 @@ class Schedule(Table):
     """Whether the next forward pass waits for all transfers. Without the barrier, each layer waits only for its own.
     Default: true; false with order caramel, edf or optimal."""
     depth: Depth = key(default=1, core=False)
-    """Number of parts of each chunk that go through the collective separately, so one is reduced while the next is sent
-    (Caramel 2020, section 4.4). "adaptive": 1 for small chunks to 8 for large ones. Default: 1; "adaptive" with order
-    caramel, edf or optimal."""
+    """Number of parts of each chunk that go through the collective separately, so that one part is reduced while the
+    next is sent (Caramel 2020, section 4.4). "adaptive": 1 for small chunks to 8 for large ones. Default: 1; "adaptive"
+    with order caramel, edf or optimal."""
     file: Name | None = key(default=None, examples=["order.csv"], core=False, short="order_file")
     """File with your order (order = "file"), without a header: each layer that has parameters on a line of its own,
     most urgent first."""
@@ -577,7 +582,7 @@ class JobTable(Table):
     other job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Number of measured iterations (docs/models/training.md#what-is-measured). Default: 10; with `run.duration`, as
-    many as it allows. A job continues until the others have theirs."""
+    many as fit into it. A job continues until all other jobs have finished theirs."""
     task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
     """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
     pass, from servers with pull = "start". exchange: the bytes are not gradients, and any collective may carry them.
@@ -600,5 +605,5 @@ class JobTable(Table):
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether the job announces its bursts to the switches, whose queue needs kind = "pcn" (docs/models/pcn.md). true:
-    with the `announced` threshold of the queue. "15pkt": with this one, a multiple of 5 packets up to 75. Default:
-    false."""
+    with the `announced` threshold of the queue. "15pkt": with this threshold, a multiple of 5 packets up to 75.
+    Default: false."""

@@ -25,26 +25,29 @@ class Parallel(Table):
     cp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
     """Ranks of a context-parallel group: each has a part of every sequence."""
     ep: int | None = key(default=None, ge=1, le=MOST, examples=[8], core=False)
-    """Ranks of cp, fsdp and dp over which the experts of a layer are spread; ep divides the product of these three. A
-    model with experts needs the key; 1 keeps all experts on every rank."""
+    """Number of ranks over which the experts of a layer are spread: a divisor of cp x fsdp x dp. Required for a model
+    with experts; 1 keeps all experts on every rank."""
     fsdp: int = key(default=1, ge=1, le=MOST, examples=[16], core=False)
-    """Ranks over which `zero` shards parameters, gradients and optimizer states. Each has its own sequences."""
+    """Number of ranks over which parameters, gradients and optimizer states are sharded, as `zero` says. Each rank has
+    its own sequences."""
     dp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
-    """Replicas of everything above, which sum their gradients. With fsdp above 1, this is hybrid sharding (HSDP)."""
+    """Number of replicas of the sharded model, which sum their gradients. With fsdp above 1, this is hybrid sharding
+    (HSDP)."""
     pp: int = key(default=1, ge=1, le=MOST, examples=[4], core=False)
     """Stages of the pipeline."""
     zero: Literal[1, 2, 3] | None = key(default=None, examples=[1], core=False)
-    """What is sharded over `fsdp` (Rajbhandari et al. 2020). 1: optimizer states. 2: gradients, too. 3: parameters,
-    too, as in FSDP. Default: 3; 2 with pp above 1, where gathering per micro-batch would cost most."""
+    """What is sharded over `fsdp` (Rajbhandari et al. 2020). 1: optimizer states. 2: also gradients. 3: also
+    parameters, as in FSDP. Default: 3, or 2 with pp above 1, where parameters would have to be gathered for every
+    micro-batch."""
     pipeline: Literal["1f1b", "gpipe", "interleaved"] = key(default="1f1b", core=False)
     """Order in which a stage computes micro-batches. gpipe: all forward passes first. 1f1b: one forward, one backward
     pass. interleaved: 1f1b with several stages (`chunks`) on each rank (Narayanan et al. 2021)."""
     chunks: int | None = key(default=None, ge=2, le=1000, examples=[2], core=False)
-    """Stages of each rank. pipeline = "interleaved" needs it."""
+    """Number of stages on each rank. Required with pipeline = "interleaved"."""
     stages: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[7, 9]], core=False)
-    """Blocks of each stage, first to last; with `chunks`, of each virtual stage. Default: the same number in each, or
-    one fewer in the first and the last, which also have the embedding and the head (Llama 3). Needed where neither is
-    possible."""
+    """Number of blocks of each stage from first to last or, with `chunks`, of each virtual stage. Default: equal
+    numbers, or one block fewer in the first and in the last stage, which also have the embedding and the head (Llama
+    3). Required where neither is possible."""
     sequence: bool | None = key(default=None, examples=[False], core=False)
     """Whether tensor groups also divide the sequence outside their matrices, with all-gathers and reduce-scatters in
     place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""
@@ -54,21 +57,22 @@ class Parallel(Table):
     divided."""
     scatter_gather: bool = key(default=False, examples=[True], core=False)
     """Whether each rank of a tensor group sends only its part of the activations to the next stage, which gathers them
-    (Narayanan et al. 2021); needs sequence = false. Otherwise every rank sends all, as in Megatron Core."""
+    (Narayanan et al. 2021). It requires sequence = false. Without it, every rank sends all activations, as in Megatron
+    Core."""
     context: Literal["ring", "all-gather"] = key(default="ring", examples=["all-gather"], core=False)
     """Exchange of keys and values in a context-parallel group. ring: around a ring, concurrently with attention (Liu et
     al. 2023). all-gather: before attention, which waits (Llama 3)."""
     expert_skew_ppm: Factor = key(default=1.0, examples=[1.3], core=False)
-    """Tokens of the rank with the most loaded experts, for which all others wait, divided by the mean over the ranks of
-    ep."""
+    """Imbalance of experts: the number of tokens of the most loaded rank, for which all others wait, divided by the
+    mean over the ranks of an expert-parallel group."""
     prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
-    """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 0 waits for each unit; 1
-    is PyTorch's default."""
+    """Number of units whose parameters are gathered ahead of the unit that is being computed (zero = 2 and 3). With 0,
+    compute waits for each unit; 1 is PyTorch's default."""
     backward_prefetch: int | None = key(default=None, ge=0, le=1000, examples=[2], core=False)
-    """The same in the backward pass. Default: `prefetch`."""
+    """Number of units that are gathered ahead in the backward pass. Default: `prefetch`."""
     unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)
-    """Blocks whose parameters are gathered and whose gradients are reduced together: the modules of one call of
-    `fully_shard`. The embedding and the head are separate units."""
+    """Number of blocks in a unit. The parameters of a unit are gathered together, and its gradients reduced together,
+    like those of one call of `fully_shard`. The embedding and the head are separate units."""
 
     micro_batch: int | None = key(default=None, ge=1, le=MOST, examples=[2], core=False)
     """Replaces `compute.micro_batch` in this mesh."""

@@ -46,8 +46,8 @@ def key(
         default: default value, as written in a file.
         examples: values for the schema and for hints. Default: the default value.
         core: whether the core's spec has the field in the same form; other forms are converted in `core.input`.
-        short: name of the key in `Scenario.replace`, if it differs from the one that the table gives; empty for none.
-        bounds: `ge` and `le`, and `description` if the text below the key is generated.
+        short: name of the key in `Scenario.replace`; empty for none. Default: the name that the table gives.
+        bounds: `ge` and `le`, and `description` where it is generated and no text follows the key.
     """
     examples = [default] if examples is None else examples
     return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
@@ -82,7 +82,7 @@ class Table(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_either_dash(cls, data: Any) -> Any:
-        """Read a word of a fixed list with `-` and `_` alike, as in `leaf-spine`."""
+        """Accept `-` in place of `_`, and the reverse, in words of a fixed list, as in `leaf-spine`."""
         if not isinstance(data, dict):
             return data
         words = _words(cls)
@@ -92,7 +92,7 @@ class Table(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> "JsonSchemaValue":
-        """Describe each key by the text below its declaration, which is read here, because only a schema needs it."""
+        """Describe each key by the text below its declaration. The text is read here because only a schema needs it."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
         (tree,) = ast.parse(inspect.getsource(cls)).body
@@ -147,7 +147,7 @@ def fields(table: type[Table]) -> dict[str, str]:
 
 @cache
 def _words(table: type[Table]) -> dict[str, dict[str, str]]:
-    """Return the words of each key with a fixed list of words, by their spelling with `-` in place of `_`.
+    """Return, for each key with a fixed list of words, the words by their spelling with `-` in place of `_`.
 
     Words that differ only in these characters would be ambiguous, so they must be written exactly.
     """

@@ -77,8 +77,8 @@ class Bursts(Table):
     """Whether the hosts wait for one another, like the workers of a job: the pause starts when the last of their bursts
     ends, and the next bursts start together."""
     setup_ps: Time = key(default="0s", examples=["20ms"])
-    """Time that the application needs before the first byte of a burst, while the handshake runs. For an announced
-    burst, it starts with the answer."""
+    """Time that the application needs before it sends the first byte of a burst; the handshake runs during this time.
+    For an announced burst, the time is counted from the answer to the announcement."""
     start_ps: Time = key(default="0s", examples=["20s"])
     """Time of the first burst."""
 
@@ -117,9 +117,9 @@ class TrafficTable(Table):
     """Flows start only during bursts, the first at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
     """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band], or a connection matrix of htsim. Hosts
-    are h0, h1, … or 0, 1, …; lines may be in any order. Flows from `run.duration` on are left out. With --set, it
-    replaces `sizes` and `arrivals`. The resolved scenario contains up to 100 flows as `flows`, otherwise path and
-    `replay_sha256`."""
+    are h0, h1, … or 0, 1, …; lines may be in any order. Flows that start at `run.duration` or later are left out. A
+    file given by --set replaces `sizes` and `arrivals`. The resolved scenario contains a list of up to 100 flows as
+    `flows`, and for a longer one the path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the `replay` file. A file with another digest is refused."""
     replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
@@ -136,7 +136,7 @@ class TrafficTable(Table):
     )
     """Hosts that send, pause and send again, like training jobs."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether each flow is announced to the switches before its connection opens, with the values of
+    """Whether each flow is announced to the switches before its connection opens. Values are those of
     `job.NAME.announce`."""
     priority: Priority = key(default="high")
-    """Priority band of the flows, as for a job."""
+    """Priority band of the flows, as in `job.NAME.priority`."""

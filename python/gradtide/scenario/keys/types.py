@@ -44,7 +44,7 @@ class Form:
 
 
 class OrName:
-    """Marks a table that a file may name instead; the name is replaced by its table before the keys are read."""
+    """Marks a table in whose place a file may contain a name. The table replaces the name before the keys are read."""
 
     def __init__(self, *examples: str) -> None:
         self._examples = list(examples)
