@@ -36,7 +36,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 """Schedules of whole systems, as keys of a scenario; `parse_schedule` accepts their names."""
 
 UNENFORCED = ("random", "arbitrary")
-"""Orders of pulls that nothing enforces."""
+"""Orders of pulls that no scheduler enforces."""
 
 GRAMMAR = (
     "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
