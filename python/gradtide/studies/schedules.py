@@ -100,7 +100,7 @@ def parse_schedule(text: str) -> dict[str, Any]:
 
     The syntax is that of `GRAMMAR`. Keys that the string does not contain keep the scenario's values, except for the
     barrier. The order may also be the name of one of `SYSTEMS`; then keys that neither the system nor the string
-    contains get their defaults. Or the order is `file:PATH`, an order file, which `_ordered` applies.
+    contains get their defaults. The order `file:PATH` names an order file, which `_ordered` applies.
 
     Raises:
         ValueError: if the string has another syntax.

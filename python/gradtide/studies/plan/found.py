@@ -127,7 +127,7 @@ class Found:
         return None if self.search is None else self.search.space.least_ps / 1e9
 
     def times_ps(self) -> dict[Choice, float]:
-        """Return iteration times by choice: from runs with noise, otherwise from runs without noise, otherwise scores."""
+        """Return iteration times by choice: from runs with noise, or else from runs without noise, or else scores."""
         if self.noisy_s:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
