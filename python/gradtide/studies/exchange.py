@@ -180,7 +180,8 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
     Returns:
         A table with the columns `chunk` (one of the `schedule.depth` chunks, which are exchanged concurrently), `step`,
         `from_rank`, `to_rank`, `offset_bytes` and `bytes` (position and size in the buffers of both ranks), and
-        `action`: "reduce" adds to the receiver's data, "copy" replaces it. In an all-to-all, the buffers of all ranks are concatenated.
+        `action`: "reduce" adds to the receiver's data, "copy" replaces it. In an all-to-all, the buffers of all ranks
+        are concatenated.
 
     Raises:
         ScenarioError: if the scenario is invalid.

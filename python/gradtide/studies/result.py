@@ -97,7 +97,7 @@ class RunResult:
 
     @property
     def jobs_ran_ps(self) -> tuple[int, int | None]:
-        """Time in picoseconds when the last job starts, and when all iterations have ended (`None` if some are left)."""
+        """Times in picoseconds when the last job starts and when all iterations have ended (`None` if not all have)."""
         jobs = self.scenario.jobs
         since_ps = max((job.start_ps for job in jobs), default=0)
         if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):

@@ -102,7 +102,7 @@ def plan(  # noqa: PLR0913 - the options of the command
             iteration time.
         smallest: smallest message size, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
         baseline: "ddp" for the default buckets of PyTorch's DistributedDataParallel, or "scenario". Default: the
-            scenario's schedule if it is not the default, otherwise ddp. Both schedules are also candidates for the plan.
+            scenario's schedule if it is not the default, otherwise ddp. Both are also candidates for the plan.
         noise: coefficient of variation of a worker's compute time, if `compute.noise` is not set; 0 for no noise.
             Default: 0.03.
         seeds: number of paired runs with noise. Default: 8.

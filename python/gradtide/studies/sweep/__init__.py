@@ -334,7 +334,7 @@ class SweepResult(StudyRows):
         }
 
     def _analysis(self) -> dict[str, Any]:
-        """Return the study's figure, the second objective `against`, and their analysis over the runs that fit in memory."""
+        """Return the study's figure, the second objective `against`, and the analysis over runs that fit in memory."""
         study, figure = self.study, self.figure
         if figure is None:
             return {"figure": None, "best": None, "against": None}
@@ -345,7 +345,7 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer, with the premises of at most `MAX_READ` scenarios, which are spread evenly over the ranking."""
+        """Return the answer; its premises come from at most `MAX_READ` scenarios, spread evenly over the ranking."""
         study, headline = self.study, self._headline(ranked, states)
         known = [point.run for point in ranked if point.state != State.REFUSED.words]
         read = known[:: -(-len(known) // MAX_READ)]
@@ -362,7 +362,7 @@ class SweepResult(StudyRows):
             more=self._more(),
             scenario=BEST if has_best else None,
         )
-        # The command is that of the whole study, so it does not depend on which process ran a shard or merged the results.
+        # The command is that of the whole study, whichever process has run a shard or merged the results.
         return (
             answer
             if answer.again.command is None
@@ -667,8 +667,8 @@ class _Work:
         """Read every scenario, and determine the refused and the missing runs.
 
         Raises:
-            ScenarioError: if all scenarios are invalid, with the faults of the first; or if the study names a figure that no
-                run can have.
+            ScenarioError: if all scenarios are invalid, with the faults of the first one; or if the study names a
+                figure that no run can have.
         """
         first, of = self._shard
         count = len(self._study)
@@ -749,7 +749,7 @@ class _Work:
         return bool(elsewhere)
 
     def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
-        """Lock and return runs of about `batch_s` seconds in total; append runs that other processes execute to `elsewhere`."""
+        """Lock and return runs of about `batch_s` seconds in total; append runs of other processes to `elsewhere`."""
         batch, sum_s = _Batch([], [], ExitStack()), 0.0
         scenarios: list[Scenario] = []
         while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):

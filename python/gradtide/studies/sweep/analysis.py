@@ -2,7 +2,7 @@
 
 Pure functions; runs are numbered as in the table, and a figure that a run lacks is NaN.
 
-    sensitivity     share of the figure's variance that a key explains: variance of the key's group means / total variance
+    sensitivity     share of the figure's variance that one key explains: variance of its groups' means / total variance
     effect          change of the figure from the first to another value of a key, at equal other keys and equal seed
     front           points that no other point beats in both figures
 """
@@ -185,7 +185,7 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over one listed key, with a line per value of a second key and a panel per combination of others.
+    """Return the figure over one listed key, as lines by a second key in panels by combinations of all other keys.
 
     The first key is the one with the most numeric values. If no key is numeric, it is the one with the most values;
     then `x` of a panel are indices in its `labels`.

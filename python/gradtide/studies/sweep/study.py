@@ -548,7 +548,7 @@ class Study:
                 seen[key] = axis.kind
 
     def _refuse_changed(self) -> None:
-        """Add a fault for each varied key that is also set for all runs, because its values would replace that setting."""
+        """Add a fault for each varied key whose values would replace a value that was set for all runs."""
         for axis in self.axes:
             for key in axis.keys:
                 changed = next((one for one in self._changes if f"{one}.".startswith(f"{key}.")), None)
