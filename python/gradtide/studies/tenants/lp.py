@@ -131,7 +131,7 @@ class LpResult(StudyRows):
         return time_ps / PS_PER_MS
 
     def _policy(self, policy: Policy) -> dict[str, Any]:
-        """Return the means of a policy, and its difference, by seed, from the policy with all buckets in the high band."""
+        """Return the means of a policy, and its differences by seed from all buckets in the high band."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
         def mean(key: str) -> float | None:
