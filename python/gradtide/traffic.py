@@ -1,8 +1,8 @@
-"""Background flows: size distributions, arrivals and lists of flows, from texts and numbers to columns.
+"""Background flows: reads size distributions and lists of flows, draws arrivals, and returns the flows as columns.
 
     sizes (a CDF) + arrivals (Poisson, perhaps in bursts)  ─┐
     a list of flows (CSV)                                   ├─► BackgroundFlows: start_ps, src, dst, bytes, band
-    incast (many to one, again and again)                  ─┘
+    incast (many hosts to one, periodically)               ─┘
 
 This module opens no file and reads no scenario. Poisson flows are drawn with CPython's `random.Random` in the order of
 the program of Gao (2020), so that seeds 0, 1 and 2 give the flows of the thesis byte for byte.
@@ -29,7 +29,7 @@ MAX_FLOWS = 1_000_000_000
 MAX_FLOW_BYTES = 10**15
 MAX_FAULTS_OF_A_FILE = 20
 BYTES_PER_FLOW = 400
-"""Memory of a flow in Python and in the core together; measured, rounded up."""
+"""Memory that a flow takes in Python and in the core together. Measured, and rounded up."""
 
 _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 
@@ -43,7 +43,7 @@ Point = tuple[int, Fraction]
 _SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
 
 _THESIS_SEED = 123456789876
-"""Seed of a run in the thesis, less the run's number; the published flows depend on this constant."""
+"""Constant to which the thesis adds the number of a run to get its seed; the published flows depend on it."""
 
 _NS_PER_S = 1e9
 
@@ -57,14 +57,13 @@ FlowRow = tuple[int, int, int, int, int, "int | None"]
 
 @dataclass(frozen=True)
 class BackgroundFlows:
-    """Background flows of one `traffic` table; columns of one length, in order of start.
+    """Background flows of one `traffic` table, as columns of equal length that are sorted by start.
 
     Attributes:
         name: key of the flows in the scenario (`traffic.NAME`).
         start_ps, src, dst, bytes, band: for each flow its start, two different hosts, its payload and its band.
-        idle_ps: least time from the end of a flow to the start of its host's next flow; `None` starts every flow at its
-            `start_ps`.
-        together: whether hosts wait for one another, so that `idle_ps` begins at the end of the last flow under way.
+        idle_ps: minimum pause of a host after each of its flows; `None` if every flow starts at its `start_ps`.
+        together: whether hosts wait for one another: the pause of all hosts then starts when no flow is in flight.
         setup_ps: time from the opening of a flow's connection to its first byte.
     """
 
@@ -116,7 +115,7 @@ def host_index(text: str, host_count: int) -> int | None:
 
 
 def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
-    """Make the fault of too many flows for one run, with the memory that the flows would take."""
+    """Return the fault of too many flows for one run, with the memory that the flows would take."""
     msg = f"about {count:,} flows are too many: they would take {count * BYTES_PER_FLOW / 1e9:,.1f} GB of memory"
     return fail("GT050", msg, f"a run has at most {MAX_FLOWS:,}; lower the rate or the duration")
 
@@ -150,12 +149,12 @@ NO_BYTES = ("all flows have 0 bytes", "let a size of at least 1 byte have a larg
 
 @dataclass(frozen=True)
 class Sizes:
-    """A distribution of flow sizes, given by points of its CDF with linear interpolation between them.
+    """A distribution of flow sizes, given by points of its CDF, between which the CDF is linear.
 
     Attributes:
         bytes: sizes, not decreasing.
-        cdf: share of flows of at most each size, not decreasing, with 1 as the last; the first is the share of flows
-            of exactly the first size.
+        cdf: for each size, the share of flows of at most this size. Shares do not decrease, and the last is 1. The
+            first is the share of flows of exactly the first size.
     """
 
     bytes: tuple[int, ...]
@@ -176,7 +175,7 @@ class Sizes:
         return total
 
     def at(self, share: float) -> int:
-        """Return the quantile of the sizes for a `share` of the flows, 0 < share <= 1; at least a byte."""
+        """Return the size at quantile `share` (0 < share <= 1) of the distribution, at least 1 byte."""
         index = bisect_left(self.cdf, share)
         if index == 0:
             return max(1, self.bytes[0])
@@ -218,7 +217,7 @@ def read_points(text: str, name: str) -> list[Point]:
 
 
 def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) -> list[Point]:
-    """Return the points in lines; each of `rows` has the number, the text and the two cells of a line."""
+    """Return the points that `rows` contain; each row has the number, the text and the two cells of a line."""
     faults: list[Fault] = []
     points: list[tuple[int, Fraction, int, str]] = []
     for number, line, cells in rows:
@@ -265,7 +264,7 @@ class Poisson:
     """Flows that arrive at random between random pairs of hosts, and start before `until_ps`.
 
     Attributes:
-        flows_per_s: mean rate of all hosts together, over bursts and silences.
+        flows_per_s: mean arrival rate of all hosts together, averaged over bursts and silences.
         host_count: hosts of the cluster, at least 2.
         on_ps: length of a burst; 0 if flows arrive all the time.
         off_ps: silence after a burst.
@@ -355,7 +354,7 @@ def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
 
 @dataclass(frozen=True)
 class Incast:
-    """Many hosts that send to one host at the same instant, every `every_ps`, until `until_ps`."""
+    """Hosts that all send to one host at the same instant, periodically every `every_ps` until `until_ps`."""
 
     name: str
     senders: tuple[int, ...]
@@ -377,7 +376,7 @@ class Incast:
         return self.expected_count * self.size_bytes
 
     def between(self) -> Iterator[tuple[int, int, int]]:
-        """Give sources and destinations with the payload between them."""
+        """Return each source and destination with the payload that is sent between them."""
         return _to_one(self)
 
     def draw(self) -> BackgroundFlows:
@@ -411,7 +410,7 @@ class Bursts:
 
     @property
     def expected_count(self) -> int:
-        """Number of flows, if the run is long enough."""
+        """Number of flows in a run that is long enough for all of them."""
         return len(self.senders) * self.count
 
     @property
@@ -420,7 +419,7 @@ class Bursts:
         return self.expected_count * self.size_bytes
 
     def between(self) -> Iterator[tuple[int, int, int]]:
-        """Give sources and destinations with the payload between them."""
+        """Return each source and destination with the payload that is sent between them."""
         return _to_one(self)
 
     def draw(self) -> BackgroundFlows:
@@ -439,7 +438,7 @@ def _to_one(source: Incast | Bursts) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class FlowList:
-    """The flows of a list, whether the list has a column of bands, and the time before which flows of a run start."""
+    """A list of flows; only flows that start before `until_ps` are in the run."""
 
     flows: BackgroundFlows
     has_bands: bool
@@ -447,7 +446,7 @@ class FlowList:
 
     @property
     def expected_count(self) -> int:
-        """Number of flows of the run."""
+        """Number of flows of the list that start within the run."""
         return bisect_left(self.flows.start_ps, self.until_ps)
 
     @property
@@ -456,7 +455,7 @@ class FlowList:
         return sum(self.flows.bytes[: self.expected_count])
 
     def between(self) -> Iterator[tuple[int, int, int]]:
-        """Give sources and destinations with the payload between them."""
+        """Return each source and destination with the payload that is sent between them."""
         flows = self.flows
         return itertools.islice(zip(flows.src, flows.dst, flows.bytes, strict=True), self.expected_count)
 

@@ -1,4 +1,4 @@
-"""The current command line, which an answer contains so that it can be reproduced; empty if called from Python."""
+"""Records the current command line, which every answer repeats; there is none if gradtide is used from Python."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -44,7 +44,11 @@ def build(
 
 
 def _uncertainty(found: Sequence[Uncertainty]) -> dict[str, Any]:
-    """Return the uncertainty of a study; with several kinds of answers, the least certain one, with all sentences."""
+    """Return the uncertainty of a study.
+
+    If the answers are of several kinds, the figures are those of the least certain kind, and `sentence` contains the
+    sentences of all kinds.
+    """
     kinds = list(dict.fromkeys(found))
     if not kinds:
         return {}

@@ -30,7 +30,7 @@ OPTIONS = {
     "run.engine": "--engine",
     "run.seed": "--seed",
 }
-"""Options of the command line by the key that they set, without its job; `--set` changes any other key."""
+"""Command-line option for each key; keys of a job are relative to the job. All other keys are set with `--set`."""
 
 LACKS = {
     "buy": {"--collective"},
@@ -38,7 +38,7 @@ LACKS = {
     "plan": {"--collective", "--schedule"},
     "sweep": set(OPTIONS.values()) - {"--cluster", "--engine", "--seed"},
 }
-"""Options that a command lacks, or has in another meaning. Commands that are not listed have all but `--servers`."""
+"""Options of `OPTIONS` that a command lacks or gives another meaning. For `--servers` see `HAS_SERVERS`."""
 HAS_SERVERS = "compare"
 """The only command with the option `--servers`."""
 FIXED = ("demo", "reproduce")
@@ -64,7 +64,7 @@ def premises_of(
 
 
 MOST_VALUES = 6
-"""Maximum number of values that a premise lists; of more values, the premise contains only their number."""
+"""Maximum number of values that a premise lists; if there are more, it contains only their number."""
 
 
 def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
@@ -90,7 +90,7 @@ def _premises(scenario: Scenario, command: str) -> Iterator[Premise]:
         for name, value, key in _of_job(job):
             whole = key if key.startswith("cluster.") else f"job.{job.name}.{key}"
             one = premise(f"{job.name}: {name}" if several else name, value, whole)
-            # The table of a mesh may also state these keys of `compute`, whose values then are not defaults.
+            # The table `parallel` may state these keys of `compute` as well, and their values are then not defaults.
             is_of_mesh = key.removeprefix("compute.") in OF_MESH and key.removeprefix("compute.") in job.stated
             yield replace(one, stated=True) if is_of_mesh else one
     yield premise("cluster", _cluster(scenario), "cluster.topology")
@@ -117,7 +117,7 @@ _DEVICE_KEYS = {
 
 
 def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of each premise of a job; keys are relative to the job, except for the cluster's."""
+    """Yield name, value and key of each premise of a job; a key is relative to the job, or starts with `cluster.`."""
     if (parallel_model := job.parallel_model) is not None:
         training, own = parallel_model.training, parallel_model.own
         yield "device", parallel_model.accelerator.name, _DEVICE_KEYS[job.device.origin]
@@ -158,7 +158,7 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of the rates and delays of links; in custom networks, of links that messages cross."""
+    """Yield name, value and key of the rates and delays of links; of a custom network, only links in use."""
     fabric = scenario.fabric
     network = fabric.cards if isinstance(fabric, Nodes) else fabric
     if isinstance(network, Wiring):
@@ -197,7 +197,7 @@ def change_of(key: str, command: str, *, is_shared: bool = False) -> str:
     Args:
         key: dotted path of the key.
         command: name of the command, as in `tenants map`.
-        is_shared: whether the scenario has several jobs, for all of which the options of a job hold.
+        is_shared: whether the scenario has several jobs; an option for a key of a job then changes all jobs.
     """
     name = command.partition(" ")[0]
     if name in FIXED:

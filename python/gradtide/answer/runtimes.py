@@ -1,4 +1,4 @@
-"""Which runtime carries out a schedule on a device, by the table of `runtime.py`."""
+"""Which runtime executes a schedule on a device, according to the table in `runtime.py`."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ DDP, OURS = "PyTorch DDP", "gradtide.torch"
 
 
 def runtime_of(device: str | None) -> Runtime | None:
-    """Return the runtime of a preset device or the device of a measured profile; None for others and for no device."""
+    """Return the runtime for a preset device or the device of a measured profile; None for any other device."""
     if device is None:
         return None
     try:
@@ -32,7 +32,7 @@ def runtime_of(device: str | None) -> Runtime | None:
 
 
 def runs_on(order: str, barrier: bool, collective: str, device: str | None, system: str = "") -> tuple[str | None, str]:
-    """Return what carries out a schedule, or None and why nothing does.
+    """Return the runtime that executes a schedule and an empty text, or None and the reason why no runtime does.
 
     Args:
         order: order of the transfers, a value of `schedule.order`.

@@ -256,7 +256,7 @@ def node_kind(name: str) -> Kind:
 
 
 def _collectives(scenario: "Scenario") -> Uncertainty:
-    """Return the error of collectives, which is known for a single node with the figures of a measured node."""
+    """Return the error of collectives. It is known only for a single node that has the figures of a measured node."""
     cluster = scenario.to_dict()["cluster"]
     node = cluster.get("node")
     workers = max((len(job.hosts) for job in scenario.jobs), default=0)
@@ -305,7 +305,7 @@ def _figures(node: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _parts(scenario: "Scenario") -> tuple[Uncertainty, ...]:
-    """Return the errors of the network engine against another simulator; empty if none models the scenario."""
+    """Return the errors of the network engine against another simulator; empty if this setup was not compared."""
     kind: Kind = {"what": "engine", "engine": scenario.engine}
     what = f"times of flows by the {scenario.engine} engine"
     if scenario.engine == "packet":

@@ -121,7 +121,7 @@ FORMATS = (
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )
-"""Every format, in order of precedence if a text matches several."""
+"""Every format; if a text matches several, the first of them is detected."""
 
 _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, Any]]] = {
     "model": model.convert,
@@ -218,8 +218,8 @@ def convert(
         into: name of the format of `target`. Default: the format of its suffix.
         packet_bytes: bytes that a value of a cdf-ns2 file stands for.
         topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
-        start_unit: unit of the starts of an htsim-cm file, ps or us: of `source` if it is one, else of `target`, by
-            default ps.
+        start_unit: unit (ps or us) of the start times in the htsim-cm file, which is `source`, or otherwise `target`.
+            Default: detected in `source`; ps for `target`.
 
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
@@ -245,7 +245,7 @@ def convert(
 
 
 def _like(form: Format) -> list[str]:
-    """Return the formats that a file of format `form` may be detected as: distributions cannot be distinguished."""
+    """Return the formats as which a file of format `form` may be detected; all distributions look alike."""
     numbers = "sizes" if form.kind == "sizes" else form.kind
     return [one.name for one in FORMATS if one.name == form.name or (numbers == "sizes" and one.kind == "sizes")]
 

@@ -22,7 +22,7 @@ MAX_NODE = 10**9 - 1
 MAX_PORT = 2**16 - 1
 HTSIM_WORDS = ("id", "msg", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger")
 START_UNITS = {"ps": 1, "us": PS_PER_US}
-"""Units of htsim's starts, in picoseconds."""
+"""Length in picoseconds of each unit that htsim uses for start times."""
 MAX_UEC_START = 2**32 - 1
 """main_uec.cpp stores a start in 32 bits."""
 _UNIT_WORDS = {"ps": "picoseconds", "us": "microseconds"}
@@ -123,7 +123,7 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
     Args:
         lines: the lines of the file.
         file: the file as the user named it.
-        how: hint how to state the unit.
+        how: hint that explains how the user can state the unit.
 
     Raises:
         ScenarioError: if the dialect is ambiguous, or two lines contradict each other.
@@ -399,7 +399,7 @@ _READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
 
 @dataclass(frozen=True)
 class _Target:
-    """Input of a writer: `options` of the source file, and the unit of htsim's starts if given."""
+    """Input of a writer: the `options` of the source file, and the user's unit for start times of htsim, if any."""
 
     options: Options
     start_unit: str | None

@@ -62,7 +62,12 @@ def _read_csv(path: Path) -> Wiring:
 def _hpcc_nodes(
     lines: Iterable[str], wrong: Complaints
 ) -> tuple[dict[int, int], dict[int, int], list[tuple[int, str]]]:
-    """Return maps from node number to host and to switch number, and number and text of each link's line."""
+    """Read the numbers of the switches in an HPCC topology file.
+
+    Returns:
+        A map from node numbers to host numbers, a map from node numbers to switch numbers, and a list with the line
+        number and the text of each link.
+    """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
     number, line = next(numbered, (1, ""))
     first, head, counts = number, line, [count(cell, MAX_NODES) for cell in line.split()]
@@ -98,7 +103,7 @@ def _hpcc_nodes(
 
 
 def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[int, str]], int, list[str]]:
-    """Return the cables of an HPCC topology file, number and text of each cable's line, the hosts and the switches.
+    """Read an HPCC topology file.
 
     The file has a line `nodes switches links`, the numbers of the switches, and `src dst rate delay error_rate` per
     link. All other nodes are hosts, h0, h1, … in numerical order; switches are s0, s1, ….
@@ -106,6 +111,10 @@ def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[
     Args:
         lines: the lines of the file, without line endings.
         file: the file as the user named it.
+
+    Returns:
+        A list of the cables, a list with the line number and the text of each cable, the number of hosts, and the names
+        of the switches.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.
@@ -171,7 +180,11 @@ def _csv(wiring: Wiring) -> str:
 
 
 def _hpcc(wiring: Wiring, options: Options) -> str:
-    """Number hosts first, then switches: by number if all are named s0, s1, …, otherwise in order of occurrence."""
+    """Return the text of an HPCC topology file.
+
+    Hosts get the first numbers. Switches follow in the order of their names if all are named s0, s1, …, otherwise in
+    the order in which they occur.
+    """
     switches = list(wiring.switches)
     if all(_SWITCH.fullmatch(name) for name in switches):
         switches.sort(key=lambda name: int(name[1:]))

@@ -1,4 +1,4 @@
-"""Streaming reader of text files of any size, and their faults."""
+"""Reads text files of any size line by line, and collects their faults."""
 
 import io
 import re
@@ -25,7 +25,7 @@ class Options:
 
     Attributes:
         packet_bytes: bytes that a value of an ns-2 distribution stands for.
-        hosts: host numbers by node number; `None` if they are equal.
+        hosts: host numbers by node number; `None` if each host number equals its node number.
         start_unit: unit of the starts of an htsim-cm file, ps or us; `None` if not given.
         nodes: number of nodes of an htsim-cm file, set by its reader; 0 for other files.
         notes: omissions and roundings, added by readers and writers and shown to the user.

@@ -217,8 +217,8 @@ class Scenario:
         """Return the scenario on another cluster: `[cluster]` is replaced whole, and everything else is kept.
 
         The scenario's engine is kept; without one, the cluster's is used. Jobs, their named hosts and background flows
-        must fit. `warnings` lists the losses: keys of the old `[cluster]`, other than link and topology, that the new
-        one lacks, and any part of `cluster` that is not `[cluster]` itself.
+        must fit. `warnings` names everything that is lost: keys of the old `[cluster]` that the new one lacks (except
+        link and topology), and parts of the argument `cluster` outside its `[cluster]`.
 
         Args:
             cluster: name of a built-in cluster (by default with the scenario's number of hosts); a dict with the

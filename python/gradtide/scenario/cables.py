@@ -27,7 +27,7 @@ class Complaint(NamedTuple):
 def wired(
     cables: Sequence[Cable], hosts: int | None, switches: Sequence[str] | None, max_hosts: int
 ) -> tuple[Wiring | None, list[Complaint]]:
-    """Return the network that cables make, or the complaints about them.
+    """Return the network that consists of the cables, or None and the complaints about the cables.
 
     If `hosts` is None, the number of hosts follows from the host names in the cables. If `switches` is None, every
     end of a cable that is not a host is a switch.

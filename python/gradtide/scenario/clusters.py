@@ -29,7 +29,7 @@ def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
     """Replace a cluster's name by its whole table; a scenario without an engine gets the engine of the cluster.
 
     Returns:
-        The name, if there is one, and the fault of an unknown name, for which `raw` loses its cluster.
+        The name, or None without a known name; and the fault of an unknown name, which is then removed from `raw`.
     """
     faults, cluster = Faults(), raw.get("cluster", {})
     name = name_of(cluster)

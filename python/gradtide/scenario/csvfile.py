@@ -15,7 +15,7 @@ class CsvFile:
     Attributes:
         header: the first line, shown to users.
         known: names of all columns that a file may have.
-        needed: number of required columns, the first of `known`.
+        needed: number of required columns, which come first in `known`.
         most: maximum number of rows.
         unit: plural noun for rows in messages.
         columns: columns of this file, in its order; set by `rows`.

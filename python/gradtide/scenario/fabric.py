@@ -17,7 +17,7 @@ from gradtide import units
 from gradtide.scenario.core import network as core
 
 MAX_CABLES = 1_000_000_000
-"""Maximum number of cables between switches: the core numbers links, two per cable and those of hosts, with 31 bits."""
+"""Maximum number of cables between switches: each cable is two links, and the core numbers all links with 31 bits."""
 _HOST = re.compile(r"h(0|[1-9]\d{0,8})")
 
 
@@ -28,7 +28,7 @@ def host_number(name: str) -> int | None:
 
 
 class Cable(NamedTuple):
-    """A link in each direction between two nodes, given by name."""
+    """Two links, one in each direction, between two nodes that are given by name."""
 
     a: str
     b: str
@@ -55,7 +55,7 @@ class Reach(NamedTuple):
     delay_ps: int
 
     def joined(self, other: "Reach") -> "Reach":
-        """Return the worse of each figure of two reaches."""
+        """Return the reach that has the worse value of the two reaches in each attribute."""
         return Reach(max(self.hops, other.hops), min(self.rate_bps, other.rate_bps), max(self.delay_ps, other.delay_ps))
 
 
@@ -85,7 +85,8 @@ class Tree:
         fabric_link: rate and delay of the links between switches.
         ports: number of ports per switch. All switches are alike; some leave ports unused.
         hops: number of links of the longest route.
-        shared: largest number of hosts whose traffic can share a link: the hosts below one child of the top.
+        shared: largest number of hosts whose traffic can share a link, which is the number of hosts below a child of
+            the root.
     """
 
     kind: str
@@ -102,7 +103,7 @@ class Tree:
 
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
-        """Return a network with these links of hosts and between switches."""
+        """Return a network with `link` at each host and `trunk` between switches."""
         return cls(kind, keys, link, trunk, *core.shape(core.tree(kind, keys, trunk), link))
 
     def reach(self, groups: Iterable[Group]) -> Reach:
@@ -164,7 +165,7 @@ class Tree:
 
     @property
     def end_count(self) -> int:
-        """Number of hosts of an engine."""
+        """Number of hosts in the network that an engine simulates."""
         return self.host_count
 
     def written(self) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def leaf_spine(
 def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> Tree:
     """Return the Clos network (clos2 or clos3) of switches with an even number of ports k.
 
-    With the bisection ratio r, (k/2)·r is whole.
+    The bisection ratio r must make (k/2)·r a whole number.
 
     Source:
         Zhang et al. (2017), section 2.3 and table 1.
@@ -221,7 +222,7 @@ class Wiring:
 
     @property
     def end_count(self) -> int:
-        """Number of hosts of an engine."""
+        """Number of hosts in the network that an engine simulates."""
         return self.host_count
 
     @property
@@ -447,7 +448,7 @@ class Nodes:
 
     @property
     def end_count(self) -> int:
-        """Number of hosts of an engine: network cards, and the ports of GPUs within nodes."""
+        """Number of hosts in the network that an engine simulates: network cards, and ports of GPUs within nodes."""
         return self.cards.host_count + self.host_count
 
     @property

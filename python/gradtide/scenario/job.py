@@ -138,10 +138,11 @@ class Job:
         collective: `group` is a number of ranks; `ps` is present and complete if `kind` is "ps".
         schedule: buckets and their order.
         ranks: send priority of every layer if the order is "file"; the smallest is sent first.
-        bands: bands of the job's flows, distributed evenly over the layers from the input side; if adaptive, low.
+        bands: bands of the job's flows, distributed evenly over the layers from the input side; the initial bands if
+            `adaptive` changes them.
         adaptive: policy by which workers change their bands; `None` if the bands are fixed.
         start_ps: simulated time at which the job starts.
-        announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
+        announced_packets: queue threshold that the job's messages announce to switches; `None` if they announce none.
         parallel_model: how the model is divided over ranks; `None` if every worker has the whole model.
         step: the recorded step that the ranks repeat; `None` for other models.
         device: device of the job, and where the scenario names it.
@@ -172,7 +173,7 @@ class Job:
 
     @property
     def is_parallel(self) -> bool:
-        """Whether its model is divided over ranks."""
+        """Whether the model of the job is divided over ranks."""
         return self.parallel_model is not None or self.step is not None
 
     @property
@@ -215,12 +216,12 @@ class Job:
 
     @property
     def draws_orders(self) -> bool:
-        """Whether the order of its transfers is drawn anew in every iteration."""
+        """Whether the order of the job's transfers is drawn anew in every iteration."""
         return self.schedule.order in ("random", "arbitrary")
 
     @property
     def is_foreseen(self) -> bool:
-        """Whether each of its transfers is tried in both bands before it is sent."""
+        """Whether each transfer of the job is simulated in both bands before it is sent."""
         return self.adaptive is not None and self.adaptive.policy == "oracle"
 
     @property

@@ -345,7 +345,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
-    """Mark the compute ops that depend on a single parameter and on no op without inputs."""
+    """Mark the compute ops that depend on exactly one parameter, and on no compute op without inputs."""
     several = -1
     parameter: dict[int, int] = {}
     for op in topological:

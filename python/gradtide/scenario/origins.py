@@ -25,7 +25,7 @@ MAX_LIST_BYTES = 300_000_000
 """Maximum size of a file with a list of flows. Calibration: the size of a list with the maximum number of flows."""
 
 MAX_WRITTEN_FLOWS = 100
-"""Longest list of flows that a resolved scenario contains in full; of a longer list it has path and digest."""
+"""Longest list of flows that a resolved scenario contains in full; it contains only path and digest of longer ones."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Origin:
     Attributes:
         key: key of the tenant's table that decides the number of flows.
         flows: the flows, drawn when needed.
-        written: keys that replace `replaced` in the resolved scenario, so that it needs no other small file.
+        written: keys of the resolved scenario in place of the keys `replaced`, with the content of small files.
         warnings: inconsistencies that are not faults.
     """
 
@@ -315,7 +315,7 @@ def nodes_of(path: Path) -> int | None:
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:
-    """Return the origin, or raise if none of the flows of its list starts within the run."""
+    """Return the origin; raise if it is a list of flows, none of which starts within the run."""
     listed = origin.flows
     if isinstance(listed, FlowList) and listed.expected_count == 0:
         first, end = units.format_time(listed.flows.start_ps[0]), units.format_time(listed.until_ps)

@@ -23,7 +23,7 @@ from gradtide.schemas import newer_version
 
 SCHEMA = "gradtide.plan/1"
 FSDP = "fsdp"
-"""The level of a plan for FSDP, and the key of its sharding."""
+"""The level of a plan for FSDP, and also the key with the sharding in plan.json."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PlannedBucket:
     Attributes:
         layers: names of the model's layers, in the order of the backward pass.
         bytes: size of their gradients.
-        rank: send priority among the plan's buckets; of those that are ready, the smallest rank is sent first.
+        rank: send priority among the plan's buckets; among ready buckets, the smallest rank is sent first.
         release: event as pass (`backward` or `forward`) and layer: the bucket is held until backward has that
             layer's gradient, or until the next forward pass calls the layer. None: released when ready.
     """
@@ -54,8 +54,8 @@ class PlannedSharding:
     """Sharding of a job's parameters with FSDP: an all-gather per unit before its compute, a reduce-scatter after.
 
     Attributes:
-        units: names of the modules of each unit, in the order of the forward pass. The name of the
-            model itself, the root unit with all remaining parameters, is "".
+        units: names of the modules of each unit, in the order of the forward pass. The root unit, which has all
+            remaining parameters, is the model itself and has the name "".
         forward_prefetch: number of units that are gathered ahead of the unit that computes, in the forward pass.
         backward_prefetch: the same number for the backward pass.
         reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
@@ -88,13 +88,13 @@ class Plan:
         credit: in-flight limit in chunks, at the levels priority and crossiter.
         depth: number of pipelined parts of a transfer in the collective.
         collective: keys of `job.NAME.collective`; empty for the scenario's own.
-        model: name in results of the plan's model; `None` if not stated.
+        model: name of the plan's model in results; `None` if not stated.
         workers: the plan's number of workers; `None` if not stated.
         scenario_sha256: digest of the plan's scenario.
         version: version of gradtide that made the plan.
         runtime: the plan's runtime: `device`, `backend`, and the settings that gradtide `cannot_set` there.
         predicted: predicted figures; `overhead_us` is the cost of a message beyond the scenario's overhead.
-        advice: instructions for its use, in sentences.
+        advice: sentences on how to use the plan.
         fsdp: the sharding; with it, the keys for gradients have no effect. None at the other levels.
     """
 
@@ -328,7 +328,7 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }
-"""Keys that a plan for the runtime alone may lack or set to null: their type, and its name in messages."""
+"""Keys that may be missing or null in a plan written for the runtime alone, with their types as named in messages."""
 _SHARDING = tuple(one.name for one in fields(PlannedSharding))
 _SENDS = ("level", "buckets", "order", "barrier", "chunk_bytes", "credit", "depth", "collective")
 """Keys of a plan that have a meaning for DDP only."""

@@ -147,7 +147,7 @@ class _Reader:
     def price(self, loc: Loc, value: object) -> Fraction:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.refuse_type(loc, "a number", value)
-        elif not 0 <= value <= _MOST:  # NaN is not, either
+        elif not 0 <= value <= _MOST:  # also refuses NaN
             self.add("GT014", loc, f"{units.describe(value)} is out of range", f"a price is from 0 to {_MOST:g}", value)
         else:
             return Fraction(repr(value))

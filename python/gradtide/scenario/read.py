@@ -41,7 +41,7 @@ _VOCABULARIES: dict[tuple[str | int, ...], str] = {
     ("parallel", "context"): "parallel",
     ("run", "engine"): "engine",
 }
-"""Vocabulary of `known.LACKING` by the last two parts of a key's path. Other keys are looked up in all vocabularies."""
+"""Kind in `known.LACKING` under which a key's value is looked up, by the last two parts of its path; else any kind."""
 _UNITS = ("gbps", "mbps", "tbps", "bps", "ps", "ns", "us", "ms", "s", "b", "kb", "mb", "gb", "bytes", "packets", "pkt")
 """Units that other programs append to keys, as in `rate_gbps`; in a scenario the unit is part of the value."""
 _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}

@@ -41,7 +41,7 @@ class Releases:
             self.ready_ps[index] = now
         self.compute_ps = now
         self._places = {name: index for index, name in enumerate(self._names)}
-        # Only layers with parameters: names of other layers need not be modules.
+        # Events are only at layers with parameters, because the names of other layers need not be modules.
         owners = [index for index, row in enumerate(layers) if row.parameter_bytes]
         backward = [(self.ready_ps[index], "backward", index) for index in reversed(owners)]
         self._events = backward + [(now + self.called_ps[index], "forward", index) for index in owners]
@@ -55,7 +55,7 @@ class Releases:
         return self.ready_ps[place] if where == "backward" else self.compute_ps + self.called_ps[place]
 
     def before(self, offset_ps: int, members: Sequence[int]) -> Release | None:
-        """Return the last event up to an offset; `None` unless it is after the ready time of layers `members`."""
+        """Return the last event up to an offset; `None` if a layer in `members` is not ready before that event."""
         place = bisect_right(self._events, offset_ps, key=lambda event: event[0]) - 1
         if place < 0 or self._events[place][0] <= max(self.ready_ps[member] for member in members):
             return None

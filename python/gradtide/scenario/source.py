@@ -278,7 +278,7 @@ CHECK_PATH = "check the path"
 """Hint of a file that does not exist."""
 
 Fail = Callable[[str, str, str], Fault]
-"""Function that returns a fault, located where the file is named, from code, message and hint."""
+"""Function from code, message and hint to a fault, whose location is the place where the file is named."""
 
 
 def of_command_line(name: str) -> Fail:
@@ -299,7 +299,7 @@ class Failure:
     value: Any = None
 
     def __call__(self, code: str, msg: str, hint: str) -> Fault:
-        """Return the fault; that of a missing file in a scenario adds to which folder its path is relative."""
+        """Return the fault; if a scenario names a missing file, the hint adds to which folder the path is relative."""
         found = self.source.fault(code, self.loc, msg, hint, self.value)
         is_inside = bool(self.loc) and found.file == self.source.name
         return (
@@ -442,7 +442,7 @@ def locate(text: str) -> dict[Loc, Span]:
         else:
             scanner.document()
     except (RecursionError, IndexError, ValueError, _Enough):
-        pass  # Positions are optional: of a text that is too deep or too long, only those found so far are returned.
+        pass  # Positions are optional: if a text is too deep or too long, those found so far are returned.
     return scanner.spans
 
 

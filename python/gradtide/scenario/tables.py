@@ -352,7 +352,7 @@ class _LayersFile(CsvFile):
         def of_file(code: str, msg: str, hint: str) -> Fault:
             return Fault(code, "", msg, None, hint, self.name)
 
-        # Without a valid row, the rows are what is wrong, and not the length of the table.
+        # If no row is valid, the faults of the rows suffice, and the length of the table is not reported.
         faults += _table_faults(layers, at, of_file) if layers or not faults else []
         if faults:
             raise ScenarioError(faults)

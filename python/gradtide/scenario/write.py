@@ -28,7 +28,7 @@ def _section(name: str, table: dict[str, Any]) -> list[str]:
 
 
 def _tall(value: Any) -> str:
-    """Write a list of tables with one element a line, anything else on one line."""
+    """Return the text of a value: one line for each element of a list of tables, one line for any other value."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + "".join(f"    {toml_value(item)},\n" for item in value) + "]"
     return toml_value(value)

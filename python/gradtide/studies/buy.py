@@ -48,8 +48,8 @@ HOTTEST = 8
 """Number of busiest links that are reported per candidate."""
 
 OTHER_DELAY_PS = (1_000_000, 10_000_000)
-"""Typical one-way delays per cable: RDMA, and kernel TCP. Candidates are also run with the first of these that differs
-from the scenario's, because the answer can depend on it."""
+"""Typical one-way delays per cable with RDMA and with kernel TCP. The answer can depend on the delay, so candidates are
+also run with the first of these values that differs from the scenario's delay."""
 
 EXCHANGES = 2
 """Number of exchanges in a run that times one exchange: one warm-up and one measured exchange."""
@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Requested candidates that cannot be built or bought, and the reason."""
+    """Requested candidates that cannot be built or bought, with the reason."""
 
     fabric: str
     bisection: str
@@ -92,7 +92,7 @@ class BuyResult(StudyRows):
     Attributes:
         rows: one dict per candidate, with the columns of `candidates.csv`.
         runs: the run of the user's job on each candidate, by its name.
-        hottest: for each candidate the links that are busiest in an exchange.
+        hottest: for each candidate, the busiest links during an exchange.
     """
 
     def __init__(
@@ -414,7 +414,11 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult
 
 
 def _judge(rows: list[dict[str, Any]]) -> None:
-    """Add to each row: how much slower than the fastest, whether all cheaper rows are slower, and whether a knee."""
+    """Judge the rows of each link rate.
+
+    Adds to each row how much slower it is than the fastest row, whether all cheaper rows are slower than it, and
+    whether it is the knee.
+    """
     for group in _comparable(rows):
         fastest_ms, knee = _knee(group)
         best_ms = float("inf")
@@ -509,7 +513,7 @@ def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: s
 
 
 def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
-    """Return a sentence with the cable delay of the answer, and the answer at the other delay."""
+    """Return a text with the cable delay that the answer assumes, and the answer for the other typical delay."""
     own, other = (words.spaced(units.format_time(ps)) for ps in (_delay_ps(base), _other_delay_ps(base)))
     moved = []
     for group in groups:

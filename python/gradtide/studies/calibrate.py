@@ -39,7 +39,7 @@ POOR_PERCENT = 20
 
 
 class Timing(NamedTuple):
-    """A measured message: its bytes, the number of its parts, and its time, which is one round of the collective."""
+    """A measured message: its bytes, its number of parts, and its time, which is that of one round of a collective."""
 
     size: float
     depth: int
@@ -298,7 +298,7 @@ def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[flo
 
 
 def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float]:
-    """Return the times of a byte in the stages beside the wire, which sum to `rest_s` and do not exceed the slowest."""
+    """Return the time per byte of each stage other than the wire; they sum to `rest_s`, none above `slowest_s`."""
     whole_s = rest_s + wire_s
     if rest_s <= NEGLIGIBLE * whole_s:
         return []
@@ -315,7 +315,7 @@ def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float
 
 
 def _written(cluster: dict[str, Any]) -> tuple[float, float, list[float]]:
-    """Return the time of a message, the delay between hosts, and the times of a byte on the wire and per stage."""
+    """Return the time per message, the delay between hosts, the time per byte on the wire, and that of each stage."""
     link, host = cluster["link"], cluster.get("host", {})
     message_s = units.parse_time(host.get("message", "0us")) / 1e12
     rates = [link["rate"], *host.get("stages", {}).values()]
@@ -476,7 +476,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
     elif collective is None and "collective" not in said and ranks > 1:
         factors = {"all_reduce": 2 * (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks}
         if not (ratio and reduces):
-            # Their bandwidth ratios do not distinguish all_gather from all_to_all, or send from broadcast.
+            # Bandwidth ratios do not distinguish all_gather from all_to_all, or send from broadcast.
             hint = "say which it is: --collective all_gather"
             wrong.add(None, None, "collective", "the file does not say which test it is of", hint)
         else:

@@ -15,13 +15,13 @@ DEPTHS = (1, 2, 4, 8)
 """Pipelining depths (numbers of parts of a message) that are searched, as in Caramel (2020), section 4.4."""
 
 MAX_MESSAGES = 1_000_000
-"""Most messages of an exchange; depths that would need more are not searched."""
+"""Maximum number of messages of an exchange; depths that would need more messages are not searched."""
 
 FIT_STEP = 4
 """Ratio of consecutive message sizes in the fit of a channel."""
 
 SAME_CHANNEL = 0.005
-"""A channel is dominated, and not searched, if another is nowhere slower by more than this share at the same size."""
+"""A channel is not searched if another one takes at most this share more time at every size (dominates it)."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
 
 
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return the all-reduces that suit runtime and job: two workers need only one, halving-doubling needs 2^k."""
+    """Return all-reduces that suit runtime and job: none for two workers, halving-doubling only for 2^k."""
     job = base.jobs[0]
     own = job.collective.kind
     if job.workers == 2 or own == "ps":

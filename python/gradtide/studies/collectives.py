@@ -1,9 +1,9 @@
 """`gradtide collectives`: the fastest collective for each range of sizes, and the reason.
 
-The time of an exchange has three terms. *Latency* is the time of an exchange of one byte, less the part of this time
-that overlaps with the transfer of bytes. *Bandwidth* is the further time that the same messages take on one switch,
-where only the ranks' own links limit them; textbooks give this term (docs/models/collectives.md). *Contention* is the
-remaining time, which the network adds.
+The time of an exchange has three terms. *Latency* is the time of an exchange of one byte, less the part that overlaps
+with the transfer of larger messages. *Bandwidth* is the time that the exchange takes on a single switch in addition to
+an exchange of one byte there; only the ranks' own links limit it, and textbooks give this term
+(docs/models/collectives.md). *Contention* is the rest, which shared links of the network add.
 """
 
 from collections.abc import Callable, Sequence
@@ -138,7 +138,7 @@ def collectives(  # noqa: PLR0913 - the options of the command
     cases: dict[tuple[str, int, bool], Scenario] = {}
     for name in collectives:
         own = _with(base, name, engine)
-        # The group is fixed, because groups that are the hosts of an edge switch would change on one switch.
+        # The group size is fixed, because a group that consists of the hosts of an edge switch would change.
         star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
         for size in (LATENCY, *counts):
             cases[name, size, False] = alone(own, size or 1)
@@ -165,7 +165,7 @@ def _with(base: Scenario, name: str, engine: str) -> Scenario:
 def _times(
     results: dict[tuple[str, int, bool], RunResult], names: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return for every collective and size, with `LATENCY`, the times in seconds on the network and on one switch."""
+    """Return, by collective and size (including `LATENCY`), the times in seconds on the network and on one switch."""
     return {
         name: {
             size: (exchange_s(results[name, size, False]), exchange_s(results[name, size, True]))

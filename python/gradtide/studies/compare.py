@@ -36,7 +36,8 @@ TASKS = ("train", "inference")
 RANDOM_ITERATIONS = 100
 """Number of iterations for random orders without a barrier; the slow packet engine keeps the scenario's number.
 
-The backlogs at the start and the end of a run differ by up to the transfers of one iteration, which is 1 % of 100.
+The backlogs at the start and the end of a run differ by up to the transfers of one iteration, which are 1 % of
+the transfers of 100 iterations.
 """
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
@@ -85,7 +86,10 @@ class CompareResult(StudyRows):
         }
 
     def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> tuple[str, list[str]]:
-        """Return which schedule to use, as in `use caramel. `, and why not the best one if no runtime has it."""
+        """Return the advice, and the reason if it is not to use the best schedule.
+
+        The advice names a schedule, as in `use caramel. `. The reason says why no runtime supports the best schedule.
+        """
         by, why_not = self._carrier(best)
         if by is not None:
             return f"use {best['schedule']}. ", []
@@ -171,7 +175,7 @@ class CompareResult(StudyRows):
 
 
 def _over_groups(model: str, rows: Sequence[dict[str, Any]], baseline: str) -> str:
-    """Return what the link rates, or the other keys of the groups, change for the baseline schedule."""
+    """Return a sentence with the iteration time of the baseline schedule over link rates, or over other varied keys."""
     own = sorted((row for row in rows if row["schedule"] == baseline), key=lambda row: row["rate_bps"])
     varied = [key for key in GROUP if len({row[key] for row in own}) > 1]
     if varied and varied != ["rate_bps"]:
@@ -223,9 +227,9 @@ def compare(  # noqa: PLR0913 - the options of the command
             system (`ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`) or an order file,
             `file:order.csv`; or a scheduler of your own, which is an object with a method `ranks(dag)` that returns {op
             id: rank} for every transfer in `dag.recvs`, as in `order`; its name is its attribute `name` or its class.
-                The first schedule is the baseline. Default: fifo with the barrier, and random, fifo, priority, tic,
-                tac, caramel and optimal without the barrier; with parameter servers and pull = "start" random,
-                arbitrary, priority, tic, tac, tac_folded and optimal.
+                The first schedule is the baseline. Default: fifo with the barrier, then random, fifo, priority, tic,
+                tac, caramel and optimal without the barrier. If workers pull from parameter servers before each
+                iteration (pull = "start"): random, arbitrary, priority, tic, tac, tac_folded and optimal.
         models: presets or files. Default: the scenario's.
         workers: numbers of workers. Default: the scenario's.
         servers: numbers of parameter servers. Default: the scenario's.
@@ -241,7 +245,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     Raises:
         Interrupted: on Ctrl-C, with the comparison of the finished runs.
         ScenarioError: before any run, if a scenario of the grid is invalid, or the limits would be exceeded.
-        ValueError: if a list is empty or does not apply to the scenario's jobs, a schedule has another syntax, or a
+        ValueError: if a list is empty or does not apply to the scenario's jobs, a schedule cannot be parsed, or a
             scheduler omits transfers.
 
     Example:
@@ -283,7 +287,7 @@ def run_variants(
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """Values of a comparison besides the schedules; `None` keeps the scenario's."""
+    """Values over which schedules are compared; `None` keeps the value of the scenario."""
 
     models: Sequence[str] | None = None
     workers: Sequence[int] | None = None

@@ -38,8 +38,8 @@ def convert(  # noqa: PLR0913 - the options of the command
         to_format: format of `target`. Default: by its suffix.
         packet: unit of the values of a cdf-ns2 file, as in `1460B`.
         topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
-        start_unit: unit (ps or us) of the start times of an htsim-cm file, which is `source` or otherwise `target`.
-            Default: detected in `source`, ps for `target`.
+        start_unit: unit (ps or us) of the start times in the htsim-cm file, which is `source`, or otherwise `target`.
+            Default: detected in `source`; ps for `target`.
         rank: for a trace, convert only this rank.
         cut: from a trace to an op DAG, remove the dependencies of received transfers.
         version: from a trace to Chakra, schema version 0.0.4 or 1.0.0. Default: 0.0.4.

@@ -34,7 +34,7 @@ def suits(base: Scenario, kind: str) -> bool:
 
 
 def offered(base: Scenario, names: Sequence[str]) -> Sequence[str]:
-    """Return the names of collectives; from the default list, `tree` is removed if it does not suit the job."""
+    """Return the given names of collectives; the default list is without `tree` if it does not suit the job."""
     return names if tuple(names) != COLLECTIVES or suits(base, "tree") else [name for name in names if name != "tree"]
 
 
@@ -92,8 +92,8 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
 def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
     """Return a scenario of one job with another collective, given as for `parse_collective`, and further changes.
 
-    Of the scenario's own collective, the keys of the reduction are kept if the new collective reduces, and all keys if
-    the kind is the same; keys in the name take precedence. The depth is the scenario's unless the name contains one.
+    If the new collective is of the same kind as the scenario's, it keeps all keys of the scenario's collective. If it
+    is of another kind and reduces, it keeps the keys of the reduction. Keys and depth in the name take precedence.
     """
     keys = parse_collective(name)
     depth = {"depth": keys.pop("depth")} if "depth" in keys else {}
@@ -169,8 +169,8 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
     """Return the messages by which the ranks of a job exchange a gradient. Nothing is simulated.
 
     Every rank executes the same sequence of steps. A rank begins a step when it has begun the previous step and has
-    received all messages that were sent to it in the previous step. It first applies these messages, then sends its
-    own. Rank 0 is the job's first host.
+    received all messages that were sent to it in the previous step. It first applies these messages, then sends the
+    messages of the new step. Rank 0 is the job's first host.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
@@ -178,9 +178,10 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
         job: name of the job. Default: the only job.
 
     Returns:
-        Columns `chunk` (one of the `schedule.depth` chunks, which are exchanged concurrently), `step`, `from_rank`,
-        `to_rank`, `offset_bytes` and `bytes` in the buffers of both ranks, and `action`: "reduce" adds to the
-        receiver's data, "copy" replaces it. In an all-to-all, the buffers of all ranks are concatenated.
+        A table with the columns `chunk` (one of the `schedule.depth` chunks, which are exchanged concurrently), `step`,
+        `from_rank`, `to_rank`, `offset_bytes` and `bytes` (position and size in the buffers of both ranks), and
+        `action`: "reduce" adds to the receiver's data, "copy" replaces it. In an all-to-all, the buffers of all ranks
+        are concatenated.
 
     Raises:
         ScenarioError: if the scenario is invalid.

@@ -56,7 +56,7 @@ def as_folder_error(path: Path) -> Iterator[None]:
 
 
 def refuse_foreign(path: Path, *known: str) -> None:
-    """Raise if a path contains foreign files; called before long work, whose result would otherwise be lost.
+    """Raise if a path contains foreign files. Called before a long study, so that its result is not lost.
 
     Leftovers of a killed process at `path` are repaired first. Entries in `known` are ignored.
     """
@@ -84,7 +84,7 @@ def what_is_replaced(path: Path) -> str | None:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Raise if a path cannot be written; called before long work, whose result would otherwise be lost."""
+    """Raise if a path cannot be written. Called before a long study, so that its result is not lost."""
     real = Path(os.path.realpath(path))
     with as_folder_error(path):
         parent = real if files.is_fixed(real) else real.parent
@@ -119,7 +119,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def write_versions(folder: Path) -> None:
-    """Write `versions.json`, the only file in which the folders of two equal runs differ, by its `made_at`."""
+    """Write `versions.json`; its `made_at` is the only difference between the folders of two equal runs."""
     write_json(
         folder / VERSIONS,
         {

@@ -17,13 +17,13 @@ def preset_graph(
 ) -> OpDag:
     """Return the op DAG of a training step or inference of a built-in model on one worker.
 
-    Times are whole nanoseconds. Those of ops follow from the roofline of the device (docs/models/compute.md), those of
+    Times are whole nanoseconds. Times of ops follow from the roofline of the device (docs/models/compute.md), times of
     transfers from their bytes and `rate`.
 
     Args:
         name: name in the list of `gradtide presets graph`.
         device: a device preset, case-insensitive.
-        batch: number of samples in the mini-batch. Default: that of the paper.
+        batch: number of samples in the mini-batch. Default: the batch size of the paper.
         task: train or inference; inference is the forward pass only.
         rate: rate at which parameters are received, as in 10Gbps.
 

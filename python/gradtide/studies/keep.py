@@ -4,7 +4,7 @@
     DIR.incomplete/...                     partial results after an interruption, in the format of DIR
 
 `DIR` itself appears atomically. If `DIR` cannot be renamed, because it is a mount point, the unfinished part is in
-`DIR/incomplete`. With a store that studies share, finished runs are kept in that store permanently instead.
+`DIR/incomplete`. If studies share a store, finished runs are kept permanently in the shared store instead.
 """
 
 import os
@@ -22,7 +22,7 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.store import Store, StoreError, code_digest, key_of
 
 RUNS = "finished"
-"""Folder of the store. Files of other versions in it are ignored; they are deleted with the unfinished folder."""
+"""Folder of the store. Its files from other versions are ignored, and deleted together with the unfinished folder."""
 
 MOST_PATH_BYTES = 504
 """Longest path of a store, because SQLite allows 512 bytes including the suffix `-journal`."""
@@ -90,7 +90,7 @@ class Kept:
             raise
 
     def show(self, write: Callable[[Path], object]) -> None:
-        """Write partial results beside the finished runs; they replace those of an earlier attempt."""
+        """Write partial results beside the finished runs; partial results of an earlier attempt are replaced."""
         if self.folder is None:
             return
         with as_folder_error(self.folder):

@@ -27,7 +27,7 @@ class MeshesResult(StudyRows):
     Attributes:
         rows: one dict per mesh, with the columns of `meshes.csv`.
         results: the runs by name.
-        uncertainty: measured error of such predictions, by mesh.
+        uncertainty: for each mesh, the measured error of earlier predictions of the same kind.
     """
 
     def __init__(self, results: Mapping[str, RunResult]) -> None:
@@ -116,8 +116,8 @@ def meshes(
 
     Args:
         scenario: a model, or a scenario that trains a model, as in `run`.
-        parallel: distinct tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one. They may also
-            differ in other keys: sharding, prefetch, pipeline schedule.
+        parallel: distinct tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one. They may differ
+            in the mesh, and also in sharding, prefetch or pipeline schedule.
         cluster: cluster for the model, as in `run`.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.

@@ -15,14 +15,14 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.fabric import Nodes
 
 _SIZES = ("workers", "servers", "model", "parallel")
-"""Changes that can change the number of hosts of a job."""
+"""Keys of `Scenario.replace` that can change the number of hosts of a job."""
 
 
 def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **changes: Any) -> Scenario:
     """Return a scenario with other workers, servers, network or any other key of `Scenario.replace`.
 
     A star with exactly as many hosts as the jobs need is resized with the jobs; a larger star grows only if necessary.
-    On any other network the jobs must fit. If the number of workers changes, their list of hosts is dropped.
+    On any other network the jobs must fit. If the number of workers changes, a job's list of hosts is dropped.
 
     Args:
         base: the scenario to change.
@@ -52,7 +52,7 @@ def run_of_network(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_its_spines(base: Scenario) -> dict[str, Any]:
-    """Return the keys of a leaf-spine network with its number of spines fixed, independent of link rates."""
+    """Return the keys of a leaf-spine network with its present number of spines, even if link rates change."""
     given = base.given["cluster"]["topology"]
     kept = {key: value for key, value in given.items() if key != "bisection"}
     return {**kept, "spines": base.fabric.written()["spines"]}

@@ -19,14 +19,14 @@ from gradtide.studies.graph import find_dag
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
 WITH_TIES, WITH_SEED = ("tac", "tac_folded"), ("random", "arbitrary", "optimal")
-"""Schedulers whose result depends on the rule for ties; schedulers whose result depends on the seed."""
+"""Schedulers whose result depends on the rule for ties, and schedulers whose result depends on the seed."""
 
 
 class OrderScheduler(Protocol):
     """Interface of user-defined schedulers."""
 
     def ranks(self, dag: OpDag) -> Mapping[int, Any]:
-        """Return a rank for the id of every transfer in `dag.recvs`; smaller ranks go first, equal ranks by id."""
+        """Return the rank of every transfer in `dag.recvs` by its id; smaller ranks go first, then smaller ids."""
         ...
 
 
@@ -36,7 +36,7 @@ class OrderResult:
 
     Attributes:
         scheduler: name of the scheduler.
-        ties: rule for transfers that TAC ranks equal.
+        ties: rule that orders transfers with the same rank in TAC.
         seed: root seed of the random streams.
         priority: rank (send priority) by op id, in send order. TIC may give equal ranks, which are sent by ascending
             id.
@@ -132,7 +132,7 @@ def order(
             time, and `target`), or an `OpDag`.
         scheduler: layer, tic, tac, tac_folded, random, arbitrary or optimal; the path of an order file, which has a
             suffix or a slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
-        ties: order of transfers that TAC ranks equal: "id", or "upstream" as in TicTac's released code.
+        ties: order of transfers with the same rank in TAC: "id", or "upstream" as in TicTac's released code.
         seed: root seed of the random streams, at least 0.
 
     Returns:

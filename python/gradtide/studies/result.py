@@ -68,8 +68,8 @@ class RunResult:
         Args:
             classes: limits of small and large flows.
             alone_ps: completion time of each flow on an idle network, in picoseconds; adds slowdowns.
-            between_ps: half-open interval of start times; only flows that start in it count. An end of `None` is no
-                limit.
+            between_ps: half-open interval of start times; only flows that start within it are counted. If its end is
+                `None`, it has no end.
         """
         if not self.scenario.traffic:
             return {}
@@ -97,7 +97,7 @@ class RunResult:
 
     @property
     def jobs_ran_ps(self) -> tuple[int, int | None]:
-        """Start of the last job, and end of all jobs' iterations (`None` if the run ended before), in picoseconds."""
+        """Times in picoseconds when the last job starts and when all iterations have ended (`None` if not all have)."""
         jobs = self.scenario.jobs
         since_ps = max((job.start_ps for job in jobs), default=0)
         if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):
@@ -149,12 +149,12 @@ class RunResult:
     def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
         """Return the marking threshold of each link, RTT · C / (N · MTU), estimated from measurements.
 
-        RTT is the round-trip time without queues, C the rate of the link, and N its number of long flows. RTT · C / MTU
-        is estimated as the packets in flight of the long flows, less the queued packets, while the link is full, that
-        is, while it has a queue. A flow is long if it has at least as much left to send as it has in flight. All queued
-        packets are assumed to belong to long flows, and to queue on one link of their route. Values are medians over
-        samples with a queue of at least half its mean length. Links at which long flows queue in less than a tenth of
-        the samples are omitted.
+        RTT is the round-trip time without queues, C the rate of the link, and N its number of long flows. A flow is
+        long if it has at least as much left to send as it has in flight. A link with a queue is full, so its long flows
+        then have RTT · C / MTU packets in flight besides the queued packets. This gives the estimate, with the
+        assumption that all queued packets belong to long flows and queue on a single link of their route. Values are
+        medians over the samples in which the queue has at least half its mean length. Links at which long flows queue
+        in less than a tenth of the samples are omitted.
 
         Args:
             k: fraction of the threshold that a burst announces, above 0 and at most 1.
@@ -223,7 +223,7 @@ def _candidates(result: RunResult) -> list[Candidate]:
 
 
 def _premises_of_losses(timeouts: int | None) -> list[Premise]:
-    """Return a premise if a run has retransmission timeouts, because RACK-TLP would avoid some on most hosts."""
+    """Return a premise if a run has retransmission timeouts: hosts with RACK-TLP, as most have, would avoid some."""
     if not timeouts:
         return []
     count = "1 timeout" if timeouts == 1 else f"{timeouts:,} timeouts"

@@ -19,7 +19,7 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
-# Polling interval of active runs, and time for which an interruption waits for them, in seconds.
+# Interval at which active runs are polled, and time for which an interruption waits for them to end, in seconds.
 POLL_S = 0.1
 GRACE_S = 0.3
 
@@ -65,8 +65,8 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
     """Add the slowdowns of flows to a run without jobs: completion time over its lower bound on the idle network.
 
     The bounds are simulated, with every distinct completed flow alone (`studies.alone`). If bursts are announced to
-    switches, the run is also repeated without announcements. Runs with jobs are unchanged; `gradtide tenants` compares
-    those.
+    switches, the run is also repeated without announcements. A run with jobs is not changed; `gradtide tenants`
+    computes the slowdowns of its flows.
     """
     if result.scenario.jobs:
         return
@@ -82,7 +82,7 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
 
 
 def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str, float]]:
-    """Return the gain from announcing bursts to the switches, by tenant, over the same run without announcements.
+    """Return by tenant what is gained if bursts are announced to switches, compared with a run without announcements.
 
     Times are means over the flows that complete in both runs, from the announcement of a burst to its last byte.
     """
@@ -124,7 +124,7 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> 
 
 
 def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
-    """Return a progress callback for a part of the work, whose ends `low` and `high` are shares from 0 to 1."""
+    """Return a progress callback for the part of the work from `low` to `high`, which are shares from 0 to 1."""
     return None if progress is None else lambda share: progress(low + (high - low) * share)
 
 
@@ -148,7 +148,7 @@ def run_all(
         Interrupted: on Ctrl-C, within a second, with the finished runs.
         LimitReached: when the limits are exhausted, with the finished runs.
         ScenarioError: before any run, if the estimate exceeds the limits.
-        SimulationError: if a run fails; the others are not waited for.
+        SimulationError: if a run fails; the other runs are stopped.
     """
     return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs)
 
@@ -269,7 +269,7 @@ def _run_each(
         end.results, end.share = known, done()
         raise
     finally:
-        # After a failure, too, the other runs are stopped and not waited for.
+        # The other runs are stopped, also after a failure; nothing waits for them.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradtide.studies.result import RunResult
 
 BESIDE = {"again": vars(Again(scenario=RESOLVED))}
-"""Keys of a summary on how to repeat the run from its folder; the resolved scenario gives the same bytes."""
+"""Keys of a summary that describe how to repeat the run from its folder; the repetition gives the same bytes."""
 
 
 def save(result: "RunResult", path: Path) -> Path:
@@ -122,7 +122,7 @@ def _what_if_sentences(result: "RunResult") -> list[str]:
 
 
 def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, job: Job) -> str:
-    """Return the sentence about the best schedule, at the job's own rate, that its device supports.
+    """Return the sentence about the best schedule that the job's device supports, at the job's own link rate.
 
     `times_us` contains iteration times by order and barrier, then by link rate.
     """

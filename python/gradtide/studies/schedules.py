@@ -36,7 +36,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 """Schedules of whole systems, as keys of a scenario; `parse_schedule` accepts their names."""
 
 UNENFORCED = ("random", "arbitrary")
-"""Orders of pulls that nothing enforces."""
+"""Orders of pulls that no scheduler enforces."""
 
 GRAMMAR = (
     "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
@@ -100,7 +100,7 @@ def parse_schedule(text: str) -> dict[str, Any]:
 
     The syntax is that of `GRAMMAR`. Keys that the string does not contain keep the scenario's values, except for the
     barrier. The order may also be the name of one of `SYSTEMS`; then keys that neither the system nor the string
-    contains get their defaults. Or the order is `file:PATH`, an order file, which `_ordered` applies.
+    contains get their defaults. The order `file:PATH` names an order file, which `_ordered` applies.
 
     Raises:
         ValueError: if the string has another syntax.

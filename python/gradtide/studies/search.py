@@ -2,10 +2,10 @@
 
     choice = mode (level, order, barrier) x buckets x chunk x channel (collective, depth)
 
-The score of a choice is its iteration time in a short run of the fluid engine between two hosts, whose link takes
-a + b·d for d bytes, fitted to exchanges on the scenario's own network. A choice is pruned without a run if its lower
-bound exceeds the best score. Local search over bucket boundaries, chunk and channel improves the best choices of a
-coarse grid. Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
+The score of a choice is its iteration time in a short run of the fluid engine between two hosts. The link between them
+takes a + b·d for d bytes; a and b are fitted to exchanges on the scenario's own network. A choice is pruned without a
+run if its lower bound exceeds the best score. Local search over bucket boundaries, chunk and channel improves the best
+choices of a coarse grid. Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
 """
 
 import math
@@ -34,7 +34,7 @@ EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of buckets in the grid's partitions into buckets of about equal size."""
 
 MOST_CHUNKS = 256
-"""Divisor of the whole gradient that gives the smallest chunk: with smaller chunks, overhead exceeds any gain."""
+"""Largest number of chunks of the whole gradient; the overhead of smaller chunks would exceed any gain."""
 
 ITERATIONS = 3
 """Measured iterations of a scoring run, after one warm-up iteration."""
@@ -72,7 +72,7 @@ def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Mode:
-    """A level of the runtime and an order; with `barrier`, the next forward pass waits for all transfers."""
+    """A level of the runtime, an order, and whether the next forward pass waits for all transfers (`barrier`)."""
 
     level: str
     order: str
@@ -187,8 +187,8 @@ class Space:
         overhead_ps: overhead per message at the levels priority and crossiter, in addition to the scenario's.
         smallest_bytes: smallest bucket and chunk, unless the whole gradient is smaller.
         scenario: scenario of the job, with its times and its other keys.
-        jitter_factors: factors on compute times. The score of a choice is the mean over these factors, so that a choice
-            does not win that is good only without stragglers.
+        jitter_factors: factors on compute times. The score of a choice is the mean over these factors, so a choice
+            that is good only without stragglers cannot win.
     """
 
     layers: Layers
@@ -210,11 +210,11 @@ class Space:
         return sum(1 if chunk is None else -(-size // chunk) for size in sizes)
 
     def fixed_ps(self, choice: Choice) -> float:
-        """Return the fixed cost of a message in picoseconds, which is the time of a message without bytes."""
+        """Return the fixed cost of a message, which is the time of an empty message, in picoseconds."""
         return self.channels[choice.channel].fixed_ps + self.layers.job.schedule.overhead_ps + self.extra_ps(choice)
 
     def extra_ps(self, choice: Choice) -> int:
-        """Return the overhead of a message in addition to the scenario's, in picoseconds, over its `depth` parts."""
+        """Return the overhead of all parts of a message beyond the scenario's overhead, in picoseconds."""
         if choice.mode.level == "buckets":
             return 0
         return self.overhead_ps * self.channels[choice.channel].depth
@@ -229,9 +229,9 @@ class Space:
     def bound_ps(self, choice: Choice) -> float:
         """Return a lower bound of the choice's iteration time, in picoseconds.
 
-        With the barrier, it is the maximum over buckets of the ready time, plus the time to send this bucket and all
-        later ones. Without the barrier, it is the maximum of compute time, channel time, and the cycle of any bucket:
-        transfer, both passes, next gradient.
+        With the barrier, the bound is the maximum over buckets of the ready time of a bucket plus the time to send this
+        bucket and all later ones. Without the barrier, it is the maximum of compute time, channel time, and the longest
+        cycle of a bucket, which consists of its transfer and the compute from its update to its next gradient.
         """
         fixed, slope, chunk = self.fixed_ps(choice), self.channels[choice.channel].ps_per_byte, choice.chunk_bytes
         layers = self.layers
@@ -240,7 +240,7 @@ class Space:
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
-            # All buckets whose time is in `behind` become ready together with this bucket or later.
+            # `behind` sums the times of the buckets that become ready together with this bucket or later.
             best = max(
                 best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.cycle_ps[first] + takes
             )
@@ -299,7 +299,7 @@ class Search:
         return self._packed[choice]
 
     def _buckets(self, choice: Choice, releases: Releases) -> list[tuple[list[int], int]]:
-        """Return layers and release time of each bucket in Caramel's order, for layers with these release events."""
+        """Return layers and release time of each bucket in Caramel's order; `releases` has the times of the events."""
         places = self.space.layers.places
         spans = self.space.layers.spans(choice.cuts)
         return [(places[slice(*spans[number])], releases.opens_ps(release)) for number, release in self.packed(choice)]

@@ -45,7 +45,7 @@ _TABLES = (
     "CREATE TABLE outputs (key BLOB NOT NULL PRIMARY KEY, payload BLOB NOT NULL)",
 )
 _COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": "key, payload"}
-"""Columns by table. `runs` has summaries or errors; `outputs` has the core's whole output, which some folders need."""
+"""Columns by table. `runs` has summaries or errors; `outputs` has the core's whole output, needed for run folders."""
 
 
 class StoreError(GradtideError):
@@ -76,7 +76,7 @@ class Store:
         self._say = say
         self._lock = threading.RLock()
         self._claims = -1
-        # `refused` deletes the file of claims that a file which is no store must not keep beside it.
+        # If the file turns out not to be a store, `refused` deletes the file of claims that was created beside it.
         with ExitStack() as refused, ExitStack() as ends, self._as_store_error():
             if path is not None:
                 if path.is_dir() or "\0" in str(path):
@@ -247,7 +247,7 @@ class Store:
                 self.path.unlink(missing_ok=True)
 
     def _is_alone(self) -> bool:
-        """Return whether no other connection has the file open, because only then SQLite can leave WAL mode."""
+        """Return whether no other connection has the file open; SQLite can leave WAL mode only in this case."""
         try:
             self._db.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError:
@@ -256,7 +256,7 @@ class Store:
 
     @contextmanager
     def claim(self, key: bytes) -> Iterator[bool]:
-        """Lock a run against other processes for the duration of the block; yield whether the lock was free.
+        """Lock a run against other processes during the block; yield whether the lock was free.
 
         The operating system releases the lock when the process ends. Threads of one process share locks.
         """

@@ -29,9 +29,9 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             preset's name, a profile, a list of layers, an `OpDag` or the content of its file, a trace. An op graph is
             trained with parameter servers; if no op updates parameters, the task is inference.
         cluster: for a scenario, replacement of its `[cluster]` (`Scenario.on_cluster`). For a model, where it is
-            trained: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts (for an op graph, a fifth of
-                them are servers); a file or dict with a cluster only; or a scenario with one job, which gets the model.
-                Default: all defaults.
+            trained: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts (a fifth of the hosts are
+                servers for an op graph); a file or dict with a cluster only; or a scenario with one job, whose model is
+                replaced. Default: the default cluster.
         workers: number of workers. Default: the scenario's.
         keys: changes by short name (`Scenario.replace`); `None` keeps the scenario's value.
 
@@ -90,7 +90,7 @@ def _moved(base: Scenario, cluster: Cluster) -> Scenario:
 
 
 def _without_model(base: Scenario) -> Scenario:
-    """Return a scenario whose only job will get another model, without keys that hold for its own model only."""
+    """Return the scenario without keys that hold only for the model of its job; raise if it has several jobs."""
     if len(base.jobs) > 1:
         names = [job.name for job in base.jobs]
         hint = f"name the job that gets the model: --set job.{names[0]}.model=MODEL, without --cluster"
@@ -100,7 +100,7 @@ def _without_model(base: Scenario) -> Scenario:
 
 
 def without_scale(base: Scenario) -> Scenario:
-    """Return a scenario without `scale_to`, the compute time of a job's model: it does not hold for other models."""
+    """Return the scenario without `scale_to`, the compute time of a job's model; another model needs another time."""
     scaled = [job.name for job in base.jobs if job.compute.scale_to_ps is not None]
     if not scaled:
         return base
@@ -124,14 +124,14 @@ def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(given: Any, *, is_on_cluster: bool) -> Any:
-    """Return the given model, or `None` for a scenario; with a cluster, other names than scenarios' are models'."""
+    """Return the given model, or `None` if it is a scenario; with a cluster, any name of no scenario is a model."""
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):
         try:
             return given.to_model()
         except TraceError:
-            # The steps send more than gradients, or only receive parameters, op by op.
+            # The trace is no model of layers: its steps send more than gradients, or receive parameters op by op.
             for other in (given.to_step, given.to_dag):
                 try:
                     return other()
@@ -147,7 +147,7 @@ def _model(given: Any, *, is_on_cluster: bool) -> Any:
         is_model = is_on_cluster and Path(given).suffix != ".toml" and not str(given).startswith("paper/")
     if not is_model:
         return None
-    # The path is absolute, so that it is valid relative to a file in another folder, too.
+    # The path is absolute, because the scenario may be in another folder.
     return str(Path(given).resolve()) if Path(given).suffix else str(given)
 
 

@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from gradtide.traces.model import TraceModel
 
 HIDDEN = 0.05
-"""Exposed share of a transfer below which the transfer counts as hidden."""
+"""A transfer counts as hidden if less than this share of its duration is exposed."""
 
 MOSTLY = 0.5
-"""Share of the time from which on a cause counts as the bottleneck."""
+"""Smallest share of a transfer's time for which a cause counts as its bottleneck."""
 
 LEFT = 0.1
-"""Ratio of the remaining compute to a transfer's moving time below which the transfer cannot be hidden."""
+"""If a transfer starts with less compute left than this share of its moving time, it cannot be hidden."""
 
 FIXED_US = 10_000.0
 """Upper bound of a collective's latency, for slow networks and many ranks; a longer time is waiting."""
 
 LEAST_BPS = 10e6
-"""Rate of the slowest networks used for training; a slower transfer is not limited by bandwidth."""
+"""Rate of the slowest networks used for training; at a lower rate, bandwidth is not the bottleneck of a transfer."""
 
 REPRODUCED = 0.1
-"""Largest relative error of the prediction of the recorded schedule; beyond, no other schedules are predicted."""
+"""Other schedules are predicted only if the prediction of the recorded one has at most this relative error."""
 
 LEAST_SAVING = 1.0
 """Smallest predicted saving, in per cent of the step, for which a schedule is recommended."""
 
 NOTABLE = 0.1
-"""Share of a step from which on the headline mentions idle time, or differences in compute between ranks."""
+"""Smallest share of a step for which the headline mentions idle time, or differences in compute between ranks."""
 
 PART = "4MiB"
 """Chunk size with priority order; larger chunks would make urgent gradients wait."""
@@ -66,7 +66,7 @@ class WaterfallResult(StudyRows):
     Attributes:
         rows: one dict per transfer by start time, with the columns of `waterfall.csv`.
         summary: the document of `--json`, without the rows.
-        picture: data of the report's figure: intervals of computing and waiting of each rank, in nanoseconds.
+        picture: data of the report's figure: the intervals in which each rank computes or waits, in nanoseconds.
         scenario: the step on a network like the recorded one; `None` if the trace cannot become a model.
     """
 
@@ -108,7 +108,7 @@ class WaterfallResult(StudyRows):
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
             "no_transfer": about["no_transfer"],
-            # Ranks that were not recorded are assumed to compute as much as the others.
+            # Ranks that were not recorded are assumed to compute as long as the recorded ones.
             "effective_ranks": None
             if about["effective_ranks"] is None
             else size * mean_ns / shown["span_ns"]
@@ -127,7 +127,7 @@ class WaterfallResult(StudyRows):
         except (TraceError, ScenarioError) as error:
             return {"why_not": str(error).partition("\n")[0], "rows": []}
         self.scenario = base
-        # Each schedule differs from the previous one in one setting, so that gains can be attributed to settings.
+        # Each schedule differs from the previous one in one setting, so that each gain belongs to one setting.
         in_parts = base.replace(chunk=PART)
         by_priority = in_parts.replace(order="priority")
         cut = f"in parts of {PART}"
@@ -182,7 +182,7 @@ class WaterfallResult(StudyRows):
 
 
 def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
-    """Return the time components of a recorded step, the bound of each transfer, and possible improvements.
+    """Return the time components of a recorded step, the bottleneck of each transfer, and possible improvements.
 
     Args:
         trace: a trace of any number of the job's ranks.
@@ -272,7 +272,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return the bottleneck of a transfer, by the first condition that holds; `words.bound` explains the names."""
+    """Return the name of a transfer's bottleneck (see `words.bound`), which the first true condition determines."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:
@@ -338,7 +338,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
     together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
-    # Concurrent transfers, as with gloo's threads, give only a total rate, and no individual times.
+    # Concurrent transfers, as with gloo's threads, show only their total rate, and not the time of each.
     is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
     fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:

@@ -10,8 +10,8 @@ from gradtide.scenario.core.edited import run_at
 from gradtide.scenario.resolve.schedule import PLANNED
 from gradtide.studies.network import altered, has_rate_of_links
 
-# Link rates of the what-if runs, from which the report derives the rate beyond which the network does not matter. They
-# are the common rates from a tenth of the run's own rate on, and half, one, two and four times the run's rate.
+# Common link rates. The what-if runs use those of at least a tenth of the run's own rate, and half, one, two and four
+# times this rate. The report derives from these runs the rate beyond which the network does not matter.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
 
@@ -19,9 +19,9 @@ SLOWEST_WHAT_IF = 10
 def has_what_ifs(scenario: Scenario) -> bool:
     """Return whether what-if runs at other rates follow a run, which they do only for a single job on the fluid engine.
 
-    For such a job, all rates together take a fraction of a second, because each exchange size is simulated once. They
-    would take seconds if the order is planned for each rate, and longer than the run itself on the packet engine, or
-    with background flows.
+    For such a job, the runs at all rates take a fraction of a second, because each exchange size is simulated once.
+    They would take seconds if the order had to be planned for each rate, and longer than the run itself on the packet
+    engine or with background flows.
     """
     if any(job.is_parallel for job in scenario.jobs):
         return False
@@ -54,7 +54,7 @@ def bandwidth(scenario: Scenario) -> Table:
 
 
 def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
-    """Return the combinations of rate, order and barrier of `bandwidth`."""
+    """Return the combinations (link rate, order, barrier) that `bandwidth` runs."""
     own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
     orders = dict.fromkeys(("fifo", *own))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
@@ -71,7 +71,7 @@ def what_if_count(scenario: Scenario) -> int:
 
 
 def what_if_rates(own_bps: int) -> list[int]:
-    """Return the link rates of the what-if runs, from below the run's own rate up to the fastest available links."""
+    """Return the link rates of the what-if runs, from a tenth of the run's own rate to that of the fastest links."""
     fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
     around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
     known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}

@@ -83,11 +83,11 @@ class OneChannel:
         self._job, self._cluster, self._run = job, spec["cluster"], spec["run"]
 
     def planned(self, schedule: Schedule, layers: str) -> list[tuple[list[int], int]]:
-        """Return the layers of each bucket in the order of a planner, and its release time."""
+        """Return, for each bucket in the order of a planner, its layers and its release time."""
         return _core.planned(self._text(schedule, layers, {"kind": schedule.order}), 0)
 
     def times_ps(self, schedule: Schedule, layers: str, buckets: Sequence[tuple[Sequence[int], int]] = ()) -> list[int]:
-        """Return the times of the iterations; `buckets` are layers and release times of a planned order."""
+        """Return the times of the iterations; a planned order needs `buckets`, the layers and release time of each."""
         order = _order(schedule.order)
         if schedule.order == "planned":
             order["buckets"] = [{"layers": members, "release_ps": release_ps} for members, release_ps in buckets]

@@ -42,7 +42,7 @@ def link(rate_and_delay: Link) -> dict[str, int]:
 
 
 def node(gpus: int, nics: int, scale_up: Link) -> dict[str, Any]:
-    """Return the node of a cluster for `link_names`, to which the efficiency of its links does not matter."""
+    """Return the node of a cluster as input of `link_names`, with an arbitrary efficiency of its links."""
     return {"gpus": gpus, "nics": nics, "scale_up": {**link(scale_up), "efficiency_ppm": PPM}}
 
 

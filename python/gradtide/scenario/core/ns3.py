@@ -20,12 +20,12 @@ BANDS = 3
 
 
 class Only(NamedTuple):
-    """A field that may have some values only.
+    """A field of which the program for ns-3 supports only some values.
 
     Attributes:
-        key: the key that sets it, from its job, tenant, cluster or run.
-        values: the values that ns-3's program supports.
-        instead: the hint of the fault: the key and value to write.
+        key: scenario key that sets the field, relative to the table of its job, tenant, cluster or run.
+        values: the supported values.
+        instead: text of the hint for any other value: the key and value to write.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Only(NamedTuple):
 
 
 ANY = None
-"""Any value is allowed: it is passed on, or does not affect the comparison."""
+"""Any value of the field is allowed: ns-3 receives it, or it does not affect the comparison."""
 
 RUN: dict[str, Only | None] = {
     "engine": Only("engine", ("packet",), 'engine = "packet"'),

@@ -39,7 +39,10 @@ def step_graph(scenario: "Scenario") -> dict[str, Any] | None:
 
 
 def ranks_load(scenario: "Scenario") -> dict[str, tuple[int, int, int]]:
-    """Return ops and transfers, messages, and bytes through network cards of an iteration of each parallel job."""
+    """Return the work per iteration of each parallel job, by name.
+
+    The three numbers count ops and transfers, messages, and bytes through network cards.
+    """
     resolved = scenario._resolved
     cluster = json.dumps(cluster_spec(resolved))
     jobs = ((job.name, job_spec(job, resolved.fabric)) for job in resolved.jobs if job.is_parallel)
@@ -53,7 +56,7 @@ class Queries:
         self.text = json.dumps(without_traffic(scenario))
 
     def planned(self, job: int) -> list[tuple[list[int], int]]:
-        """Return the layers of each bucket in send order, and its release time: picoseconds of compute time."""
+        """Return, for each bucket in send order, its layers and its release time in picoseconds of compute time."""
         return _core.planned(self.text, job)
 
     def messages(self, job: int, size: int) -> _core.Table:
@@ -63,6 +66,6 @@ class Queries:
     def transfer_times(self, job: int) -> list[int]:
         """Return the time in picoseconds of each layer's transfer on an idle network.
 
-        With pulls, the transfers are those of the parameters.
+        If workers pull from servers, these are the transfers of the parameters.
         """
         return _core.transfer_times(self.text, job)

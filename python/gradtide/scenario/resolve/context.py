@@ -21,7 +21,7 @@ class Context:
 
     Attributes:
         file: the keys, each of its type; refused values are replaced by defaults.
-        bad: paths whose values were refused.
+        bad: paths of refused values.
         cluster_name: the built-in cluster's name in place of a table; None for a table.
         tables: model of each job, once it is read.
         rankings: the user's order of layers, by job.

@@ -341,7 +341,7 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
 
 
 def bands_of(queue: Queue) -> int:
-    """Return the number of bands that a queue has."""
+    """Return the number of bands of a queue."""
     given = queue.bands or (len(queue.weights) if queue.weights else None)
     return given or DISCIPLINES[queue.kind].bands
 
@@ -378,9 +378,9 @@ def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
 def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, int]:
     """Return a sender's timeout for the answer to an announcement, and the age at which switches expire announcements.
 
-    The default timeout is a round trip over the longest route with all queues full in both directions: a later answer
-    is lost. The default expiry is three such round trips (answer, handshake, first segment) plus the longest setup time
-    of a tenant's application.
+    The default timeout is a round trip over the longest route with all queues full in both directions; an answer that
+    takes longer must have been lost. The default expiry is three such round trips (answer, handshake, first segment)
+    plus the longest setup time of a tenant's application.
     """
     cluster = file.cluster
     queue = cluster.queue

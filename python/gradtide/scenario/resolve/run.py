@@ -73,7 +73,7 @@ MAX_DIVIDED_OPERATIONS = 50_000_000
 """Limit of ops and transfers of a parallel job in all iterations; each is a row of transfers.csv or the timeline."""
 
 MAX_WORKER_RECORDS = 20_000_000
-"""Limit of workers times iterations if workers differ, equal to the core's; each product is a row of `workers.csv`."""
+"""Limit of workers times iterations if workers differ, which is the number of rows of `workers.csv`; as in the core."""
 
 
 def _check_parallel(ctx: Context, job: Job, loc: Loc) -> None:

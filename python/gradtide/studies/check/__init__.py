@@ -103,8 +103,8 @@ def check(
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
     program = simulator.build(None if ns3 is None else Path(ns3))
     [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
-    # With `duration`, both stop there with flows in flight. Without it, ns-3 may simulate twice gradtide's time to
-    # finish.
+    # With `duration`, both simulators stop at that time, even with flows in flight. Without it, ns-3 may simulate up
+    # to twice the time that gradtide has simulated.
     stop_ps = loaded.duration_ps or int(2 * run.summary["simulated_ms"] * PS_PER_MS)
     measured = simulator.measure(loaded, program, stop_ps, part_of(progress, SHARE_OF_OURS, 1))
     return compared(loaded, run, measured)

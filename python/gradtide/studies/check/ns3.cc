@@ -1,25 +1,26 @@
-// A scenario of gradtide in ns-3: hosts, switches and links as they are listed, TCP flows of a list, and beside them a
-// training job that all-reduces on a ring.
+// Runs a scenario of gradtide in ns-3: a network of hosts, switches and links, the TCP flows of a list, and a training job
+// with a ring all-reduce.
 //
-//     host 0 ──┐                      ┌── host 2       at both ends of every line:
+//     host 0 ──┐                      ┌── host 2       at both ends of every link:
 //              ├ switch ── switch ────┤                queue discipline ─ device queue of one packet ─ wire
 //     host 1 ──┘                      └── host 3
 //
-// It exists to be compared with gradtide's packet engine: same scenario in, same tables out. It links against ns-3.37
-// (GPL-2.0), whose own models do all that happens to a packet; this file only builds the network, starts flows and writes
-// down when what happened. validation/ns3/README.md says which settings are made and what was compared.
+// Its results are compared with those of gradtide's packet engine for the same scenario. It links against ns-3.37
+// (GPL-2.0), whose models process all packets; this file only builds the network, starts the flows and records the times
+// of events. validation/ns3/README.md describes the settings and the comparisons.
 //
-// What it reads, from the folder --in, and writes, into --out:
+// Tables that it reads from the folder --in:
 //
-//     links.csv    from,to,rate_bps,delay_ns                 directed, one after the other in both directions
-//     flows.csv    start_ns,src,dst,bytes,tos,there,back     there and back: the links on the way, by their rows
-//     layers.csv   forward_ns,backward_ns,bucket             from the input side; bucket -1: nothing is sent
-//     parts.csv    bucket,step,rank,bytes                    what a rank sends to the next; all steps of all ranks
-//     ring.csv     host,there,back                           rank by rank, the way to the next rank
+//     links.csv    from,to,rate_bps,delay_ns                 a row per direction; the two rows of a link are adjacent
+//     flows.csv    start_ns,src,dst,bytes,tos,there,back     there, back: the links of both routes, by row of links.csv
+//     layers.csv   forward_ns,backward_ns,bucket             from the input side; bucket -1: the layer sends nothing
+//     parts.csv    bucket,step,rank,bytes                    bytes that a rank sends to the next rank in a step
+//     ring.csv     host,there,back                           a row per rank, with the routes to and from the next rank
 //
-//     fct.csv, iters.csv, allreduce.csv, summary.json; with --trace, trace.csv: every packet on every link
+// Tables that it writes to the folder --out: fct.csv, iters.csv, allreduce.csv and summary.json; with --trace also
+// trace.csv, with a row for every packet on every link.
 //
-// What it does not have: more than one job, or a job that all-reduces otherwise.
+// It supports at most one job, and no other collective.
 
 #include "ns3/core-module.h"
 #include "ns3/internet-module.h"
@@ -51,7 +52,7 @@ namespace
 
 constexpr uint16_t FLOW_PORT = 1024;
 constexpr uint16_t JOB_PORT = 2048;
-// The least that is handed to a socket at once, in whole segments: what is left of a segment would be sent by itself.
+// Minimum of bytes written to a socket at once, rounded to whole segments: ns-3 would send a remainder as a short segment.
 constexpr uint64_t LEAST_WRITE_BYTES = 100'000;
 
 struct Settings
@@ -59,9 +60,9 @@ struct Settings
     std::string in = ".";
     std::string out = ".";
     uint32_t hosts = 0;
-    uint64_t duration_ns = 0; // when nothing new begins; 0: no such time
-    uint64_t stop_ns = 0;     // when all ends
-    uint64_t report_ns = 0;   // what a progress of 1 means
+    uint64_t duration_ns = 0; // no iteration starts after this time; 0: no limit
+    uint64_t stop_ns = 0;     // time at which the simulation stops
+    uint64_t report_ns = 0;   // simulated time that corresponds to a progress of 1
 
     std::string tcp = "TcpNewReno";
     bool ecn = false;
@@ -76,12 +77,12 @@ struct Settings
 
     std::string queue = "pfifo_fast";
     uint32_t buffer_packets = 1000;
-    uint32_t mark_packets = 0; // of the queue "ecn"
+    uint32_t mark_packets = 0; // marking threshold of the queue "ecn"
 
     uint32_t job_tos = 0x10;
     bool barrier = true;
     bool by_priority = false;
-    uint32_t iterations = 0; // 0: as many as there is time for
+    uint32_t iterations = 0; // 0: no limit except `duration_ns`
 
     bool trace = false;
     int64_t trace_from_ns = 0;
@@ -96,7 +97,7 @@ Now()
     return Simulator::Now().GetNanoSeconds();
 }
 
-// Whole segments that are handed to a socket at once.
+// Returns the number of bytes that are written to a socket at once, a multiple of the segment size.
 uint64_t
 WriteBytes()
 {
@@ -106,18 +107,18 @@ WriteBytes()
 
 // --- counters ------------------------------------------------------------------------------------------------------------
 
-uint64_t g_packet_hops = 0; // one packet put on one link: data, ACK or control
-uint64_t g_hop_bytes = 0;   // with IP and TCP headers and the two bytes of PPP
+uint64_t g_packet_hops = 0; // transmissions of a packet (data, ACK or control) on a link
+uint64_t g_hop_bytes = 0;   // bytes of these packets, with IP, TCP and the two bytes of PPP
 uint64_t g_drops = 0;
 uint64_t g_marks = 0;
 
 std::ofstream g_trace;
 
-// `link` says from where to where.
+// `link` has the form FROM>TO, with the numbers of two nodes.
 void
 OnTransmit(std::string link, Ptr<const Packet> packet)
 {
-    // Every second or so, for who waits.
+    // Progress, about once per second.
     if (++g_packet_hops % 65536 == 0 && g_settings.report_ns > 0)
     {
         std::cout << double(Now()) / g_settings.report_ns << std::endl;
@@ -154,7 +155,7 @@ OnMark(Ptr<const QueueDiscItem>, const char*)
 
 using Row = std::map<std::string, std::string>;
 
-// Rows of a CSV file without quotes; none if there is no such file.
+// Returns the rows of a CSV file without quotes; no rows if the file does not exist.
 std::vector<Row>
 ReadTable(const std::string& name)
 {
@@ -204,7 +205,7 @@ ReadWay(const Row& row, const std::string& column)
 
 // --- the network -----------------------------------------------------------------------------------------------------------
 
-// Where a link begins, and the address at its other end.
+// A directed link: its first node, the interface there, and the address at its other end.
 struct Link
 {
     uint32_t from = 0;
@@ -214,10 +215,10 @@ struct Link
 
 std::vector<Link> g_links;
 
-// Which connection a packet belongs to: the address and port of its opener, whose other end has a port of ours.
+// Key of a connection: address and port of the node that opened it. The port of the other node is one of the constants.
 using Opener = std::pair<uint32_t, uint16_t>;
 
-// By opener, the links from each node on: the way there and the way back.
+// For each connection, the next link at each node of the route of its opener, and of the route back.
 std::map<Opener, std::pair<std::map<uint32_t, uint32_t>, std::map<uint32_t, uint32_t>>> g_ways;
 
 void
@@ -234,7 +235,7 @@ SetWays(Ipv4Address address, uint16_t port, const Way& there, const Way& back)
     }
 }
 
-// Every packet takes the way of its connection; a host has one link.
+// Static routing: every packet takes the route of its connection. A host has only one link.
 class Ways : public Ipv4RoutingProtocol
 {
   public:
@@ -335,9 +336,9 @@ SetTcp()
     Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TypeId::LookupByName("ns3::" + s.tcp)));
     Config::SetDefault("ns3::TcpSocketBase::UseEcn", StringValue(s.ecn ? "On" : "Off"));
     Config::SetDefault("ns3::TcpDctcp::DctcpShiftG", DoubleValue(s.dctcp_gain));
-    // RFC 9438 has no such exit from slow start.
+    // HyStart, an early exit from slow start, is disabled, because it is not part of RFC 9438.
     Config::SetDefault("ns3::TcpCubic::HyStart", BooleanValue(false));
-    // ns-3.37 would take proportional rate reduction (RFC 6937).
+    // The default of ns-3.37 is proportional rate reduction (RFC 6937).
     Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", TypeIdValue(TypeId::LookupByName("ns3::TcpClassicRecovery")));
     Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(true));
     Config::SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(true));
@@ -353,13 +354,13 @@ SetTcp()
     Config::SetDefault("ns3::RttEstimator::InitialEstimation", time(s.initial_rtt_ns));
     Config::SetDefault("ns3::TcpSocket::ConnTimeout", time(s.connect_timeout_ns));
     Config::SetDefault("ns3::TcpSocket::DelAckTimeout", time(s.delayed_ack_ns));
-    // Twice and 2.5 times the estimate of a round trip, as basic-sim has them.
+    // Twice and 2.5 times the estimated round-trip time, as in basic-sim.
     Config::SetDefault("ns3::TcpSocket::PersistTimeout", time(2 * s.initial_rtt_ns));
     Config::SetDefault("ns3::TcpSocketBase::MaxSegLifetime", DoubleValue(2.5 * s.initial_rtt_ns / 1e9));
 }
 
-// gradtide's queue "ecn": it marks what is ECN-capable and leaves the rest alone. ns-3's own threshold, RED's, would drop what
-// is not: acknowledgements of NewReno and CUBIC, SYNs, and what is sent again.
+// gradtide's queue "ecn", which marks ECN-capable packets above a threshold and leaves all others unchanged. RED in ns-3
+// would drop the others: acknowledgements of NewReno and CUBIC, SYNs, and retransmissions.
 class MarkingQueueDisc : public QueueDisc
 {
   public:
@@ -465,7 +466,7 @@ BuildNetwork()
         const Time delay = NanoSeconds(Number(rows[i], "delay_ns"));
         PointToPointHelper link;
         link.SetDeviceAttribute("DataRate", StringValue(rate));
-        // A segment is a packet, whatever its size: headers of IP and TCP have at most 60 bytes each.
+        // A segment of any size is one packet. IP and TCP headers have at most 60 bytes each.
         link.SetDeviceAttribute("Mtu", UintegerValue(std::clamp(g_settings.segment_bytes + 120U, 1500U, 65535U)));
         link.SetChannelAttribute("Delay", TimeValue(delay));
         link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1p"));
@@ -489,7 +490,7 @@ BuildNetwork()
     return network;
 }
 
-// The ToS goes with the address: Socket::Connect overwrites what SetIpTos set before.
+// Sets the ToS in the address, because Socket::Connect overwrites a value set by SetIpTos.
 void
 ConnectWithTos(Ptr<Socket> socket, Ipv4Address address, uint16_t port, uint32_t tos)
 {
@@ -546,7 +547,7 @@ ReadFlows()
     return flows;
 }
 
-// Starts flows, one connection each, and writes down their times.
+// Starts the flows, each on its own connection, and records their times.
 class Flows
 {
   public:
@@ -559,7 +560,7 @@ class Flows
             Ptr<Socket> listener = Socket::CreateSocket(network.nodes.Get(host), TcpSocketFactory::GetTypeId());
             listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), FLOW_PORT));
             listener->Listen();
-            // Sockets that it forks answer a FIN with their own at once. They keep ToS 0.
+            // Accepted sockets then answer a FIN with a FIN at once. Their ToS remains 0.
             listener->ShutdownSend();
             listener->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const Address&>(),
                                         MakeCallback(&Flows::OnAccept, this));
@@ -687,7 +688,7 @@ class Flows
     const Network& m_network;
     std::vector<Flow> m_flows;
     std::vector<Ptr<Socket>> m_listeners;
-    // Sockets live to the end: ns-3 has timers on them in TIME_WAIT, and an address used again would name another flow.
+    // Sockets are kept to the end: ns-3 has timers on them in TIME_WAIT, and a reused pointer would refer to another flow.
     std::map<uint32_t, Ptr<Socket>> m_sockets;
     std::set<Ptr<Socket>> m_accepted;
     std::map<const Socket*, uint32_t> m_of_socket;
@@ -700,13 +701,13 @@ class Flows
 struct Bucket
 {
     std::vector<uint64_t> parts; // by step, then rank
-    uint32_t lowest_layer = 0;   // its priority: smaller is sent earlier
-    uint64_t ready = 0;          // as how many-eth it became so; 0: not yet
+    uint32_t lowest_layer = 0;   // send priority; the smallest is sent first
+    uint64_t ready = 0;          // position in the order in which buckets became ready; 0: not ready
     bool done = false;
 };
 
-// Buckets go one at a time, in the order in which they are ready or the most urgent first; first backward then forward. All
-// workers compute alike and wait for the same buckets, so one clock serves them all.
+// An iteration is a backward pass, then a forward pass. Buckets are sent one at a time, in FIFO or priority order. All workers
+// compute equally long and wait for the same buckets, so one state represents all of them.
 class Job
 {
   public:
@@ -925,7 +926,7 @@ class Job
         }
     }
 
-    // What a worker sends in a step.
+    // Returns the bytes that a worker sends in a step of the running bucket.
     uint64_t PartitionBytes(uint32_t step, uint32_t worker) const
     {
         return m_running->parts[size_t(step) * m_workers + worker];
@@ -1121,7 +1122,7 @@ main(int argc, char* argv[])
     }
     SetTcp();
     const Network network = BuildNetwork();
-    // All ends when flows and job have; a little later, so that the last FINs and ACKs count.
+    // The simulation stops 10 ms after the end of all flows and the job, so that the last FINs and ACKs are counted.
     int under_way = 0;
     const auto on_end = [&under_way] {
         if (--under_way == 0)
@@ -1129,7 +1130,7 @@ main(int argc, char* argv[])
             Simulator::Stop(MilliSeconds(10));
         }
     };
-    // As in gradtide, the job opens its connections before a flow of the same instant does.
+    // As in gradtide, the job opens its connections before flows that start at the same time.
     std::unique_ptr<Job> job;
     if (std::ifstream(s.in + "/ring.csv"))
     {
@@ -1161,5 +1162,5 @@ main(int argc, char* argv[])
             << (g_settings.mark_packets ? ",\"ce_marks\":" + std::to_string(g_marks) : "")
             << ",\"peak_rss_kb\":" << PeakRssKb() << ",\"flows\":" << flows.List().size()
             << ",\"allreduces\":" << (job ? job->AllReduces().size() : 0) << "}\n";
-    // No Simulator::Destroy(): it would only take time to free what the end of the process frees.
+    // Simulator::Destroy() is not called, because the end of the process frees the memory faster.
 }

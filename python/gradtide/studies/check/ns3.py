@@ -38,7 +38,7 @@ POLL_S = 0.1
 
 
 FOLLOWED_KEYS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
-"""Keys that make gradtide follow ns-3.37 where ns-3.37 deviates from the standards."""
+"""Keys with which gradtide deviates from the standards in the same way as ns-3.37."""
 
 
 class NS3MissingError(GradtideError, ImportError):
@@ -97,7 +97,7 @@ def find(home: Path | None) -> tuple[Path, Path, str]:
 
 
 def build(home: Path | None, say: Callable[[str], object] | None = None) -> Path:
-    """Return the path of the program; it is built from `ns3.cc` unless a build for this ns-3 exists.
+    """Return the path of the program for ns-3, and build it from `ns3.cc` unless a build for this ns-3 exists.
 
     Raises:
         NS3MissingError: if ns-3 or a compiler is missing.
@@ -144,8 +144,8 @@ def measure(
     Args:
         scenario: a scenario that `Scenario.check_for_ns3` accepts.
         program: return value of `build`.
-        stop_ps: simulated time at which the run stops, in picoseconds; flows may be unfinished then. Without a duration
-            in the scenario, twice the expected length of the run.
+        stop_ps: simulated time in picoseconds at which the run stops, possibly with unfinished flows. If the scenario
+            has no duration, use twice the expected length of the run.
         progress: called with the completed fraction.
 
     Raises:
@@ -312,7 +312,7 @@ def _ns(time_ps: int) -> int:
 
 
 def rounding_ns(jobs: Sequence[Job]) -> int:
-    """Return a bound in ns on the error of an iteration time because layer times are rounded to nanoseconds."""
+    """Return a bound, in ns, of the error of an iteration time that comes from layer times rounded to nanoseconds."""
     times = [time_ps for job in jobs for layer in job.layers for time_ps in (layer.forward_ps, layer.backward_ps)]
     rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
     return -(-rounded_ps // NS)

@@ -1,4 +1,4 @@
-"""`gradtide plan`: the best way to send a job's gradients, the time that it saves, and whether that is worth it.
+"""`gradtide plan`: the best way to send a job's gradients, and whether the time that it saves is worth the change.
 
 `found` runs the search and the paired runs; `result` converts them to tables, plan.json and sentences.
 `gradtide.runtime` lists the capabilities of each runtime, `gradtide.measured` the errors of past predictions.
@@ -36,7 +36,7 @@ OVERHEAD = "1ms"
 """Time per message of a scheduler in Python. Measured: 0.8 to 1.1 ms, with gloo on two loaded cores."""
 
 SMALLEST = "1MiB"
-"""Smallest message: below this size per-message costs dominate, and only the network's part of them is modelled."""
+"""Smallest message. Below this size, costs per message dominate, of which only the part of the network is modelled."""
 
 WORTH_PERCENT = 1.0
 NOISE = 0.03
@@ -93,15 +93,16 @@ def plan(  # noqa: PLR0913 - the options of the command
             support.
         level: highest level of the plan: buckets, priority or crossiter. Default: the highest level that the runtime
             supports on the device.
-        schedule: fifo, priority or caramel: plan with this order even if another would save more. Default: chosen by
-            the search.
+        schedule: order of the plan (fifo, priority or caramel), even if another one would save more. Default: the
+            search chooses the order.
         collectives: collectives as `KIND[+KEY=VALUE]`. Default: the scenario's and those of the device's library.
         overhead: cost of a message in addition to the scenario's overhead, at the levels priority and crossiter.
             Default: 1 ms.
-        worth: smallest useful saving of a plan, or of a level over a lower level, in percent of an iteration.
+        worth: smallest useful saving of a plan over the baseline, or of a level over a lower level, in percent of the
+            iteration time.
         smallest: smallest message size, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
         baseline: "ddp" for the default buckets of PyTorch's DistributedDataParallel, or "scenario". Default: the
-            scenario's schedule if it is not the default, otherwise ddp. Both are candidates.
+            scenario's schedule if it is not the default, otherwise ddp. Both are also candidates for the plan.
         noise: coefficient of variation of a worker's compute time, if `compute.noise` is not set; 0 for no noise.
             Default: 0.03.
         seeds: number of paired runs with noise. Default: 8.
@@ -176,7 +177,7 @@ def plan(  # noqa: PLR0913 - the options of the command
 
 
 def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, Plan]:
-    """Return the baselines: DDP's buckets, and the scenario's schedule if it is named or not the default."""
+    """Return the baselines: DDP's buckets, and the scenario's schedule if the user names it or it is no default."""
     plans = {"ddp": ddp(base, layers)}
     if is_named or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
         own = base.jobs[0].schedule

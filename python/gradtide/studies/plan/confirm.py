@@ -1,8 +1,8 @@
 """Plans for packet scenarios: searched on the fluid engine, then confirmed on the packet engine.
 
 A search takes hundreds of runs, which would take hours on the packet engine. The search therefore uses the fluid
-engine. The result and its baselines are then run on the engine of the user's scenario, and a plan reports these
-figures.
+engine. Afterwards the best plans and the baselines are run on the packet engine, and the plan reports the figures of
+these runs.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def engines(searched_on: str, requested: str, why_not: str) -> dict[str, Any]:
 
 
 def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
-    """Return the premise that the search used another engine; no premise if it did not."""
+    """Return the premise that the search used another engine than the user's; empty if it used the same engine."""
     if searched_on == requested:
         return []
     figures = f"not confirmed on {requested}" if why_not else f"figures from {requested} runs"

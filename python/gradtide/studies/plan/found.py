@@ -37,14 +37,15 @@ TRIALS = 2
 NOISY_ITERATIONS = 10
 
 Part = Callable[[float, float], Callable[[float], object] | None]
-"""Returns the progress callback of the part (low, high) of a study, whose ends are shares from 0 to 1; or `None`."""
+"""Function from (low, high), shares from 0 to 1, to the progress callback for that part of a study, or to `None`."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The parsed arguments of `plan`; `noise_is_assumed` if the scenario does not specify noise.
+    """The parsed arguments of `plan`.
 
-    `schedule` is the requested order; `None` if the search chooses it.
+    `noise_is_assumed` is true if the scenario does not specify noise. `schedule` is the requested order, or `None` if
+    the search chooses the order.
     """
 
     runtime: Runtime
@@ -63,9 +64,9 @@ class Settings:
 class Gain:
     """Gain of a choice, as a share of the baseline's iteration time.
 
-    `low` and `high` bound the 95 % prediction interval of a measurement, which follows from the errors of earlier
-    predictions; `None` for the baseline itself. `jitter` is the 95 % confidence interval of the mean over paired runs
-    with noise; `None` without such runs.
+    `low` and `high` are the ends of the interval in which a measured gain is expected with 95 % probability, according
+    to the errors of earlier predictions; `None` for the baseline itself. `jitter` is the 95 % confidence interval of
+    the mean over paired runs with noise; `None` without such runs.
     """
 
     mean: float
@@ -87,8 +88,8 @@ class Found:
     Attributes:
         base: the scenario of the search.
         requested: the user's scenario, which may have another engine.
-        checked: runs on the user's engine: those of baselines by name, and those of the best choices.
-        why_not: reason why these runs are missing; empty if they are not.
+        checked: runs on the user's engine, by the name of a baseline or by choice; only the best choices are run there.
+        why_not: reason why there are no runs on the user's engine; empty if there are runs, or if none are needed.
     """
 
     base: Scenario
@@ -126,7 +127,7 @@ class Found:
         return None if self.search is None else self.search.space.least_ps / 1e9
 
     def times_ps(self) -> dict[Choice, float]:
-        """Return the best available iteration times: of runs with noise, else without, else the scores."""
+        """Return iteration times by choice: from runs with noise, or else from runs without noise, or else scores."""
         if self.noisy_s:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
@@ -135,7 +136,7 @@ class Found:
         return {} if self.search is None else dict(self.search.scores)
 
     def time_ms(self, choice: Choice) -> float:
-        """Return the predicted iteration time of a choice: that of a run of the scenario, or otherwise its score."""
+        """Return the predicted iteration time of a choice from a run of its scenario, or otherwise from its score."""
         assert self.search is not None
         run = self.run_of(choice)
         return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
@@ -143,7 +144,8 @@ class Found:
     def best(self, level: str) -> Choice | None:
         """Return the simplest choice of a level among those whose time is within `worth` of the level's best time.
 
-        The simplest choice has the scenario's own collective and depth, then the shorter time, then fewer buckets.
+        Choices with the scenario's own collective and depth are simpler than others; ties are decided by the shorter
+        time, then by fewer buckets.
         """
         times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}
         if not times:
@@ -191,7 +193,7 @@ def ddp(base: Scenario, layers: Layers) -> Plan:
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
-    """Return buckets by ready time, which is from the output side of the model to the input side."""
+    """Return the buckets in the order in which they become ready, from the output side of the model to its input."""
     rows, count = layers.job.layers, len(cuts) + 1
     buckets = []
     for index, (first, last) in enumerate(reversed(layers.spans(cuts))):
@@ -236,7 +238,9 @@ def most_work(
     names: Sequence[str] | None,
     budget: int,
 ) -> list[tuple[Scenario, int]]:
-    """Return an upper bound of the work of a plan, as (scenario, runs): all channels with the smallest messages.
+    """Return an upper bound of the work of a plan, as pairs (scenario, number of runs).
+
+    It assumes that all channels are searched, with the smallest messages.
 
     Args:
         base: the scenario of the search.
@@ -334,7 +338,7 @@ def check(found: Found, how: Mapping[str, Any]) -> None:
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
-    """Return the modes up to a level; without a requested schedule, all but Caramel's, which was never measured."""
+    """Return the modes up to a level. Caramel's mode was never measured, and is included only if it is requested."""
     orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
     return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 

@@ -113,7 +113,7 @@ class Tried:
         return run_ms(self.result)
 
     def run_beside(self, default: "Tried") -> RunResult | None:
-        """Return the run to show beside the run of `default`, on the same engine as that run."""
+        """Return the run of this setting on the engine on which the shown run of `default` was made."""
         return self.result if self.checked is None or default.checked is None else self.checked
 
     @property
@@ -154,8 +154,8 @@ def sort_key(one: Tried) -> tuple[float, int, Setting]:
 def bound(ran: Sequence[Tried]) -> Least:
     """Return a lower bound of the iteration time of all settings, in milliseconds.
 
-    It is the smallest bound of any unit and ZeRO stage. Transfers count with their simulated durations, unless other
-    transfers may have slowed them down.
+    The bound is the minimum over all combinations of unit size and ZeRO stage. It uses the simulated durations of
+    transfers, unless other transfers may have slowed these down.
     """
     found = []
     for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
@@ -177,7 +177,7 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
 
 
 def _positions(one: Tried) -> list[Position]:
-    """Return the units in the order of the forward and then of the backward pass, with times in milliseconds."""
+    """Return the units of the forward pass in order, then those of the backward pass, with times in milliseconds."""
     assert one.result is not None
     described, rows = one.parallel_model.described, one.result.transfers.to_dicts()
     # If other groups have transfers, these may have slowed the FSDP transfers down, so durations are no lower bound.

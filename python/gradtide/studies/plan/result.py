@@ -24,11 +24,11 @@ from gradtide.studies.run_folder import write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, LEAVE = "worth it", "leave alone"
-"""Verdicts: the low end of the interval reaches the required gain, or it does not."""
+"""Verdicts: the low end of the gain's interval reaches the required gain, or it does not."""
 
 
 class Planned(StudyRows):
-    """Result of a search for a plan. Saved to a file, it is the plan only."""
+    """Result of a search for a plan. A file contains only the plan, a folder also its report."""
 
     plan: Plan
 
@@ -52,7 +52,7 @@ class PlanResult(Planned):
         plan: content of plan.json.
         plans: the best plan of each level, by level.
         scenario: the scenario under this plan.
-        baseline: run of the baseline, with which the plan is compared.
+        baseline: run of the baseline with which the plan is compared.
         run: run of the plan; `None` if the search was interrupted before this run.
         rows: one dict for each baseline and for the best plan of each level.
         candidates: one dict per scored choice, with the columns of `scored.csv`.
@@ -237,7 +237,7 @@ def _pays(row: Mapping[str, Any], worth: float) -> bool:
 
 
 def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
-    """Return a plan with a description of its scenario, and with the predicted figures in `row`."""
+    """Return the plan with a description of its scenario, and with the predicted figures from `row`."""
     job, runtime = found.layers.job, found.settings.runtime
     return replace(
         plan,

@@ -40,9 +40,9 @@ class ShardingResult(Planned):
         every: the tried settings, torch's default first.
         own: the scenario's setting.
         worth: smallest useful saving, as a share of an iteration.
-        ordered: as the attribute.
+        ordered: the attribute of this name.
         requested: the engine of the user's scenario. Default: the engine of the search.
-        why_not: reason why no setting was run on that engine; empty if settings were.
+        why_not: reason why no setting was run on the engine `requested`; empty if settings were run there.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """`gradtide sweep`: a figure over the values of any keys of a scenario, and the ranking of the points.
 
-All scenarios are read before any run, so that a misspelt figure is found first. Points with an invalid scenario are
+All scenarios are read before any run, so that a misspelt figure is found at once. Points with an invalid scenario are
 refused. Then all runs that the store lacks are executed. The table is built from the store alone, so it does not depend
 on which process executed a run, or when. The module is longer than 600 lines because reading, executing and reporting
 the runs share one state.
@@ -53,7 +53,7 @@ ELSEWHERE_S = 0.2
 MAX_BATCH = 100
 """Largest number of runs in a batch."""
 MAX_LOSSES = 3
-"""Number of lost workers after which a run fails; the executor may retry in addition."""
+"""Number of lost workers after which a run fails, not counting retries by the executor itself."""
 
 MAX_RANKED = 10_000
 """Largest number of ranked points in a summary; `points.csv` has all."""
@@ -237,7 +237,7 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _order(self) -> tuple[list[int], "array[float]", bytearray]:
-        """The points by rank; the figures of all points; the states of all points."""
+        """A list of the points by rank, and the figures and the states of all points."""
         seeds, ys = self.study.seeds, over_seeds(self.study, self._ys)
         states = bytearray(len(ys))
         for point, y in enumerate(ys):
@@ -334,7 +334,7 @@ class SweepResult(StudyRows):
         }
 
     def _analysis(self) -> dict[str, Any]:
-        """Return the study's figure, its trade-off axis, and the analysis of both over the runs that fit in memory."""
+        """Return the study's figure, the second objective `against`, and the analysis over runs that fit in memory."""
         study, figure = self.study, self.figure
         if figure is None:
             return {"figure": None, "best": None, "against": None}
@@ -345,7 +345,7 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer; its premises come from a sample of the study's scenarios, by rank."""
+        """Return the answer; its premises come from at most `MAX_READ` scenarios, spread evenly over the ranking."""
         study, headline = self.study, self._headline(ranked, states)
         known = [point.run for point in ranked if point.state != State.REFUSED.words]
         read = known[:: -(-len(known) // MAX_READ)]
@@ -357,12 +357,12 @@ class SweepResult(StudyRows):
             [study.scenario(run) for run in read],
             candidates,
             most=self.is_most_best,
-            # If all points were read, premises that all of them share hold even if their keys are varied.
+            # If all points were read, a premise that is equal in all of them holds, even if the study varies its key.
             varied=() if len(read) == len(known) else study.varied,
             more=self._more(),
             scenario=BEST if has_best else None,
         )
-        # The command is the study's, so that it is independent of the process that merged or ran the study.
+        # The command is that of the whole study, whichever process has run a shard or merged the results.
         return (
             answer
             if answer.again.command is None
@@ -507,16 +507,16 @@ def sweep(  # noqa: PLR0913 - the options of the command
         cluster: replacement of the cluster of every scenario of the study, as in `gradtide.run`.
         store: file of finished runs; runs in the file are not repeated. Default: a store in memory.
         shard: (i, n) runs every n-th run, starting with the i-th.
-        executor: place of the runs: local, for this process, or ray, for an existing Ray cluster.
+        executor: "local" to run in this process, or "ray" to run on an existing Ray cluster.
         address: address of the Ray cluster. Default: that in RAY_ADDRESS, otherwise the cluster of this machine.
-        jobs: number of concurrent runs; the result does not depend on it. Default: 1 locally, on a cluster its number
-            of processors.
+        jobs: number of concurrent runs; the result does not depend on it. Default: 1 locally, and the number of
+            processors on a cluster.
         progress: called periodically with the completed fraction.
         limits: memory and time limits of the study; on a cluster, the memory limit is that of a run.
         say: called before the first run with a warning if some runs are refused.
 
     Returns:
-        The study with a row per run; rows of other shards have figures if the store has these runs.
+        The study with a row per run. A row of another shard has figures only if its run is in the store.
 
     Raises:
         ScenarioError: before any run, if the study or all of its scenarios are invalid, or the limits would be
@@ -667,8 +667,8 @@ class _Work:
         """Read every scenario, and determine the refused and the missing runs.
 
         Raises:
-            ScenarioError: with the faults of the first scenario if all are invalid; or if no run can have a figure that
-                the study names.
+            ScenarioError: if all scenarios are invalid, with the faults of the first one; or if the study names a
+                figure that no run can have.
         """
         first, of = self._shard
         count = len(self._study)
@@ -737,7 +737,7 @@ class _Work:
                 batch.claims.close()
 
     def _begin(self, executor: Executor) -> bool:
-        """Submit batches up to the executor's capacity; return whether other processes execute some remaining runs."""
+        """Submit batches up to the executor's capacity; return whether other processes are executing remaining runs."""
         elsewhere: list[int] = []
         while self._left and len(self._under_way) < 2 * executor.at_once:
             # Batches shrink towards the end, so that all workers finish at about the same time.
@@ -749,7 +749,7 @@ class _Work:
         return bool(elsewhere)
 
     def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
-        """Lock and return runs of about `batch_s` seconds, at least one; append runs in execution to `elsewhere`."""
+        """Lock and return runs of about `batch_s` seconds in total; append runs of other processes to `elsewhere`."""
         batch, sum_s = _Batch([], [], ExitStack()), 0.0
         scenarios: list[Scenario] = []
         while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):

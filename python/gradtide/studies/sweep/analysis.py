@@ -2,8 +2,8 @@
 
 Pure functions; runs are numbered as in the table, and a figure that a run lacks is NaN.
 
-    sensitivity     share of a figure's variance that one key explains: variance of the means of its values / total
-    effect          change of the figure from the first value of a key to another, with all else and the seed equal
+    sensitivity     share of the figure's variance that one key explains: variance of its groups' means / total variance
+    effect          change of the figure from the first to another value of a key, at equal other keys and equal seed
     front           points that no other point beats in both figures
 """
 
@@ -20,7 +20,7 @@ from gradtide.studies.sweep.study import Axis, Study
 BINS = 8
 """Largest number of equal bins for the values of a sampled key; a bin also has at least `BINS` points."""
 MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
-"""Largest numbers of charts, lines, places, corners and sampled points in a summary; the table has all."""
+"""Largest numbers of panels, lines, values of `x`, front points and other points in a summary; the table has all."""
 
 ROUNDING = 1e-9
 """Share below which a value is a rounding error of a sum."""
@@ -146,7 +146,7 @@ def _words(study: Study, axis: Axis, index: int) -> str:
 
 
 def _named(study: Study, axis: Axis, index: int) -> str:
-    """Return the values of a point of an axis, each after the last part of its key, as in "workers 16"."""
+    """Return the values of an axis at a point, each with the last part of its key, as in "workers 16"."""
     keys = short(study.keys)
     return ", ".join(f"{keys[key]} {text}" for key, text in study.labels(axis, index).items())
 
@@ -185,7 +185,7 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over one listed key: a line per value of a second key, a panel per combination of others.
+    """Return the figure over one listed key, as lines by a second key in panels by combinations of all other keys.
 
     The first key is the one with the most numeric values. If no key is numeric, it is the one with the most values;
     then `x` of a panel are indices in its `labels`.

@@ -11,7 +11,7 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
     Args:
         executor: local or ray.
         address: address of the Ray cluster. Default: that in RAY_ADDRESS, otherwise the cluster of this machine.
-        jobs: number of concurrent runs. Default: 1 locally, on a cluster its number of processors.
+        jobs: number of concurrent runs. Default: 1 locally, and the number of processors on a cluster.
 
     Raises:
         ValueError: if there is no such executor, or the executor takes no address.

@@ -1,6 +1,7 @@
 """Executors of a study's runs: local threads or a Ray cluster. They use neither the study nor the store.
 
-submit(scenarios) -> Future of the documents that the store keeps of the runs; `WorkerLost` if their machine is lost
+`submit(scenarios)` returns a Future with the document of each run, which the study stores. If the machine of the runs
+is lost, the Future raises `WorkerLost`.
 """
 
 import threading

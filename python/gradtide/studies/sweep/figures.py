@@ -1,4 +1,4 @@
-"""Figures of the runs of a study, by their paths in a summary: expected figures, and their direction of improvement.
+"""Figures of the runs of a study, by their paths in a summary: which ones a run has, and whether more is better.
 
 The names of a run's figures are taken from small example runs of each kind of job, with the job's name replaced.
 """

@@ -27,7 +27,7 @@ from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, do
 TASK_S = 1.0
 """Target for the estimated time of a task's runs, in seconds."""
 RETRIES = 1
-"""Ray's own retries of a task whose worker is lost; after these, the study decides about further retries."""
+"""Number of times that Ray itself retries a task whose worker is lost, before the study is informed."""
 ANSWER_S = 5.0
 """Timeout for a connection to the head of a cluster, in seconds; Ray itself would try for minutes."""
 CPUS_S = 2.0

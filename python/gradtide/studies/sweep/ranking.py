@@ -1,4 +1,4 @@
-"""Ranking of a study's points: first points with a rank by figure, then the others with the reason for their state.
+"""Ranking of a study's points: ranked points by their figure, then all others with the reason why they have no rank.
 
 A point consists of the runs of one setting with all seeds. It has a rank if all its runs have finished, fit in device
 memory, and have the figure by which the study ranks.
@@ -70,11 +70,11 @@ class Point:
         state: `ranked`, or the reason: `does not fit`, `no figure`, `failed`, `refused` or `missing`.
         reason: the reason as a sentence; empty for a ranked point.
         figure: mean over the seeds of the figure by which the study ranks; `None` if a seed has no figure.
-        behind_percent: distance from the best point, in per cent of the best figure; `None` if that is not positive.
+        behind_percent: distance from the best point in per cent of its figure; `None` if this figure is not positive.
         low_percent: lower end of the 95 % interval of `behind_percent` over the seeds; `None` with one seed.
-        high_percent: upper end of that interval.
+        high_percent: upper end of the interval of `low_percent`.
         feasibility: feasibility in device memory.
-        again: command that runs the first seed of the point alone; `None` if names of keys cannot express it.
+        again: command that runs only the point's first seed; `None` if a command line cannot express its values.
     """
 
     run: int

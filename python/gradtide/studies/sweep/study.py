@@ -51,7 +51,7 @@ TABLES = ("job", "cluster", "traffic", "run")
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
 """Keys that a language model may need to become a job; they are options of `gradtide run MODEL`."""
 TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
-"""Name of each of these keys, by its path in the scenario that trains the model."""
+"""Name of each key in `TRAINING`, by its path in the scenario that trains the model."""
 _DIGITS = 6
 """Significant digits of a sampled fraction; more would differ between machines, because logarithms do."""
 
@@ -109,7 +109,7 @@ class Axis:
 
 
 def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Split a study from its inline scenario or model, which is `None` if the study gives a name."""
+    """Return the study without its inline scenario or model, and that scenario or model (`None` if it is named)."""
     table = study.get("sweep")
     if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
@@ -123,7 +123,7 @@ class Study:
         text: the text of the file; `None` for a dict.
         axes: groups of keys that vary together, in the order of the file.
         keys: the varied keys, in the order of the file.
-        seeds: number of seeds, which is the number of runs of each point.
+        seeds: number of seeds, with each of which every point is run.
         figure: the figure by which points are ranked. `None` for the first default figure that differs between points:
             the iteration time of a job, or the completion time of a tenant's flows.
         best: whether the smallest or the largest figure is best; `None` to derive this from the figure's name.
@@ -194,7 +194,7 @@ class Study:
         Args:
             study: the file or dict.
             cluster: replacement of the cluster of each scenario, as in `gradtide.run`.
-            changes: values that all runs have, by the path of their key, as of `--set`; none of these keys may vary.
+            changes: values for all runs by the path of their key, as in `--set`; the study must not vary these keys.
 
         Raises:
             ScenarioError: with all faults of the file.
@@ -317,7 +317,7 @@ class Study:
         return {key: self._labels[key][index] for key in axis.keys}
 
     def _all_values(self, run: int) -> dict[str, Any]:
-        """Return the values that all runs have, and those of a run."""
+        """Return the values that all runs share together with the values of this run."""
         return self._changes | self.values(run)
 
     def _indices(self, run: int) -> list[tuple[Axis, int]]:
@@ -397,7 +397,7 @@ class Study:
                 return self._source.fault(fault.code, axis.loc(named, index), fault.msg, fault.hint, fault.input)
         if is_name:
             return self._source.fault(fault.code, ("sweep", named), fault.msg, fault.hint, fault.input)
-        # A scenario made from a model has no file to which faults of its other keys could point.
+        # A scenario made from a model has no file, so faults of its other keys point to the study file.
         return replace(fault, file=self._source.name) if key is not None or fault.file == Source().name else fault
 
     # reading
@@ -548,7 +548,7 @@ class Study:
                 seen[key] = axis.kind
 
     def _refuse_changed(self) -> None:
-        """Add a fault for each key that varies, and whose values would replace one that all runs should have."""
+        """Add a fault for each varied key whose values would replace a value that was set for all runs."""
         for axis in self.axes:
             for key in axis.keys:
                 changed = next((one for one in self._changes if f"{one}.".startswith(f"{key}.")), None)

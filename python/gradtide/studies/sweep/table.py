@@ -1,6 +1,6 @@
 """The table of a study: a row per run in the order of the study, written in pieces.
 
-A row contains the number of its run, the varied keys, the seed, the state of the run with the reason of a failure,
+A row contains the number of its run, the varied keys, the seed, the state of the run (with the reason if it failed),
 whether the run fits in memory, and every number of the run's `summary.json` by its path. `points.csv` has a row per
 point, in the order of the ranking.
 """
@@ -24,7 +24,7 @@ Rows = Callable[[], Iterable[Row]]
 
 
 def numbers(row: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a row with a number, or with the text of a rate, a time or a size."""
+    """Return the columns of a row that contain a number, or the text of a rate, a time or a size."""
     return [name for name, value in row.items() if name not in ("run", "seed") and quantity(value) is not None]
 
 

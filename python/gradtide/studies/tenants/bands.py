@@ -1,7 +1,7 @@
 """`gradtide tenants`: the slowdown of background flows by training jobs, and the cost of de-prioritising the jobs.
 
-The jobs run in the band of the background flows and in a lower band; both runs of a seed have the same flows, so they
-are paired. A third run has the flows without jobs.
+For each seed there are three runs with the same background flows: jobs in the band of the flows, jobs in a lower band,
+and no jobs. Differences are computed between runs of the same seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,8 @@ class TenantsResult(StudyRows):
 
     Attributes:
         comparison: comparison of both bands, paired by seed.
-        rows: one dict per seed, side, tenant and class of flows, with the columns of `rows.csv`.
+        rows: one dict per seed, side (the jobs' band, or no jobs), tenant and size class of flows, with the columns
+            of `rows.csv`.
         results: the runs by case.
     """
 
@@ -86,12 +87,12 @@ def tenants(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> TenantsResult:
-    """Run jobs beside other tenants' flows, in the flows' band and in a lower band, and the flows without jobs.
+    """Run jobs beside other tenants' flows in the flows' band and in a lower band, and run the flows without jobs.
 
     Args:
         scenario: a scenario with one or several jobs, background flows, and the fluid or the packet engine.
         cluster: as in `run`.
-        seeds: seeds of the background flows; all sides of a seed have the same flows. With at least two seeds, changes
+        seeds: seeds of the background flows; all runs of a seed have the same flows. With at least two seeds, changes
             have confidence intervals.
         job: name of the job that changes its band. Default: all jobs.
         classes: limits of small and large flows, as in `small=100kB,large=1MB`. Default: small flows have up to 100 kB,

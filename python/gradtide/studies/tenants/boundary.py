@@ -1,4 +1,4 @@
-"""`gradtide tenants map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
+"""`gradtide tenants map`: cost of de-prioritising a job, by job load and background load (Gao 2020, fig. 5.19)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +32,16 @@ from gradtide.studies.tenants.comparison import FREE_PERCENT, Comparison, hinted
 from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
-# Table 5.4 of Gao (2020): loads of the hosts' links from the job, and from the flows.
+# Table 5.4 of Gao (2020): loads of the hosts' links by the job and by the background flows.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
 TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 
 
 class BoundaryResult(StudyRows):
-    """A map over job load and background load; each cell has a job beside background flows in two bands.
+    """A map whose cells are pairs of a job load and a background load.
 
     Attributes:
-        cells: the study of each cell, by (job load, background load).
+        cells: for each cell, the study of the job in the flows' band and in a lower band.
         rows: one dict per cell, with the columns of `cells.csv`.
     """
 
@@ -62,7 +62,7 @@ class BoundaryResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write the result into the existing `folder`."""
-        # A cell with failed runs has a row, but no folder, so no figures.
+        # A cell with failed runs has a row without figures, and no folder.
         failed = {case.cell for case in self.failed}
         for cell, study in self.cells.items():
             if cell in failed:
@@ -86,7 +86,7 @@ def boundary(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> BoundaryResult:
-    """Map the loads at which de-prioritising a job is free.
+    """Determine over a grid of loads where de-prioritising a job costs it no time.
 
     Args:
         scenario: a scenario with one job, background flows drawn from sizes, and the packet engine.
@@ -105,7 +105,7 @@ def boundary(  # noqa: PLR0913 - the options of the command
         Interrupted: on Ctrl-C, with the map of the finished cells.
         ScenarioError: before any run, if a scenario of the map is invalid, or the limits would be exceeded.
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
-            does not have exactly one job, which sends, and background flows that are drawn from sizes.
+            lacks background flows drawn from sizes, or has another number of sending jobs than one.
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)

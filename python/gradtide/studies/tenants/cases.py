@@ -85,7 +85,7 @@ def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
 
 
 def check_one_job(base: Scenario, why: str) -> None:
-    """Raise if a scenario has several jobs; for studies that scale or plan a single job, which is the reason `why`."""
+    """Raise if a scenario has several jobs; `why` is the reason why the study supports only one."""
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
         raise ValueError(
@@ -94,7 +94,7 @@ def check_one_job(base: Scenario, why: str) -> None:
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
-    """Return the names of the jobs whose band a study changes, which are all jobs or the named one."""
+    """Return the names of the jobs whose band a study changes: the job `job`, or all jobs if it is `None`."""
     names = tuple(one.name for one in base.jobs)
     if job is None:
         return names
@@ -106,8 +106,8 @@ def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
 def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = None) -> Scenario:
     """Return the scenario of one seed and side: jobs in the flows' band, jobs in the low band, or no jobs.
 
-    Only jobs in `moved` change their band; `None` means all jobs. A job whose priority is a list of bands keeps that
-    list on the low side, because it uses several bands already.
+    Only jobs in `moved` change their band; `None` means all jobs. A job whose priority is a list of bands keeps the
+    list on the side `LOW`, because it already uses several bands.
     """
     if side == NO_JOB:
         return without_jobs(base).replace(seed=seed)
@@ -121,7 +121,7 @@ def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = 
 
 
 def prioritised(base: Scenario, seed: int, priority: Mapping[str, Any], moved: Sequence[str] | None = None) -> Scenario:
-    """Return the scenario of one seed in which jobs have other priorities; `priority` is by name of the job."""
+    """Return the scenario of one seed with other priorities of jobs; `priority` maps names of jobs to priorities."""
     names = [name for name in priority if moved is None or name in moved]
     return base.replace(seed=seed).set({f"job.{name}.priority": priority[name] for name in names})
 
@@ -134,7 +134,7 @@ def without_jobs(base: Scenario) -> Scenario:
 
 
 def probed(base: Scenario) -> Scenario:
-    """Return the scenario with a probe for the figures of queues and links, which is its own probe if it has one."""
+    """Return the scenario with a probe, which figures of queues and links need; a probe of its own is kept."""
     if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
         return base
     count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))

@@ -21,7 +21,7 @@ Pair = dict[str, Any]
 """A figure on all sides; `Comparison.pair` documents the keys."""
 
 Reader = Callable[[int, str], float | None]
-"""Returns a figure of the run of a seed and a side; `None` if there is no such run or figure."""
+"""Function from a seed and a side to a figure of that run; `None` if there is no such run or figure."""
 
 FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 
@@ -31,9 +31,9 @@ FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
 @dataclass(frozen=True)
 class Effect:
-    """Mean change in percent over the seeds, and its 95 % interval.
+    """Mean over the seeds of a change in percent, and its 95 % interval.
 
-    `percent` is `None` if a seed has no figure, `ends` is `None` with one seed.
+    The mean `percent` is `None` if a seed has no figure; the interval `ends` is `None` with one seed.
     """
 
     percent: float | None
@@ -41,7 +41,7 @@ class Effect:
 
     @classmethod
     def of(cls, changes: Sequence[float] | None, *, repeated: bool = False) -> "Effect":
-        """Return mean and interval of one change per seed; no interval if `repeated`: all seeds gave the same run."""
+        """Return mean and interval of `changes`, one per seed; no interval if all runs are the same (`repeated`)."""
         if not changes:
             return cls(None)
         return cls(sum(changes) / len(changes), None if repeated else mean_interval(changes))
@@ -53,13 +53,13 @@ class Effect:
 
     @property
     def colour(self) -> str:
-        """Colour of a cost; `unclear` if its interval contains several colours."""
+        """Colour of a cost (fig. 5.19 of Gao 2020); `unclear` if the interval of the cost spans several colours."""
         found = {colour(end) for end in self.ends or (self.percent,)}
         return found.pop() if len(found) == 1 else "unclear"
 
     @property
     def is_free(self) -> bool | None:
-        """Whether the cost is below `FREE_PERCENT`; `None` if it is unknown, or its interval contains that."""
+        """Whether the cost is below `FREE_PERCENT`; `None` if it is unknown, or the limit is inside its interval."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -127,8 +127,8 @@ def sentence(
 ) -> str:
     """Return the sentence with the verdict, the cost and the gain, and their intervals.
 
-    `what` is the treatment, as in `de-prioritising this job`; `whose` is the subject of the cost; `where` is "here" or
-    a part of a map.
+    `what` is the treatment of the jobs, as in `de-prioritising this job`; `whose` names the iterations that the
+    treatment makes longer; `where` is "here" or a part of a map.
     """
     found = verdict(cost, gain)
     if found == "unknown":
@@ -184,7 +184,7 @@ class Comparison:
     def between_ps(self) -> tuple[int, int | None]:
         """Interval in which the jobs run on both sides; its end is `None` if no run has all iterations.
 
-        On every side, only flows that start in this interval are counted, because other flows do not meet a job.
+        Only flows that start in this interval are counted, on every side; jobs cannot slow other flows down.
         """
         runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
         ran = [run.jobs_ran_ps for run in runs if run is not None]
@@ -231,7 +231,7 @@ class Comparison:
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
     def added_percent(self, of: Reader) -> list[float] | None:
-        """Return the increase by the jobs in the flows' band for each seed, in percent of the mean without jobs.
+        """Return for each seed the increase due to jobs in the flows' band, in percent of the mean without jobs.
 
         The result is `None` if a figure is missing.
         """
@@ -245,11 +245,17 @@ class Comparison:
         """Return the means of a figure on all sides, and its changes.
 
         Returns:
-            `no_job`, `same` and `low`: means over the seeds without jobs, with jobs in the flows' band, and on the
-            other side. `change_percent`, as in section 5.4 of Gao (2020): (same - low) / low for figures that decrease,
-            (low - same) / same for the iteration time, which increases (`grows`). `saves_percent`: (same - low) / same.
-            Its 95 % interval is `saves_interval_percent`, from Student's t over the savings of the seeds.
-            `job_adds_percent`: (same - no_job) / no_job. Its 95 % interval is `job_adds_interval_percent`.
+            A dict with these keys:
+
+            - `no_job`: mean over the seeds without jobs.
+            - `same`: mean over the seeds with the jobs in the flows' band.
+            - `low`: mean over the seeds on the other side, such as with the jobs in a lower band.
+            - `change_percent`: (same - low) / low, or (low - same) / same with `grows`, for the iteration time, which
+              increases (Gao 2020, section 5.4).
+            - `saves_percent`: (same - low) / same.
+            - `saves_interval_percent`: 95 % interval of `saves_percent`, from Student's t over the seeds.
+            - `job_adds_percent`: (same - no_job) / no_job.
+            - `job_adds_interval_percent`: 95 % interval of `job_adds_percent`.
         """
         means = self.means(of)
         same, low = means["same"], means["low"]
@@ -297,7 +303,7 @@ class Comparison:
 
     @cached_property
     def jobs_summary(self) -> dict[str, dict[str, Any]]:
-        """For each job: model, whether its band changes, fewest measured iterations of a run, and iteration time."""
+        """For each job: its model, whether its band changes, the least measured iterations, and the iteration time."""
 
         def measured(job: str) -> int:
             runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]

@@ -1,4 +1,4 @@
-"""`gradtide tenants lp`: a linear programme chooses start time and band of each bucket, and a simulation checks it.
+"""`gradtide tenants lp`: a linear programme chooses start and band of each bucket, and simulations check the choice.
 
     runs in every band -> transfer time of each bucket in each band -> LP -> run with the LP's order and bands
 
@@ -32,7 +32,7 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
-"""Orders that are equal in every iteration."""
+"""Orders in which the transfers of every iteration are sent in the same sequence."""
 
 FLOWS = ("small", "large")
 """Size classes of background flows in the table."""
@@ -56,7 +56,7 @@ class Policy:
 
 
 class LpResult(StudyRows):
-    """The solution of the linear programme, its prediction, and simulations of this and other policies.
+    """The solution of the linear programme, its predicted times, and simulations of the solution and of other policies.
 
     Attributes:
         rows: one dict per policy and seed, with the columns of `rows.csv`.
@@ -131,7 +131,7 @@ class LpResult(StudyRows):
         return time_ps / PS_PER_MS
 
     def _policy(self, policy: Policy) -> dict[str, Any]:
-        """Return the means of a policy, and its difference, paired by seed, from all buckets in the high band."""
+        """Return the means of a policy, and its differences by seed from all buckets in the high band."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
         def mean(key: str) -> float | None:
@@ -152,7 +152,7 @@ class LpResult(StudyRows):
         }
 
     def _compared(self, policy: str) -> Comparison:
-        """Return the comparison of a policy with all buckets in the high band, paired by seed."""
+        """Return the comparison, seed by seed, of a policy with the policy that sends all buckets in the high band."""
         (job,) = self._base.jobs
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
@@ -178,12 +178,13 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
     Args:
         scenario: a scenario with one job of layers, background flows and the packet engine.
         cluster: as in `run`.
-        seeds: seeds of the background flows. Times are measured, and policies compared, with the same flows.
+        seeds: seeds of the background flows. Runs that measure transfer times and runs of all policies have the same
+            flows.
         bands: allowed bands of a bucket, the highest first. Default: the band of the background flows, and the lowest
             band.
         quantile: quantile of a bucket's transfer times in a band, such as 0.9, that is used for planning. Default: the
             mean.
-        give: share by which the iteration may exceed its minimum time, in order to have fewer bytes in high bands.
+        give: share by which the iteration time may exceed its minimum, so that fewer bytes are sent in high bands.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
@@ -235,11 +236,11 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
 def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | None = None) -> list[lp.TimedBucket]:
     """Return a job's buckets with their windows [ready, needed] and transfer times in each band, in picoseconds.
 
-    The windows are those of a worker without delays. Transfer times are a + b·d for d bytes, fitted to all transfers in
-    a band, from first to last byte; a few iterations would be too small a sample for a single bucket. The times include
-    the idle times of the queue before a transfer (`overhead`) and after it (`sync`). They are made non-decreasing
-    towards lower bands. With `quantile` the fit is scaled by that quantile of measured / fitted time. `runs` are by
-    band, highest first.
+    The windows are those of a worker that never waits. The transfer time of d bytes in a band is a + b·d, fitted to the
+    times from first to last byte of all transfers in the band, because a single bucket has too few transfers for a fit.
+    The queue's idle times before a transfer (`overhead`) and after it (`sync`) are added. With `quantile`, the fit is
+    scaled by this quantile of measured / fitted time. A time that is shorter than in a higher band is raised to the
+    time in that band. `runs` contains the runs of each band, the highest band first.
 
     Raises:
         ValueError: if the runs in a band have no measured iteration.

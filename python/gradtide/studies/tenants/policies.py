@@ -1,6 +1,7 @@
 """`gradtide tenants policies`: cost to the jobs and gain of other tenants under policies that assign bands.
 
-Each policy is compared with the jobs in the band of the background flows; both runs of a seed have the same flows.
+A run under a policy is compared with the run of the same seed, and thus the same background flows, in which the jobs
+are in the band of the flows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ ORACLE = "oracle"
 """The policy with full knowledge of future flows, which is an upper bound for the others and never recommended."""
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", ORACLE)
-"""Alternatives to the band of the background flows for all buckets (`all-high`). The oracle is not realisable."""
+"""Policies that are compared with `all-high`, all buckets in the flows' band. The oracle cannot be realised."""
 
 WHY_NOT = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}
 """Reason why a policy has no rank, by whether it is free for the jobs."""
@@ -39,7 +40,7 @@ class PoliciesResult(StudyRows):
     """Comparison of policies, in one cell or in the cells of a map.
 
     Attributes:
-        comparisons: comparison of each policy with the band of the flows, cell by cell.
+        comparisons: for each cell, the comparison of every policy with the jobs in the band of the background flows.
         runs: the runs by case.
         rows: one dict per cell and policy, with the columns of `policies.csv`.
     """
@@ -86,13 +87,13 @@ def policies(  # noqa: PLR0913 - the options of the command
     """Run jobs beside other tenants' flows under several policies, paired by seed.
 
     Args:
-        scenario: a scenario with one or several jobs, all of which follow the policy, background flows and the packet
-            engine.
+        scenario: a scenario with background flows, the packet engine and one or several jobs; all jobs follow the
+            policy.
         cluster: as in `run`.
         names: policies in `POLICIES`. Default: all policies, but the oracle only with a single job, and straggler only
-            if the workers of a job differ. A scenario whose priority is adaptive keeps its own settings for its policy.
-        loads: loads of the job, and loads of the background flows, whose combinations are the cells of a map of one
-            job. Default: the unchanged scenario.
+            if the workers of a job differ. A job that already has the policy keeps its settings of the policy.
+        loads: loads of a single job, and loads of the background flows; the policies are compared for each combination
+            (cell). Default: the loads of the scenario.
         seeds: seeds of the background flows; all policies have the same flows.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
@@ -173,7 +174,7 @@ def _row(found: Comparison) -> dict[str, Any]:
 
 
 def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
-    """Return the mean cost to the jobs and the mean gain of small flows by policy; unknown if unknown in any cell."""
+    """Return by policy the cost to the jobs and the gain of small flows, averaged over the cells; unknown if one is."""
     effects: dict[str, tuple[Effect, Effect]] = {}
     for policy in dict.fromkeys(one.other for one in found):
         own = [one for one in found if one.other == policy]
