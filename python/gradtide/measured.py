@@ -1,4 +1,4 @@
-"""Errors of past predictions against measurements, and the interval that they imply for the next prediction.
+"""Errors of past predictions, and the interval that they imply for the next prediction.
 
 `measured.csv` has every pair of a predicted and a measured iteration time of real training in the documentation, with
 the page of each pair. No prediction is fitted to these pairs: they only determine the width of the interval. An error
@@ -72,7 +72,7 @@ SHARDED = "docs/validation/testbed-fsdp.md"
 
 @cache
 def pairs(*, sharded: bool = False) -> tuple[Pair, ...]:
-    """Return every pair of predicted and measured iteration times: of FSDP if `sharded`, otherwise of all else."""
+    """Return the pairs of predicted and measured iteration times: those of FSDP if `sharded`, otherwise all others."""
     text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
     kinds = Pair.__annotations__
     rows = csv.DictReader(io.StringIO(text))

@@ -48,7 +48,7 @@ class Streams:
         """Make compute issued from now on wait for events of `end`."""
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Make a future that completes inside the block depend on all sums whose event has been recorded."""
+        """Make a future that completes inside the block depend on all sums whose end has been recorded."""
         return contextlib.nullcontext()
 
     def future(self) -> Any:
