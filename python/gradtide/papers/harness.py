@@ -4,9 +4,9 @@ A TOML file beside each paper's module contains what the paper published: titles
 values. The module computes our values: it defines the runs of each figure, and derives claims, tables and charts from
 them. The same rule decides for all papers whether our value agrees:
 
-- a statement of a paper is counted once, even if we read it in several ways;
-- a value agrees within `TOLERANCES`; signs, orders, counts and arithmetic agree exactly;
-- the number that is judged is the number that the row of the claim prints, and it is the same statistic as in the
+- a statement of a paper is counted once, even if it can be read in several ways; - a value agrees within `TOLERANCES`;
+signs, orders, counts and arithmetic agree exactly; - the number that is judged is the number that the row of the claim
+prints, and it is the same statistic as in the
   table of the figure (`judged`);
 - a variant of our own, or a value to which a parameter was fitted, is shown and not counted;
 - a difference has a known cause, stated in a sentence.
@@ -55,7 +55,8 @@ RULE = (
 
 SHOWN: Literal["shown"] = "shown"
 FITTED: Literal["fitted"] = "fitted"
-"""Verdicts of rows that are not counted: a variant of our own, and a value to which a parameter was fitted."""
+"""Verdicts of rows that are not counted: SHOWN for a variant of our own, FITTED for a value to which a parameter was
+fitted."""
 
 Verdict = bool | Literal["shown", "fitted"]
 Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]

@@ -13,8 +13,8 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 TOLERANCE = 0.15
-"""Largest relative difference at which measured and predicted times agree. The limit is half of the plan's predicted
-gain if that is smaller."""
+"""Largest relative difference at which measured and predicted times agree. If the predicted saving is small, the limit
+is half of the saving instead."""
 
 
 @dataclass(frozen=True)

@@ -262,8 +262,8 @@ class Recording:
 
         Args:
             rank: number of the rank. Default: the first rank.
-            cut: drop the dependencies of transfers on compute, as if parameters came from TicTac's servers. An op DAG
-                cannot represent a transfer that depends on compute.
+            cut: drop the dependencies of transfers on compute, which an op DAG cannot represent. Transfers then look
+                like parameters that TicTac's servers send.
 
         Raises:
             TraceError: if there is no such rank.
@@ -338,8 +338,8 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
         found.append(f"there is no trace of {shown}; what is said is of the others")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
-        # Ends of a collective differ between ranks even with equal clocks; only offsets beyond the span are the
-        # clocks'.
+        # A collective ends at different times on different ranks even if their clocks agree, so only an offset beyond
+        # the span is attributed to the clocks.
         if offset is not None and abs(offset) > max(1000, row["span_us"]):
             side = "ahead of" if offset > 0 else "behind"
             first = summary["ranks"][0]["rank"]
