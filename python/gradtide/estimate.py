@@ -86,7 +86,7 @@ R = TypeVar("R")
 
 
 def within_limits(study: Callable[P, R]) -> Callable[P, R]:
-    """Let all runs of `study` share one deadline and one memory limit, those of its argument `limits`."""
+    """Make all runs of `study` share one deadline and one memory limit, taken from its argument `limits`."""
 
     @wraps(study)
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:

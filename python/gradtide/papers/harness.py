@@ -284,12 +284,12 @@ class Statements(Generic[S, C]):
     """A part that compares a paper's statements about its figures with runs.
 
     Attributes:
-        paper: content of the paper's TOML file; `title` is for lists, `preset` names a scenario.
+        paper: content of the paper's TOML file, in which `title` is the title in lists and `preset` names a scenario.
         figures: the figures, by name.
-        scenario: function from the paper's preset and a case to the scenario of the case.
-        study: function from the preset and the return values of `seen` by case to the study of the figures.
-        headline: function from the checks to a sentence with the result.
-        seen: function from a case and its run to the data that are kept.
+        scenario: function that returns the scenario of a case, from the paper's preset and the case.
+        study: function that makes the study of the figures from the preset and, by case, the return values of `seen`.
+        headline: function that returns a sentence with the result, from the checks.
+        seen: function that returns the data to keep of a run, from its case and the run.
         seeds: seeds of the runs, if a figure has several.
         base: scenario from which all runs are derived. Default: the preset.
     """

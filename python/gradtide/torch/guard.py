@@ -25,7 +25,7 @@ from gradtide.torch import sockets
 from gradtide.torch.control import BEAT, FAILED, HANGS, LEFT, LOST, QUERY, SEND, Control
 
 GRACE_S = 3.0
-"""Seconds for which a failed collective waits for the report of a lost rank, and `close` for pending collectives."""
+"""Seconds for which a failed collective waits for the report of a lost rank, and `close` waits for collectives."""
 CUT_S = 1.0
 """Seconds after the loss of a rank until collectives that have not failed by themselves are aborted."""
 ITS_OUTPUT = "Its output tells why"

@@ -32,7 +32,7 @@ UNTESTED = "it has never run on a GPU: compare the weights with DDP's first, as 
 
 
 class Wrapped(torch.nn.Module):  # type: ignore[misc]
-    """A module whose gradients are exchanged as a plan says. Made by `wrap`.
+    """A module whose gradients are exchanged according to a plan. Made by `wrap`.
 
     Attributes:
         module: the user's module, whose parameters are trained.
