@@ -29,7 +29,7 @@ FOLDER_SCHEMA = "gradtide.folder/1"
 """Schema of `versions.json` and of the folder: its tables, their columns and units."""
 LISTED = "files"
 """Key of `versions.json`: the SHA-256 of every other file of the folder; None for the `versions.json` of a subfolder,
-whose content varies with the time of writing."""
+because that file contains the time of writing."""
 
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
@@ -272,7 +272,7 @@ def _sync_all(folder: Path) -> None:
         sync(Path(path))
 
 
-# Whose files a folder holds
+# Ownership of the files in a folder
 
 
 def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:

@@ -176,7 +176,7 @@ def schedule(order: str, barrier: bool) -> str:
 
 
 def workers(count: int, servers: int = 0) -> str:
-    """Write a number of workers, and of the parameter servers beside them."""
+    """Write the numbers of workers and of parameter servers."""
     beside = "" if not servers else " and 1 server" if servers == 1 else f" and {servers} servers"
     return ("1 worker" if count == 1 else f"{count} workers") + beside
 
@@ -326,7 +326,7 @@ def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, base
 
 
 def _same_from(savings: Sequence[tuple[float, float]]) -> float | None:
-    """Return the lowest rate from which on the saving is below `SAME`; None if the fastest rate has a saving."""
+    """Return the lowest rate from which on no saving reaches `SAME`; None if the saving at the fastest rate does."""
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
@@ -691,7 +691,7 @@ _BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
 
 
 def level(name: str) -> str:
-    """Name a baseline, or a level with the features that it needs, as in `crossiter: order, no barrier`."""
+    """Write a baseline, or a level with the features that it needs, as in `crossiter: order, no barrier`."""
     return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
 
 

@@ -159,8 +159,7 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map of changes. Cells have the colours of the cost if the study has colours, else shades of the
-    saving."""
+    """Return a map of changes. Cells have the colours of the cost if the study has them, otherwise shades."""
     rows = []
     for row in entry(path, item, "rows", list):
         cells = []

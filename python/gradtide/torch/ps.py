@@ -45,7 +45,8 @@ class Pulls:
 
     Attributes:
         count: number of parameters received.
-        out_of_order: number of parameters that came before one with a smaller number from the same server.
+        out_of_order: number of parameters that arrived before another parameter of the same server that has a smaller
+            number.
     """
 
     count: int = 0

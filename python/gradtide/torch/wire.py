@@ -2,7 +2,7 @@
 
 The connections between ranks are sockets of the training process, and a process may set the type of service of its own
 sockets. The connections of gloo, and of NCCL over TCP, can therefore be marked without root and without any option of
-these libraries. Some traffic cannot be marked by the process (RDMA, translated addresses, connections that open later);
+these libraries. The process cannot mark some traffic (RDMA, connections with translated addresses or that open later);
 this module prints rules that an operator can load for such traffic, and returns a setting of NCCL for RDMA.
 """
 

@@ -37,7 +37,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     Attributes:
         module: the user's module, whose parameters are trained.
         plan: the applied plan.
-        level: level of the plan or of the argument of `wrap`; `alone` if there is no other rank.
+        level: level that is applied: the argument of `wrap`, otherwise the plan's; `alone` if there is no other rank.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:

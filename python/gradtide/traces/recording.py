@@ -140,17 +140,18 @@ class Recording:
 
     @property
     def steps(self) -> list[int]:
-        """Numbers of the steps that all ranks have: the profiler's, or from 0 if found by transfers."""
+        """Numbers of the steps that all ranks have: the profiler's, or 0, 1, … if steps were found by transfers."""
         return [step["number"] for step in self._steps["steps"]]
 
     @property
     def steps_found_by(self) -> str:
-        """Method by which steps were found: "marks" of the profiler, repeating "transfers", or "whole" for neither."""
+        """How steps were found: by the profiler's "marks", by repeating "transfers", or ("whole") not at all."""
         return str(self._steps["found_by"])
 
     @cached_property
     def typical_step(self) -> int:
-        """Number of the step of median length on its slowest rank; the first step is excluded if there are others."""
+        """Number of the step of median length, as its slowest rank measures it; the first of several steps is
+        excluded."""
         rows = self._steps["steps"][1:] or self._steps["steps"]
         if not rows:
             damaged = [str(gap) for gap in self._gaps if gap.what == "damaged"]
@@ -354,7 +355,7 @@ def _untimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _effective(rows: Sequence[dict[str, Any]]) -> float:
-    """Return the effective number of ranks: as many ranks without waits would do the same work in the same time."""
+    """Return the effective number of ranks: how many would do the same work in the same time without waits."""
     longest = max(row["span_us"] for row in rows)
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 
