@@ -150,8 +150,7 @@ class Recording:
 
     @cached_property
     def typical_step(self) -> int:
-        """Number of the step of median length, as its slowest rank measures it; the first of several steps is
-        excluded."""
+        """Number of the step of median length on the slowest rank; the first of several steps is excluded."""
         rows = self._steps["steps"][1:] or self._steps["steps"]
         if not rows:
             damaged = [str(gap) for gap in self._gaps if gap.what == "damaged"]
