@@ -1,4 +1,4 @@
-"""Architectures of language models, from Hugging Face configurations: all parameters, and the FLOPs of a sequence.
+"""Reads the architecture of a language model from its Hugging Face configuration: parameters, and FLOPs of a sequence.
 
     Architecture.of({"model_type": "llama", "hidden_size": 4096, …}).parameters
 
@@ -142,7 +142,7 @@ class Architecture:
         family: `model_type` of its configuration.
         hidden: elements of a token between blocks.
         vocabulary: number of tokens.
-        longest: tokens of the longest sequence, where positions are learned; `None` where they are computed.
+        longest: tokens of the longest sequence if positions are learned; `None` if positions are computed.
         before: modules before the first block.
         blocks: the blocks, in order.
         after: modules after the last block.
@@ -284,7 +284,7 @@ class Fields:
             raise FieldError(name, msg, f"{PAGE} lists what it models; for another model write a profile of it")
 
     def _is_idle(self, name: str, value: Any, family: str) -> bool:
-        """Whether a present field has no effect, by its switch or its value."""
+        """Whether a field has no effect because of its value, or because another field disables the feature."""
         if name in ("sliding_window", "max_window_layers"):
             # Qwen's windows are off by default; if they are on, `max_window_layers` is the first layer with a window.
             is_on = self._config.get("use_sliding_window", not family.startswith("qwen"))
@@ -381,7 +381,7 @@ def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> l
 
 
 def _grouped(name: str, hidden: int, attention: Attention, *, bias: bool, out_bias: bool, norms: bool) -> list[Module]:
-    """Attention whose heads of queries share heads of keys and values (Ainslie et al. 2023)."""
+    """Grouped-query attention: several query heads share one head of keys and values (Ainslie et al. 2023)."""
     queries, values = attention.heads * attention.key_size, attention.kv_heads * attention.value_size
     norm_names = ("q_norm", "k_norm") if norms else ()
     return [

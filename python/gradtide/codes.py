@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Code(NamedTuple):
-    """A fault: its title, the reason and the fix, an example with the fault, and the same example without it."""
+    """A fault: its title, a text with the reason and the fix, an example with the fault, and the corrected example."""
 
     title: str
     text: str
@@ -563,7 +563,7 @@ CODES: dict[str, Code] = {
 
 
 def explain(code: str) -> str:
-    """Return the entry of a code as plain text: title, paragraph, a wrong and a fixed example.
+    """Return the entry of a code as plain text: the title, an explanation, a wrong example and the fixed example.
 
     Raises:
         KeyError: if there is no such code.

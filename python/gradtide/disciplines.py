@@ -13,15 +13,15 @@ class Discipline(NamedTuple):
     """A kind of queue and the keys of `cluster.queue` that apply to it, beside `kind` and `capacity`."""
 
     summary: str
-    """What it is, as part of a sentence."""
+    """Description of the discipline, a noun phrase for use in sentences."""
     order: Literal["fifo", "pfifo_fast", "strict", "drr"]
     """The core's name of the order in which packets leave."""
     needs: tuple[str, ...] = ()
-    """Keys without a default."""
+    """Keys that a scenario must give, because they have no default."""
     takes: tuple[str, ...] = ()
-    """Further keys."""
+    """Optional keys."""
     bands: int = 1
-    """Number of bands, unless a key gives it."""
+    """Number of bands if no key determines it."""
 
 
 DISCIPLINES: dict[QueueKind, Discipline] = {
@@ -55,7 +55,7 @@ DISCIPLINES: dict[QueueKind, Discipline] = {
 """Every kind of queue, in the order of the documentation."""
 
 MEANING = f"Queue discipline. {' '.join(f'{kind}: {one.summary}.' for kind, one in DISCIPLINES.items())}"
-"""What `cluster.queue.kind` is."""
+"""Description of the key `cluster.queue.kind`."""
 
 
 def kinds_with(key: str) -> list[QueueKind]:

@@ -102,7 +102,7 @@ class SimulationError(GradtideError):
 
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
-    """The core refused a scenario that passed the parser: its limits on simulated time and memory."""
+    """The core refused a scenario that passed the parser, because it exceeds a limit on simulated time or memory."""
 
     kind = "refused"
 
@@ -111,7 +111,8 @@ class Unfinished(BaseException):
     """A study that ended before all of its runs were finished.
 
     Attributes:
-        results: results of the study's runs in their order, or the study's extract of each; `None` for unfinished runs.
+        results: one entry per run of the study, in the study's order: the run's result, or what the study keeps of it;
+            `None` for an unfinished run.
         study: the result of the study from the finished runs; `None` if these are too few for a result.
     """
 
@@ -339,8 +340,8 @@ def _jsonable(value: Any, left: list[int]) -> Any:
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
     """Return the known word that `wanted` misspells; `None` if there is no such word.
 
-    A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
-    digits: H100 is no misspelling of A100, nor llama4 of llama. A letter that looks like a digit counts as the digit:
+    A misspelling differs from the known word by at most `edits_allowed` edits, ignoring case, and has the same digits:
+    H100 is no misspelling of A100, and llama4 is none of llama. A letter that looks like a digit counts as the digit:
     V10O is a misspelling of V100.
     """
     word = wanted.casefold()
@@ -367,7 +368,7 @@ LOOKALIKE = str.maketrans("oli", "011")
 
 
 def edits_allowed(a: str, b: str) -> int:
-    """Return the largest number of edits of a misspelling; less for short words, since two edits turn PFC into PCN."""
+    """Return how many edits a misspelling may have: fewer in short words, because two edits turn PFC into PCN."""
     letters = min(sum(character.isalpha() for character in word) for word in (a, b))
     return 0 if letters < 3 else 1 if letters < 6 else MAX_EDITS
 
@@ -400,8 +401,8 @@ def did_you_mean(
 ) -> str:
     """Return the hint of an unknown word.
 
-    The hint says that gradtide lacks the feature, suggests the nearest word, or lists the words with this beginning;
-    if none of these applies, the hint is `otherwise`.
+    The hint says that gradtide lacks the feature, suggests the nearest word, or lists the known words that begin like
+    the unknown one. If none of these applies, the hint is `otherwise`.
 
     Args:
         wanted: what the user wrote.

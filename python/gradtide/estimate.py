@@ -35,7 +35,8 @@ NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
 FORESEEN_RUNS = 4
-"""Cost of a run with foresight, in plain runs: the run first tries each transfer in two bands until both copies end."""
+"""A run with foresight costs as much as this many plain runs, because it first simulates each transfer in two copies of
+the run, one for each band, until both end."""
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
@@ -85,7 +86,7 @@ R = TypeVar("R")
 
 
 def within_limits(study: Callable[P, R]) -> Callable[P, R]:
-    """Let all runs of `study` share one deadline and one memory limit, those of its argument `limits`."""
+    """Make all runs of `study` share one deadline and one memory limit, taken from its argument `limits`."""
 
     @wraps(study)
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -134,7 +135,7 @@ class _Work:
 
     Attributes:
         scenario: what is run.
-        what_ifs: runs at other rates that follow it.
+        what_ifs: number of what-if runs at other link rates that follow the run.
         duration_s: duration of the run, in seconds; infinite if the scenario has none.
     """
 
@@ -166,7 +167,7 @@ class _Work:
 
     @cached_property
     def is_alone(self) -> bool:
-        """Whether a job is alone on the fluid network, which then simulates one exchange of each size."""
+        """Whether the scenario is one job on the fluid engine, which then simulates only one exchange of each size."""
         jobs = [(job.is_pulled, job.schedule.credit) for job in self.scenario.jobs]
         return not self.is_packet and not self.scenario.traffic_names and jobs == [(False, 1)]
 
@@ -237,7 +238,8 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
 
     Args:
         scenario: scenario of the run.
-        what_ifs: number of what-if runs after it, at other rates, each of `WHAT_IF_ITERATIONS` iterations.
+        what_ifs: number of what-if runs at other link rates that follow the run, each of `WHAT_IF_ITERATIONS`
+            iterations.
 
     On the packet engine the number of segments is limited by the capacity of the hosts' links within the duration.
     """
@@ -303,7 +305,10 @@ def _estimated(work: _Work) -> Estimate:
 
 
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
-    """Return the iterations of each job, which runs until every job has its own number after the last job's start."""
+    """Return the number of iterations of each job until the run ends.
+
+    All jobs go on until, counted from the start of the last job, each has had time for the iterations that it states.
+    """
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
     each_s = {
@@ -372,9 +377,9 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
 
 
 class Total:
-    """Time and memory of several runs together, `jobs` of them at once; memory does not grow with their number.
+    """Time and memory of several runs, of which `jobs` are executed concurrently.
 
-    `neighbours` is the number of concurrent runs that share one memory; without it, all of them do.
+    `neighbours` is the number of concurrent runs that share the memory of one machine. Default: `jobs`.
     """
 
     def __init__(self, jobs: int = 1, neighbours: int | None = None) -> None:
@@ -384,7 +389,7 @@ class Total:
         self._longest = (0.0, "", "")
 
     def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> Estimate:
-        """Count `times` runs of a scenario, each with `what_ifs` runs at other rates; return one run's estimate."""
+        """Count `times` runs of a scenario, each with `what_ifs` what-if runs; return the estimate of one run."""
         one = estimate(scenario, what_ifs)
         self.count += times
         self.cpu_s += times * one.cpu_s
@@ -401,7 +406,7 @@ class Total:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the runs that are under way at once."""
+        """Memory of all concurrent runs."""
         return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
 
     def to_dict(self) -> dict[str, Any]:
@@ -450,7 +455,7 @@ class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the e
 
 
 class Work:
-    """The runs of a study, counted instead of executed; `jobs` of them would run at once.
+    """The runs of a study, counted instead of executed; `jobs` is the number of runs that would be concurrent.
 
     Attributes:
         total: memory and time of all runs.

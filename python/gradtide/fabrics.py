@@ -17,7 +17,7 @@ from gradtide.scenario.fabric import Tree, clos, leaf_spine
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
 
 MOST_HOSTS = 2
-"""Maximum ratio of a network's host ports to the requested nodes; other bisection ratios are not offered."""
+"""Maximum ratio of a network's host ports to the requested nodes. Bisection ratios that need more are not offered."""
 
 MAX_PORTS = 1024
 """Largest number of ports of a switch in a Clos or leaf-spine network, as in scenarios."""
@@ -80,7 +80,7 @@ class Fabric:
 
     @property
     def cables(self) -> int:
-        """Number of cables, including those of the nodes; equals the links of table 1 if every host port has a node."""
+        """Number of cables, including those of the nodes; equals the links in table 1 if no host port is unused."""
         return self.trunks + self.nodes
 
     @property

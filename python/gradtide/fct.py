@@ -71,8 +71,7 @@ class Window:
 
     Attributes:
         warmup_ps: flows that start before this time are excluded.
-        cooldown_ps: flows that start less than or exactly this long before the last start are excluded; 0 excludes
-            none.
+        cooldown_ps: flows that start at most this long before the last start are excluded; 0 excludes none.
         until_ps: flows that start at this time or later are excluded; None for no limit.
     """
 
@@ -111,7 +110,7 @@ def class_summary(
     Args:
         start_ps: start of each flow.
         size_bytes: payload of each flow.
-        fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
+        fct_ps: completion time of each flow; `None` or NaN for a flow that was unfinished at the end of the run.
         window: which flows count. Default: all.
         classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
         alone_ps: least completion time of each flow on an idle network.
@@ -120,8 +119,8 @@ def class_summary(
     Returns:
         For "small", "medium", "large" and "all": `started`, `completed`, `mean_fct_ms`, `p50_fct_ms`, `p90_fct_ms` and
         `p99_fct_ms` (linear between the two nearest flows). The times cover completed flows only, and are `None` if
-        no flow has completed. With `delivered` also the number of `unfinished` flows, `unfinished_bytes`, the payload
-        that these flows have delivered, and `unfinished_rate_bps`, the mean of their rates. With `alone_ps` also
+        no flow has completed. With `delivered` also `unfinished` (the number of unfinished flows), `unfinished_bytes`
+        (the payload that they have delivered) and `unfinished_rate_bps` (the mean of their rates). With `alone_ps` also
         `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by its `alone_ps`.
 
     Raises:

@@ -1,9 +1,10 @@
 """Writes files and folders atomically: they appear complete or not at all, even if the process is killed.
 
-    .NAME.TOKEN.partial     written beside NAME; becomes NAME by one rename, or changes places with an older NAME
-    NAME/.TOKEN.partial     written inside the folder NAME where that cannot change places: on a mount point
-    NAME/.TOKEN.ready       the same, complete: its entries move into NAME, and whoever finds it goes on with that
-    ….TOKEN.lock            beside each of them, and locked by whoever writes it
+    .NAME.TOKEN.partial     written beside NAME; becomes NAME by one rename, or is exchanged with an older NAME
+    NAME/.TOKEN.partial     written inside the folder NAME if NAME cannot be exchanged, as on a mount point
+    NAME/.TOKEN.ready       a complete `.partial` folder, whose entries are then moved into NAME; after a crash, the
+                            next process completes the move
+    ….TOKEN.lock            beside each of these entries, and locked by the process that writes the entry
 
 An entry without a lock was left by a killed process; `heal` deletes or completes it.
 A folder of results lists its files in `versions.json`, so that no other file in the folder is ever replaced.
@@ -27,8 +28,8 @@ VERSIONS, SUMMARY = "versions.json", "summary.json"
 FOLDER_SCHEMA = "gradtide.folder/1"
 """Schema of `versions.json` and of the folder: its tables, their columns and units."""
 LISTED = "files"
-"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for the `versions.json` of
-subfolders, which contain the time at which they were written."""
+"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for the `versions.json` of a subfolder,
+because that file contains the time of writing."""
 
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
@@ -271,7 +272,7 @@ def _sync_all(folder: Path) -> None:
         sync(Path(path))
 
 
-# Whose files a folder holds
+# Ownership of the files in a folder
 
 
 def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:

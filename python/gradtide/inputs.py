@@ -144,7 +144,7 @@ def check_size(file: io.BufferedReader) -> None:
     """Check the size of an open file, for readers that open the file themselves.
 
     Raises:
-        InputError: if it has more.
+        InputError: if the file is larger than allowed.
     """
     size_bytes, most_bytes = os.fstat(file.fileno()).st_size, _most(MAX_DATA_BYTES)
     if size_bytes > most_bytes:
@@ -167,15 +167,15 @@ def _too_large(msg: str, size_bytes: int | None) -> InputError:
 
 
 def read(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """Return the bytes of a file, unpacked if it is gzip; errors as of `chunks`."""
+    """Return the bytes of a file, unpacked if it is gzip; raise the errors of `chunks`."""
     return b"".join(chunks(path, most_bytes))
 
 
 def start(path: Path, count: int) -> bytes:
-    """Return the first bytes of a file, unpacked if it is gzip; errors as of `chunks`."""
+    """Return the first bytes of a file, unpacked if it is gzip; raise the errors of `chunks`."""
     return next(chunks(path), b"")[:count]
 
 
 def text(path: Path, most_bytes: int = MAX_DATA_BYTES) -> str:
-    """Return the UTF-8 text of a file, with LF for any end of a line; errors as of `chunks`, and UnicodeDecodeError."""
+    """Return the UTF-8 text of a file, with LF at line ends; raise the errors of `chunks`, or UnicodeDecodeError."""
     return io.TextIOWrapper(io.BytesIO(read(path, most_bytes)), encoding="utf-8").read()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 
 CONFIDENCE = 0.95
-"""Share of such intervals that contain the mean of all runs, if the values of runs are normally distributed."""
+"""Share of the intervals that contain the mean over all possible runs, if values are normally distributed."""
 
 
 @cache

@@ -10,7 +10,7 @@ class Layer(NamedTuple):
         name: name shown to users.
         forward_ps: forward time, picoseconds.
         backward_ps: backward time, picoseconds.
-        parameter_bytes: bytes of the layer's gradient; 0 if the layer sends none.
+        parameter_bytes: bytes of the layer's gradient; 0 if the layer has no gradient to send.
         update_ps: time to apply the aggregated gradient, picoseconds.
         is_host: whether the row is host time, in which the device is idle, instead of a layer of the model.
     """

@@ -1,4 +1,4 @@
-"""Start time and band of each bucket of an iteration: a linear programme, solved by HiGHS.
+"""Chooses start time and band of each bucket of an iteration by a linear programme, which HiGHS solves.
 
     iteration time  >=  C,   end of a bucket + C - its deadline          one channel, one bucket at a time
     lexicographic objective: iteration time, then bytes in the highest band, then in the next
@@ -70,9 +70,11 @@ class StartAndBand:
         ends: end of each bucket.
         iteration_time: time from the start of one backward pass to the start of the next.
         compute: compute time of an iteration.
-        lower_bound: lower bound of the iteration time over all orders and bands; with a given order, over all bands.
+        lower_bound: lower bound of the iteration time over all orders and bands, or over all bands if the order is
+            given.
         least_share: lower bound of the share of the bytes in the highest band at that iteration time.
-        optimal: whether the schedule is proven optimal; with a given order, optimal among the bands for that order.
+        optimal: whether the schedule is proven optimal among all orders and bands, or among all bands if the order is
+            given.
     """
 
     buckets: tuple[TimedBucket, ...]
@@ -145,7 +147,7 @@ def start_and_band(
             `name` may be left out. With a barrier, all buckets are needed at the end of the backward pass.
         compute: compute time of a whole iteration, both passes; no `needed` is later.
         order: indices of the buckets in the order of sending; if it is left out, the order is chosen, too.
-        give: share of the least iteration time that may be traded for fewer bytes in high bands.
+        give: share by which the iteration may exceed the least iteration time if fewer bytes then need high bands.
 
     Returns:
         Starts and bands with the least iteration time; among those, with the fewest bytes in the highest band, then in
@@ -306,7 +308,7 @@ class _Problem:
 
         For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q
         is a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of
-        these bounds is attained (Horn, 1974). Each set is returned with its r + q.
+        these bounds is attained (Horn, 1974). Each set is returned with its value of r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -343,7 +345,7 @@ def _time(buckets: Sequence[TimedBucket], compute: int | float, ends: Sequence[i
 
 @dataclass(frozen=True)
 class _Answer:
-    """Result of a linear programme: order, bands, and successive bounds of its objectives."""
+    """Result of a linear programme: order, bands, and a bound of each objective, in the order of minimisation."""
 
     order: tuple[int, ...]
     bands: tuple[int, ...]

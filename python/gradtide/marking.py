@@ -1,4 +1,4 @@
-"""Marking thresholds of a link from its round trip and its long flows (Kang et al. 2021, section 3.3).
+"""Marking thresholds of a link, from its round-trip time and its number of long flows (Kang et al. 2021, section 3.3).
 
 `RunResult.thresholds` passes measured values to `thresholds`; `gradtide bursts thresholds` passes given values.
 """

@@ -1,7 +1,7 @@
-"""Errors of past predictions against measurements, and the interval that they imply for the next prediction.
+"""Errors of past predictions, and the interval that they imply for the next prediction.
 
-`measured.csv` has every pair of a predicted and a measured iteration time of real training in the documentation, with
-the page of each pair. No prediction is fitted to these pairs: they only determine the width of the interval. An error
+`measured.csv` lists every iteration time of real training that the documentation both predicts and measures, with the
+page that contains it. No prediction is fitted to these pairs: they only determine the width of the interval. An error
 is the logarithm of measured over predicted, so that errors of factors 1.1 and 1/1.1 are equally large. The spread of n
 errors about zero is s = sqrt(sum of squares / n), and 95 % of further errors are expected within s times Student's t
 for n degrees of freedom. Further errors may have either sign, even if all errors so far have one sign, because few
@@ -24,7 +24,8 @@ from gradtide.intervals import student_t
 class Pair:
     """One iteration time, predicted and measured: a row of `measured.csv`.
 
-    Savings are relative to `baseline`, a configuration of the same setup; an empty `baseline` means no saving.
+    The saving is relative to `baseline`, another configuration of the same setup; a pair with an empty `baseline` has
+    no saving.
     """
 
     setup: str
@@ -72,7 +73,7 @@ SHARDED = "docs/validation/testbed-fsdp.md"
 
 @cache
 def pairs(*, sharded: bool = False) -> tuple[Pair, ...]:
-    """Return every pair of predicted and measured iteration times: of FSDP if `sharded`, otherwise of all else."""
+    """Return the pairs of predicted and measured iteration times: those of FSDP if `sharded`, otherwise all others."""
     text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
     kinds = Pair.__annotations__
     rows = csv.DictReader(io.StringIO(text))

@@ -329,13 +329,14 @@ def seen(head: bytes | str) -> Seen | None:
 
 @contextmanager
 def expecting(text: "str | bytes", file: str, what: str, *names: str) -> Iterator[None]:
-    """Replace the error of a reader by one that names the format of the file, if the reader does not read that format.
+    """Replace a reader's error by one that names the format of the file, if the reader does not accept this format.
 
     Args:
         text: the file, or its beginning.
         file: the file as the user named it.
         what: what was expected, as in "a list of cables".
-        names: names of `Seen` that the reader reads; faults of such files stay unchanged.
+        names: names of the formats that the reader accepts (`Seen.name`); its errors for files of these formats are
+            kept.
 
     Raises:
         ScenarioError: GT007 in place of the reader's own faults.

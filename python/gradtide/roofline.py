@@ -27,16 +27,17 @@ STORED_BYTES_PER_ELEMENT = 4
 """Bytes per element in the counts of model files, for parameters and activations."""
 
 OPERANDS_PER_COUNTED = 2
-"""Bytes that training moves per counted byte of a layer; hence devices.toml has an efficiency of 0.4, not 0.8."""
+"""Bytes that training moves per byte that a model file counts for a layer. Efficiencies in devices.toml are relative to
+the counted bytes, so a device that reaches 0.8 of its bandwidth has 0.4 there."""
 
 
 def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -> float:
     """Return the time of one op of a graph, the larger of its compute time and its memory time.
 
-    An op counts every operand that it reads and writes, so it reaches twice the memory efficiency that is assumed for
-    layers, which count each operand once while training moves about twice that. `flops` and `moved_bytes` (4 bytes per
-    fp32 element) cover the whole mini-batch. `winograd` means that fp32 libraries need fewer
-    multiplications for the op.
+    The efficiency of a device is relative to the bytes that a model file counts for a layer, and training moves about
+    twice these bytes. The bytes of an op include every operand that it reads or writes, so its efficiency is twice as
+    high. `flops` and `moved_bytes` (4 bytes per fp32 element) cover the whole mini-batch. `winograd` means that fp32
+    libraries need fewer multiplications for the op.
     """
     bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
     moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)

@@ -24,9 +24,10 @@ class Runtime:
         device: the device as in `--device`.
         library: library that exchanges gradients between these devices; empty if unknown.
         levels: supported levels, a subset of `LEVELS`.
-        collectives: selectable collectives, each with the way to select it; `any_collective` means all, at any depth.
-        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses depths for
-            Caramel's schedule.
+        collectives: selectable collectives, each with the way to select it.
+        any_collective: whether users can select every collective, at any depth.
+        cuts: whether a message can be reduced in several concurrent parts; their number is the depth of Caramel's
+            schedule, which `gradtide plan` chooses.
         untested: levels that gradtide.torch implements for this device but that were never run on it. `gradtide plan`
             does not use these levels, and `wrap` requires `untested_on_gpu=True`.
     """

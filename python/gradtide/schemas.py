@@ -1,4 +1,4 @@
-"""The `schema` of a JSON document, as in `gradtide.run/1`: the kind of document and its version.
+"""The key `schema` of a JSON document, as in `gradtide.run/1`, states the kind of the document and its version.
 
 A version is raised when a key is removed or changes its meaning, and not for a new key (docs/reference/stability.md).
 """

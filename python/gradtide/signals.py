@@ -1,4 +1,4 @@
-"""Interruption of a command by Ctrl-C, SIGTERM or SIGHUP, from its first line on, and by its limits.
+"""Interrupts a command on Ctrl-C, SIGTERM or SIGHUP, from the start of the process on, and at its limits.
 
 A signal raises `KeyboardInterrupt` once the command can handle it; until then, while modules are loaded, it is
 recorded. A limit raises its own exception in the same way. If code outside Python blocks for longer than a second, the
@@ -16,9 +16,10 @@ from gradtide import system
 from gradtide.system import STOPS
 
 NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
-"""Timeouts after which the process is terminated: until Python handles the signal; for the removal of incomplete files;
-for an interrupted study to write its partial result. A second signal terminates the process immediately. Time during
-which other processes used the processor does not count, up to `PATIENCE` times the timeout."""
+"""Time limits for the response to a signal, after which the process is terminated: `NOTICE_S` for Python to handle the
+signal, `ANSWER_S` for the removal of incomplete files, and `TIDY_S` for an interrupted study to write its partial
+result. A second signal terminates the process immediately. Time during which other processes used the processor does
+not count, up to `PATIENCE` times the timeout."""
 
 PATIENCE = 5
 

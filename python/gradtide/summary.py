@@ -1,4 +1,4 @@
-"""Converts the core's figures of a run into those of `summary.json`: picoseconds to milliseconds, bytes to rates."""
+"""Converts the core's figures of a run into those of `summary.json`, such as picoseconds into milliseconds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

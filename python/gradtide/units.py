@@ -22,7 +22,7 @@ U64_MAX = 2**64 - 1
 """Largest integer of the core. As a time in picoseconds it is 213 days."""
 
 ANNOUNCED_STEP, MAX_ANNOUNCED = 5, 75
-"""Step and maximum, in packets, of the threshold of an announced burst, a 4-bit field (Kang et al. 2021, fig. 7)."""
+"""Step and maximum of an announced threshold in packets, which a 4-bit field encodes (Kang et al. 2021, fig. 7)."""
 
 Quantity = TypeVar("Quantity")
 

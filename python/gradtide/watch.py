@@ -7,8 +7,8 @@
 The core calls `check_cancelled` every few milliseconds in all its long loops, in every thread. On the command line the
 thread of `gradtide.signals` also checks the limits, so that no part of a command can run for ever.
 
-Memory is the resident set of the process, less its size at the start of the work. A counting allocator in the core
-would not include Python's tables and texts.
+The memory of the work is the growth of the process's resident set since the start of the work. A counting allocator in
+the core would not include Python's tables and texts.
 """
 
 import threading

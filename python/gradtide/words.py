@@ -149,7 +149,7 @@ def percent(share: float) -> str:
 
 
 LEAST_DIFFERENCE = 0.001
-"""Relative differences below this many percent are written as such; models and measurements are coarser."""
+"""Smallest relative difference in percent that is written as a number, because models and measurements are coarser."""
 
 
 def difference(percent: float | None, *, signed: bool = False) -> str:
@@ -176,7 +176,7 @@ def schedule(order: str, barrier: bool) -> str:
 
 
 def workers(count: int, servers: int = 0) -> str:
-    """Write a number of workers, and of the parameter servers beside them."""
+    """Write the numbers of workers and of parameter servers."""
     beside = "" if not servers else " and 1 server" if servers == 1 else f" and {servers} servers"
     return ("1 worker" if count == 1 else f"{count} workers") + beside
 
@@ -295,7 +295,7 @@ def saving_headline(
         points: link rate in bit/s, time of the baseline and time of the best schedule, both in one unit; at least one.
         baseline: name of the baseline.
         best: name of the best schedule.
-        is_possible: False if no runtime has the best schedule, which then only would save time.
+        is_possible: False if no runtime supports the best schedule; the sentence then says that it would save time.
     """
     saves, makes = ("saves", "makes") if is_possible else ("would save", "would make")
     points = sorted(points)
@@ -314,8 +314,8 @@ def saving_headline(
 def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, baseline: str, best: str) -> str:
     """Return the sentence on the saving of `best` over `baseline` at the rate `own_bps`, and on the rate where it ends.
 
-    Each point has a link rate in bit/s, the time of the baseline and the time of the best schedule, in one unit. One
-    point has the rate `own_bps`.
+    Each point has a link rate in bit/s, the time of the baseline and the time of the best schedule, both in one unit.
+    The points must include the rate `own_bps`.
     """
     savings = {rate_bps: 1 - best_time / base_time for rate_bps, base_time, best_time in sorted(points)}
     sentence = f"At {rate(own_bps)}, {best} would save {percent(savings[own_bps])} over {baseline}"
@@ -326,7 +326,7 @@ def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, base
 
 
 def _same_from(savings: Sequence[tuple[float, float]]) -> float | None:
-    """Return the lowest rate from which on the saving is below `SAME`; None if the fastest rate has a saving."""
+    """Return the lowest rate from which on no saving reaches `SAME`; None if the saving at the fastest rate does."""
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
@@ -665,7 +665,7 @@ def many(count: int, one: str, plural: str = "") -> str:
 
 
 def built(row: Mapping[str, Any]) -> str:
-    """Write the switches and cables of a network on offer, as in `14 switches of 16 ports, 161 cables`."""
+    """Write the numbers of switches and cables of a network on offer, as in `14 switches of 16 ports, 161 cables`."""
     switches = f"{many(row['switches'], 'switch', 'switches')} of {row['ports']:,} ports"
     return f"{switches}, {many(row['cables'], 'cable')}"
 
@@ -691,7 +691,7 @@ _BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
 
 
 def level(name: str) -> str:
-    """Name a baseline, or a level with the features that it needs, as in `crossiter: order, no barrier`."""
+    """Write a baseline, or a level with the features that it needs, as in `crossiter: order, no barrier`."""
     return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
 
 
@@ -728,13 +728,13 @@ def size(count: float, digits: int = 4) -> str:
 _IN_LINE = ("device", "device of the cluster", "cluster", "link rate", "engine")
 """Premises that `premises_line` names even if the user stated them."""
 LONGEST_IN_LINE = 60
-"""Largest number of characters of a value in `premises_line`; longer values are shown as varied."""
+"""Largest number of characters of a value in `premises_line`; for a longer value, the line has the word "varied"."""
 MOST_ASSUMED = 3
 """Number of assumed premises that `premises_line` names; it counts the others."""
 
 
 def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json lists them") -> str:
-    """Return the premises of an answer in one line: device, cluster and engine, and the most important assumptions.
+    """Return the premises of an answer in one line: device, cluster, link rate and engine, then the main assumptions.
 
     Args:
         premises: premises of a summary, the most important first.

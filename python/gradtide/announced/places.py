@@ -35,9 +35,9 @@ class Sender:
     Attributes:
         connection: the socket.
         address: the socket address: host, port, and for IPv6 flow info and scope.
-        since_s: time at which the connection was accepted; from admission on, time of admission.
+        since_s: time at which the connection was accepted, or, once it is admitted, the time of admission.
         received_s: time of the last received bytes.
-        begun_s: time at which the size of the burst was complete.
+        begun_s: time at which the size of the burst was received completely.
         head: bytes received before admission: the size of the burst, or its beginning.
         received_bytes: number of bytes received since admission.
     """

@@ -30,7 +30,7 @@ from gradtide.announced.wire import (
 from gradtide.system import enable_service_type, receive_marked
 
 LARGEST_BYTES = 1 << 50
-"""Largest valid burst size: the first bytes of other protocols, read as a size, are larger."""
+"""Largest valid burst size. The first bytes of other protocols would be a larger size, so such senders are rejected."""
 POLL_S = 0.05
 """Interval at which a receiver checks its deadlines."""
 
@@ -75,8 +75,8 @@ class Receiver:
     Args:
         listen: address to listen at. Default: all addresses of this host.
         port: UDP and TCP port; 0 chooses a free port.
-        together: number of bursts that are confirmed together, once all have arrived, as a parameter server does that
-            waits for the gradients of all workers.
+        together: number of bursts that are confirmed together, once all have arrived, like the gradients of all workers
+            at a parameter server.
         clock: returns the current time in seconds.
 
     Attributes:
@@ -301,7 +301,7 @@ def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
 
 
 def _has_left(connection: socket.socket) -> bool:
-    """Whether the peer has closed a connection: an open peer sends no more data, so readable means closed."""
+    """Whether the peer has closed a connection; it sends nothing after a burst, so a readable socket means closed."""
     try:
         connection.setblocking(False)
         connection.recv(1, socket.MSG_PEEK)

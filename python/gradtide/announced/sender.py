@@ -39,7 +39,7 @@ class Burst:
 
     Attributes:
         burst: number of the burst, from 0.
-        start_s: time since the first burst at which this burst was announced, or began if it was not announced.
+        start_s: time from the first burst to the announcement of this burst, or to its start if it was not announced.
         answer_ms: time from the announcement to its answer; `None` without an announcement or after the timeout.
         burst_ms: time from the first byte to the receiver's confirmation.
         completion_ms: time from `start_s` to the confirmation, including the answer, the handshake and the setup.

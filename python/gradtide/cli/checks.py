@@ -56,8 +56,8 @@ def apply_checks(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mappin
 
     Args:
         checks: the checks of the command line.
-        figures_of: name and figures of each result. Results of different kinds have different figures: a check holds
-            for those that have its figure, and fails if none has.
+        figures_of: name and figures of each result. Results of different kinds may have different figures. A check
+            applies to the results that have its figure; if none has, the command fails.
     """
     if failed := failures(checks, figures_of):
         talk(*failed)
@@ -65,7 +65,7 @@ def apply_checks(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mappin
 
 
 def failures(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Return a line for each result for which a check fails, check by check; arguments are those of `apply_checks`."""
+    """Return a line for each failed check and result, ordered by check; the arguments are those of `apply_checks`."""
     lines: list[list[str]] = [[] for _ in checks]
     counts = [0] * len(checks)
     is_found = [False] * len(checks)

@@ -22,7 +22,7 @@ def _words(words: Callable[[], Iterable[str]]) -> Complete:
 
 
 def _list(words: Callable[[], Iterable[str]]) -> Complete:
-    """Complete the last value of a list with commas; its first values stay."""
+    """Complete the last value of a comma-separated list, and keep the values before it."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -130,7 +130,7 @@ def keys_of(schema: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> It
 
     Args:
         schema: the JSON Schema of scenario files.
-        names: names of the scenario's jobs and tenants, by the table that has them.
+        names: names of the scenario's jobs and of its tenants, each under the name of their table.
     """
 
     def walk(node: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def as_usage_error(*errors: type[Exception], option: str | None = None) -> Itera
 
 @contextmanager
 def writing(path: Path, option: str = "--output") -> Iterator[None]:
-    """Convert an `OSError` into an error that names the file; for an invalid name into a usage error of `option`."""
+    """Convert an `OSError` into an error that names the file, or a usage error of `option` if the name is invalid."""
     try:
         yield
     except OSError as error:

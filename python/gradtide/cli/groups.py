@@ -230,7 +230,7 @@ class CommandWithSubcommands(Helped, Once, TyperGroup):
         return Helped.collect_usage_pieces(self, ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters of the command, but none for a subcommand, whose usage line would begin with them.
+        """Return the parameters of the command; none before a subcommand, because its usage line would begin with them.
 
         Shell completion gets no arguments, because the first argument may be a subcommand.
         """

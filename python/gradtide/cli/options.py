@@ -538,7 +538,7 @@ def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
 def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[None]:
     """Replace the name of a Python parameter by the name of its option in errors of the block.
 
-    The two names may differ by a plural: `rates` is the parameter of `--rate`, and an error of `collective` belongs to
+    One name may be the plural of the other: the parameter `rates` belongs to `--rate`, and an error in `collective` to
     `--collectives`.
     """
     try:

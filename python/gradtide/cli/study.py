@@ -25,7 +25,8 @@ class Checked(NamedTuple):
     """The figures that `--fail-if` can check.
 
     Attributes:
-        figures: returns the figures of a result, by the name of the run or row and by the name of the figure.
+        figures: returns the figures of a result as nested dictionaries: by the name of the run or row, then by the name
+            of the figure.
         example: returns the figures of a small result, whose names `--fail-if` accepts; None accepts every name.
     """
 

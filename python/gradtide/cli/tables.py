@@ -101,7 +101,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the smallest number of first columns that identify the rows; none if they fill two thirds of the width."""
+    """Return the fewest leading columns that identify every row; none if they need over two thirds of the width."""
     for count in range(1, len(columns)):
         keys = list(range(count))
         if len({tuple(row[:count]) for row in cells}) == len(cells):

@@ -79,7 +79,7 @@ def _print_tenants(summary: dict[str, Any]) -> None:
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of a figure: its values, its change from the same band to the low band, and the interval."""
+    """Return the cells of a figure: its values, its change from the same to the low band, and the change's interval."""
     saves, ends = pair["saves_percent"], pair["saves_interval_percent"]
     change = None if saves is None else -saves
     return [
@@ -89,7 +89,7 @@ def _cells(pair: dict[str, Any]) -> list[str]:
 
 
 def _against_no_job(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of the change from no job to the job in the same band, and of its interval."""
+    """Return the cells of a figure's change when the job is added in the same band, and of the change's interval."""
     return _change(pair["job_adds_percent"], pair["job_adds_interval_percent"])
 
 

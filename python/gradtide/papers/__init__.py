@@ -1,10 +1,10 @@
 """`gradtide reproduce`: tables and figures of papers, with each published value beside ours.
 
 A TOML file beside each paper's module contains the published values, and the paper's statements about each figure. Our
-values are computed when the command runs. Three modules fit one value each: `caramel2020` the share of the link rate
-that programs reach, `pcn` the size of a burst, and `tictac2019` the disorder of unenforced orders. Rows to which a
-value was fitted are not counted. Where a paper leaves another parameter open, the module states our choice and the
-reason.
+values are computed when the command runs. Three modules fit values: `caramel2020` the rate of a host's stages and the
+cost of a message, `pcn` the size of a burst, and `tictac2019` the disorder of orders that are not enforced. Rows to
+which a value was fitted are not counted. Where a paper leaves another parameter open, the module states our choice and
+the reason.
 """
 
 from typing import Any
@@ -25,12 +25,12 @@ PARTS = {
 
 
 def verdicts() -> dict[str, dict[str, int]]:
-    """Return the counts of statements by verdict (`harness.tally`) of each part, as of its last reproduction."""
+    """Return the number of statements by verdict (`harness.tally`) in the last reproduction of each part."""
     return published(f"{__name__}.verdicts")
 
 
 def find(what: str) -> tuple[Part, str | None] | None:
-    """Return the part of a paper, and the figure, for `PAPER/PART[/FIGURE]`; `None` if there is none."""
+    """Return the part and the figure that `PAPER/PART[/FIGURE]` names; `None` if there is no such part or figure."""
     if what in PARTS:
         return PARTS[what], None
     name, _, figure = what.rpartition("/")

@@ -8,7 +8,7 @@ paper, and these sentences are not compared. `validation/causes.py` tests the ca
 Models are op graphs. Caramel computes their ops in its own order. All other systems, and the parts of Caramel in its
 ablation, compute them in random orders, which differ between workers (section 3.3.2 A). Parameter servers are those of
 TensorFlow: workers pull whole tensors at the start of an iteration, and push gradients as they are computed. Pulls are
-in arbitrary orders, as TicTac (section 2.2), by the same first author, observed in TensorFlow.
+in arbitrary orders, because TicTac (section 2.2), a paper by the same first author, observed such orders in TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Sequence

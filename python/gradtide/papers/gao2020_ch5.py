@@ -100,8 +100,7 @@ class Seen:
         small_us: start and completion times of the counted small flows, NaN for unfinished flows; each of shape
             (flows,).
         exchanges_us: start and end times of the all-reduces.
-        drawn: the whole result, if its timeline is drawn.
-        drawn: all of it, if its timeline is drawn.
+        drawn: the whole result, if its timeline is drawn; otherwise None.
     """
 
     def __init__(self, case: Case, result: RunResult) -> None:
@@ -122,7 +121,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs by ratio, rate, band and seed with the thesis's recovery; `others` are runs of seed 0 with the default."""
+    """Runs with the thesis's recovery, by ratio, rate, band and seed; `others` have the default recovery and seed 0."""
 
     base: Scenario
     results: Mapping[Key, Seen]
@@ -161,12 +160,12 @@ class Study:
         return self.results[(*cell, band, seed)].small_us
 
     def gains_percent(self, cell: Cell) -> list[float]:
-        """Return the relative increase in per cent of small flows' mean time in the same over the low band, by seed."""
+        """Return by how many per cent small flows take longer in the same band than in the low band, by seed."""
         means = [[np.nanmean(self.small_ms(cell, band, seed)) for band in BANDS] for seed in SEEDS]
         return [float(100 * (same - low) / low) for same, low in means]
 
     def ring_share(self, cell: Cell, starts_us: NDArray[np.float64], seed: int) -> NDArray[np.bool_]:
-        """Return which instants are within an all-reduce of the run in the same band; shape of `starts_us`."""
+        """Return whether each instant is within an all-reduce of the run in the same band; shape of `starts_us`."""
         within = np.zeros(len(starts_us), dtype=bool)
         for start, end in zip(*self.results[(*cell, "same", seed)].exchanges_us, strict=True):
             within |= (starts_us >= start) & (starts_us < end)
@@ -598,7 +597,7 @@ def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
 
 HALF: tuple[Cell, ...] = ((16, 23), (8, 46), (4, 92), (2, 184))
 QUARTER: tuple[Cell, ...] = ((8, 23), (4, 46), (2, 92))
-"""Cells in which flows send half, and a quarter, of the job's traffic."""
+"""Cells in which flows send half of the job's traffic (`HALF`) or a quarter of it (`QUARTER`)."""
 
 FIGURES: dict[str, Figure[Study, Case]] = {
     "5.19": _figure(ALL, _map_claims, maps=_maps),

@@ -4,9 +4,9 @@ A TOML file beside each paper's module contains what the paper published: titles
 values. The module computes our values: it defines the runs of each figure, and derives claims, tables and charts from
 them. The same rule decides for all papers whether our value agrees:
 
-- a statement of a paper is counted once, even if we read it in several ways;
-- a value agrees within `TOLERANCES`; signs, orders, counts and arithmetic agree exactly;
-- the number that is judged is the number that the row of the claim prints, and it is the same statistic as in the
+- a statement of a paper is counted once, even if it can be read in several ways; - a value agrees within `TOLERANCES`;
+signs, orders, counts and arithmetic agree exactly; - the number that is judged is the number that the row of the claim
+prints, and it is the same statistic as in the
   table of the figure (`judged`);
 - a variant of our own, or a value to which a parameter was fitted, is shown and not counted;
 - a difference has a known cause, stated in a sentence.
@@ -55,7 +55,8 @@ RULE = (
 
 SHOWN: Literal["shown"] = "shown"
 FITTED: Literal["fitted"] = "fitted"
-"""Verdicts of rows that are not counted: a variant of our own, and a value to which a parameter was fitted."""
+"""Verdicts of rows that are not counted: SHOWN for a variant of our own, FITTED for a value to which a parameter was
+fitted."""
 
 Verdict = bool | Literal["shown", "fitted"]
 Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]
@@ -283,12 +284,12 @@ class Statements(Generic[S, C]):
     """A part that compares a paper's statements about its figures with runs.
 
     Attributes:
-        paper: content of the paper's TOML file; `title` is for lists, `preset` names a scenario.
+        paper: content of the paper's TOML file, in which `title` is the title in lists and `preset` names a scenario.
         figures: the figures, by name.
-        scenario: function from the paper's preset and a case to the scenario of the case.
-        study: function from the preset and the return values of `seen` by case to the study of the figures.
-        headline: function from the checks to a sentence with the result.
-        seen: function from a case and its run to the data that are kept.
+        scenario: function that returns the scenario of a case, from the paper's preset and the case.
+        study: function that makes the study of the figures from the preset and, by case, the return values of `seen`.
+        headline: function that returns a sentence with the result, from the checks.
+        seen: function that returns the data to keep of a run, from its case and the run.
         seeds: seeds of the runs, if a figure has several.
         base: scenario from which all runs are derived. Default: the preset.
     """

@@ -57,7 +57,7 @@ SETUP_ROUNDS = 5
 """Round trips of iperf3's set-up: handshake, cookie, parameters, handshake of the data connection, second cookie."""
 REPETITIONS = 8
 APART_S = 0.037
-"""Delay of the bursts from one repetition to the next, so that they meet other phases of the sawtooth, in seconds."""
+"""Additional delay of the bursts in each repetition, in seconds: bursts then meet another phase of CUBIC's sawtooth."""
 
 BURSTS = 6
 SETTLED_S = (10.0, 20.0)
@@ -74,7 +74,7 @@ class Case:
 
     Attributes:
         announced: announced threshold in packets; `None` for no announcements.
-        slow_start: slow start of CUBIC: by acknowledgements or by bytes, and whether HyStart ends it.
+        slow_start: slow start of CUBIC: whether it counts acknowledgements or bytes, and whether HyStart ends it.
         workers: number of hosts that send bursts at the same time through the leaf.
         setup_rounds: round trips, with a queue at the announced threshold, before the first byte of a burst.
         round_packets: packets on the path without queues: RTT · C / MTU.
@@ -116,7 +116,7 @@ AGAIN = 4
 SIZES = ("100kB", "200kB", "300kB", "400kB", "500kB", "1MB", "2MB")
 ROUNDS = {"cubic+ecn": (12, 20, 33, 50, 111), "newreno+ecn": (12, 33, 111), "dctcp": (12, 33, 111)}
 ALONE = replace(ON, workers=1, setup_rounds=0, burst="2MB", slow_start=HYSTART, round_packets=33)
-"""One worker with bursts of 2 MB, which begin as soon as the connection is open: long, and without set-up."""
+"""One worker whose bursts are long (2 MB) and start without set-up, as soon as the connection is open."""
 VARIANTS = tuple(
     dict.fromkeys(
         [replace(ON, transport=kind, round_packets=packets) for kind, rounds in ROUNDS.items() for packets in rounds]
@@ -352,7 +352,7 @@ def _queue_claims(study: Study) -> Iterable[Claim]:
 def _changes(
     published: str, figures: Mapping[str, str], note: str, *, fitted: bool
 ) -> Callable[[Study], Iterable[Claim]]:
-    """Compare a published change with the changes of several figures of bursts; only the first is counted."""
+    """Compare a published change with our changes of several figures of bursts, of which only the first counts."""
 
     def claims(study: Study) -> Iterable[Claim]:
         theirs = PAPER[published]

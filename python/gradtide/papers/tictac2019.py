@@ -2,14 +2,15 @@
 
 Most figures have no printed numbers, so our values are compared with the statements in the text. The paper leaves
 several parameters open; the preset `paper/tictac2019` contains our choices, with reasons, for all figures. As in
-section 6, the time of an iteration is the mean of 10 iterations after 2 discarded ones; of stragglers and overlap, the
-largest of the 10 values is taken. Ten iterations with arbitrary orders scatter, so figs 9, 12 and 14 have ten such
-tests of each setting, and state the spread of the tests.
+section 6, a test has 10 measured iterations after 2 discarded ones. The time of an iteration is the mean of the 10; the
+straggler effect and the overlap coefficient are the largest of the 10 values. With arbitrary orders, tests scatter, so
+figs 9, 12 and 14 repeat each test ten times and state the spread.
 
-Without TicTac, orders are arbitrary: the share of transfers that swap places is calibrated on one count of section 2.2;
-no other parameter is fitted. With TicTac, the share of transfers out of order is that of the paper. Only this reading
-is counted. A second reading, random orders against orders without deviations, is shown beside it; it contradicts
-section 2.2.
+The paper can be read in two ways, and only the first reading is counted. In the first, orders without TicTac are
+arbitrary: the share of transfers that swap places is calibrated on one count of section 2.2, and no other parameter is
+fitted. With TicTac, the share of transfers out of order is the published one. In the second reading, orders without
+TicTac are random, and orders with TicTac have no deviations. This reading contradicts section 2.2, and is shown for
+comparison.
 
 The module is longer than 600 lines because 10 figures and a table share one set of runs.
 """
@@ -70,9 +71,11 @@ WORKERS = (1, 2, 4, 8, 16)
 SERVERS = (1, 2, 4)
 FACTORS = (0.5, 1, 2)
 READINGS: dict[str, dict[str, float | None]] = {ARBITRARY: {TIC: None, TAC: 0.004, REVERSED: None}, RANDOM: {}}
-"""Order of transfers without TicTac in each reading, and the share of transfers that leave each enforced order.
+"""The readings of the paper: each key is the order of transfers without TicTac, and each value has the share of
+transfers that deviate from each enforced order.
 
-Section 5.1 has the share for TIC, which is the preset's (`None`), and for TAC. Only the first reading is counted.
+Section 5.1 has the shares for TIC and for TAC. `None` is the share of the preset, which is that of TIC. Only the first
+reading is counted.
 """
 
 SIGNIFICANT = 5
@@ -111,12 +114,12 @@ class Case:
 
 
 def _enforced(case: Case, none: str) -> Case:
-    """Return a case with the disorder of a reading, which is given by its order without TicTac."""
+    """Return a case with the disorder of a reading, which the argument `none`, its order without TicTac, identifies."""
     return replace(case, disorder=READINGS[none].get(case.order, 0.0))
 
 
 def _pairs(cases: Iterable[Case], enforced: Sequence[str] = (TIC,)) -> list[Case]:
-    """Return every case without an enforced order and with each of `enforced`, in both readings."""
+    """Return variants of each case for both readings: without an enforced order, and with each of `enforced`."""
     return [
         _enforced(replace(case, order=which), none)
         for case in cases

@@ -71,7 +71,8 @@ class Net:
         return f"{self.kind[-1]}-layer, {self.nodes}{star} nodes"
 
 
-# No k³/4 is 256. Switches with 16 ports are the smallest that allow all four ratios; 256 nodes fill 4 of their 16 pods.
+# No full 3-layer network has k³/4 = 256 hosts. Switches with k = 16 ports are the smallest that allow all four ratios;
+# 256 nodes fill 4 of the 16 pods.
 STARRED = Net("clos3", 16, 256)
 TWO_LAYERS = (Net("clos2", 16, 128), Net("clos2", 32, 512), Net("clos2", 64, 2048))
 THREE_LAYERS = (STARRED, Net("clos3", 16, 1024))

@@ -152,8 +152,9 @@ class Training:
         seq: number of tokens of a sequence.
         micro_batch: number of sequences that a rank computes at once.
         precision: precision of products.
-        recompute: recomputation in backward. selective: unfused attention (Korthikanti et al. 2022); with flash
-            attention all but attention and the first, third, … product of a block (as torchtitan). full: every block.
+        recompute: what the backward pass recomputes. `full`: every block. `selective` with unfused attention: the
+            attention (Korthikanti et al. 2022). `selective` with flash attention: everything except the attention and
+            the first, third, … product of a block (as torchtitan).
         attention: kernels of attention.
         compiled: whether element-wise ops are fused (torch.compile); if not, they move `eager_moved` times the bytes.
         compiled_loss: whether the loss is one compiled kernel, which never writes logits of 32 bits.
@@ -163,7 +164,8 @@ class Training:
             this rank, because all ranks wait for it.
         host_s: time in which the host issues a kernel, in seconds.
         slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
-        eager_moved: factor on bytes moved without `compiled`; fitted to the only such step in validation/llm_rows.py.
+        eager_moved: factor on the bytes moved by element-wise ops that are not compiled. It is fitted to one step, the
+            only one in validation/llm_rows.py without torch.compile.
     """
 
     seq: int
@@ -218,7 +220,8 @@ class Op:
         products_again: part of `products` that selective recomputation repeats.
         kernels: number of kernels that the host issues, forward.
         kernels_again: number of kernels that selective recomputation issues again.
-        exchanged_bytes: experts: bytes that one rank dispatches; attention: keys and values of one rank.
+        exchanged_bytes: for experts, the bytes that one rank dispatches; for attention, the bytes of a rank's keys and
+            values.
         beside: compute that can overlap with communication, forward and backward.
     """
 
@@ -447,5 +450,5 @@ def products(block: Block) -> list[Module]:
 
 
 def kind_of(block: Block) -> object:
-    """Return a key that is equal for blocks that differ in names only."""
+    """Return a key that is equal for two blocks if they differ only in names."""
     return (block.attention, tuple(module._replace(name="") for module in block.modules))

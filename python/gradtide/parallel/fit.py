@@ -168,7 +168,7 @@ def _meshes(
 
 
 def two_meshes(found: list[Change]) -> list[Change]:
-    """Return the first of `found`, and the first that is divided along other axes and has the same verdict."""
+    """Return the first mesh of `found`, and the first mesh along other axes that has the same verdict."""
     of_axes = {tuple(axis for axis in one.mesh if axis in ("fsdp", "tp", "pp")): one for one in reversed(found)}
     alike = [one for one in of_axes.values() if one.fit.verdict == found[0].fit.verdict]
     chosen = sorted(alike, key=found.index)[:2]
@@ -178,7 +178,7 @@ def two_meshes(found: list[Change]) -> list[Change]:
 def more(
     model: Architecture, accelerator: Accelerator, training: Training, ranks: int, gpus_per_node: int
 ) -> Change | None:
-    """Return the first mesh that fits on more ranks, doubling their number each time; None if none does."""
+    """Double the number of ranks until a mesh fits, and return it; None if the largest tried number is too small."""
     # Whole nodes, so that a cluster preset with this number of nodes exists.
     nodes = -(-ranks // gpus_per_node)
     for times in _powers(MOST_TIMES):

@@ -39,8 +39,10 @@ class Layout:
         backward_prefetch: number of units whose parameters are gathered ahead in the backward pass.
         overlap_gradients: whether gradients are reduced during the backward pass.
         context: method by which ranks of cp exchange keys and values.
-        async_tp: whether tensor groups send in parts, during products.
-        scatter_gather: whether each rank of a tensor group sends its part to the next stage, which gathers all parts.
+        async_tp: whether tensor-parallel transfers are split into parts that overlap with matrix products (asynchronous
+            tensor parallelism).
+        scatter_gather: whether each rank of a tensor group sends only its part of the activations to the next stage,
+            which all-gathers the parts.
         gloo: whether the backend is gloo, with which torch all-reduces the whole gradient and waits for the result.
         stages: number of blocks of each virtual stage; None for equal stages.
     """
@@ -70,7 +72,7 @@ class BesidePs(NamedTuple):
 
 
 class Op(NamedTuple):
-    """`OpTimes` in picoseconds; the times in `beside` are 0 unless tensor groups send in parts (`async_tp`)."""
+    """`OpTimes` in picoseconds; the times in `beside` are 0 without asynchronous tensor parallelism (`async_tp`)."""
 
     name: str
     role: str
@@ -411,7 +413,7 @@ def _beside(beside: Beside, most_ps: int) -> BesidePs:
 def _updates(
     own: OwnTimes, timed: Sequence[tuple[str, Sequence[OpTimes]]], stages: Sequence[int], pp: int
 ) -> list[int]:
-    """Return the optimizer time on a rank of each stage, from the user's times."""
+    """Return the optimizer time of each stage on one of its ranks, from the user's times."""
     ends = list(accumulate(stages))
     blocks = [timed[end - count : end] for end, count in zip(ends, stages, strict=True)]
     return [

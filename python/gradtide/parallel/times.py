@@ -27,7 +27,7 @@ class OwnTime(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A fault of a row, with its index; None for the table as a whole."""
+    """A fault in a row of the table; `row` is the index of the row, or None if the fault concerns the whole table."""
 
     row: int | None
     msg: str
@@ -63,7 +63,7 @@ class OwnTimes:
 
     @classmethod
     def read(cls, source: str, rows: Sequence[OwnTime], costs: Costs) -> tuple["OwnTimes", list[Problem]]:
-        """Assign a row to each op; return also the problems: rows without ops, and ops with two rows or none."""
+        """Match rows to ops; return the times and the problems (rows that match no op, ops with two rows or none)."""
         blocks = [(block, op_names(block, [op.name for op in ops])) for block, ops in named_blocks(costs)]
         known = list(dict.fromkeys(name for block, names in blocks for name in (block, *names)))
         found: dict[str, OwnTime] = {}

@@ -110,7 +110,7 @@ def language_names() -> list[str]:
 
 
 def cluster_names() -> list[str]:
-    """Return the names of the built-in clusters: of single hosts, slowest first, then of machines with several GPUs."""
+    """Return the names of the built-in clusters: single hosts, slowest first, then machines with several GPUs."""
     return list(document("clusters.toml"))
 
 

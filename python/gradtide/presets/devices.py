@@ -18,8 +18,8 @@ class Device:
         peak_flops: FLOP/s of that precision, dense (vendor).
         memory_bytes_per_s: memory bandwidth (vendor).
         element_bytes: bytes of one parameter or activation in memory.
-        compute_efficiency: fraction of `peak_flops` in a measurement of training on this device; None without a
-            measurement: the scenario must then state `compute.efficiency`.
+        compute_efficiency: fraction of `peak_flops` that training reached in a measurement on this device. Without a
+            measurement it is None, and the scenario must state `compute.efficiency`.
         memory_efficiency: fraction of `memory_bytes_per_s` (assumed).
         winograd_gain: factor by which Winograd reduces the multiplications of a 3x3 convolution of stride 1.
         source: source of peak and bandwidth.

@@ -2,9 +2,9 @@
 
 The forward time of a layer is from its first call to that of the next layer. Its backward time is from the gradient of
 the following layer to its own gradient, with which its bucket becomes ready. Therefore the layers' times sum to the
-time of the pass. The times are those of the fastest of several runs after a warm-up. Differs from TicTac (MLSys 2019),
-whose oracle takes the minimum of five runs per op: because the sum of these minima can be far below the time of every
-run on a shared machine.
+time of the pass. The times are those of the fastest of several runs after a warm-up. TicTac (MLSys 2019) instead takes
+the minimum of five runs for each op. On a shared machine, the sum of these minima can be far below the time of every
+run.
 
 Marks cannot separate layers that begin in one module call, as in a module that uses its children's parameters itself.
 Such layers share the time of the call in proportion to their FLOPs.

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import torch
 
 SIZES = tuple(4**power * 1000 for power in range(9))
-"""1 kB to 65.5 MB."""
+"""Sizes of the measured transfers, from 1 kB to 65.5 MB."""
 DEPTHS = (1, 2, 4, 8)
 WARM_UP = 2
 BYTES_OF_ALL_RUNS = 100_000_000
-"""Bytes per size over all rounds, which limits the rounds of large transfers, to at least `LEAST_RUNS`."""
+"""Largest number of bytes that all rounds of one size send together. Large transfers therefore have fewer rounds, but
+at least `LEAST_RUNS`."""
 LEAST_RUNS = 3
 
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -34,7 +35,7 @@ Row = tuple[int, int, float]
 
 
 def network_times(runs: int, say: Callable[[str], object]) -> list[Row]:
-    """Measure transfers with the other rank; rank 0 returns bytes, parts and microseconds of each, rank 1 nothing.
+    """Measure transfers with the other rank. Rank 0 returns rows of bytes, parts and microseconds; rank 1 returns none.
 
     Args:
         runs: round trips of each small transfer.

@@ -390,8 +390,8 @@ def _flops_of(op: Any) -> Any:
 def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
     """Return the forward pass's FLOPs for each of the requested products.
 
-    Differs from torch.utils.flop_counter: because the counter treats the weight's product of a grouped convolution as
-    if there were a single group.
+    torch.utils.flop_counter has another result for grouped convolutions, because it counts the product for the weight's
+    gradient as if there were a single group.
     """
     transposed, mask = rest[4], rest[7]
     product = 2 * (x if transposed else gradient).numel() * math.prod(weight.shape[1:])

@@ -13,7 +13,7 @@ COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
 
 
 def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the template's context for the answer in a `summary.json`; its parts are empty if it has none.
+    """Return the template's context for the answer in a `summary.json`; its entries are empty if there is no answer.
 
     Args:
         path: the file `summary.json`.

@@ -53,7 +53,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     is_over_groups = len(schedules) == 1 < len(groups)
     if is_over_groups:
-        # One schedule: its groups are compared, each under its own name.
+        # If there is only one schedule, the page compares groups, and each group's short name stands in place of the
+        # schedule.
         short = _short_names({key: title(key) for key in groups})[0]
         chosen = [{**row, "schedule": short[key]} for key, own in groups.items() for row in own]
     else:

@@ -55,7 +55,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def drawn(timelines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the template's context for timelines: the drawings, and their common legend, None without a drawing."""
+    """Return the template's context for timelines: drawings and their common legend (None without drawings)."""
     found = [one["lanes"] for one in timelines if one["lanes"]]
     legend = {
         "groups": list(dict.fromkeys(group for one in found for group in one["groups"])),

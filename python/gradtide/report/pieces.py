@@ -282,7 +282,7 @@ def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[s
 
 
 def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, Any]:
-    """Return the bar of a report with one job, whose legend has the durations in ms; `barrier` names the last part."""
+    """Return the bar of a report with one job, and a legend with the durations in ms; `barrier` names the last part."""
     parts = bar(values, sum(values.values()), 120)
     names = {k: name for k, name, _ in _parts(values)} | {"barrier": barrier}
     legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name in names.items()]

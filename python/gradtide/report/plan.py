@@ -1,4 +1,4 @@
-"""The report of a plan: its savings, the candidates, and an iteration beside one of the baseline."""
+"""The report of a plan: its savings, the candidates, and one iteration each of the plan and of the baseline."""
 
 import math
 from collections.abc import Callable, Sequence

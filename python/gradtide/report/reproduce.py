@@ -102,7 +102,7 @@ def _figure(
 def _charts(
     path: Path, series: Sequence[Mapping[str, Any]], caps: pieces.Caps, *, by_figure: bool
 ) -> list[dict[str, Any]]:
-    """Return the charts of the series; a figure has about six small ones, without a hint."""
+    """Return the charts of the series. With `by_figure`, the limit is six times as high, and charts have no hint."""
     made = []
     for item in series[: caps.charts * (6 if by_figure else 1)]:
         names = {"title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
@@ -159,7 +159,7 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map of changes. Cells have the colours of the cost if the study has them, else shades of the saving."""
+    """Return a map of changes. Cells have the colours of the cost if the study has them, otherwise shades."""
     rows = []
     for row in entry(path, item, "rows", list):
         cells = []
@@ -262,7 +262,7 @@ def _style(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the chart of a series in a summary, which has x, y and lines of values."""
+    """Return the chart of a series in a summary. A series has two axes, x and y, and the values of its lines."""
     values = entry(path, item, "x.values", list)
     lines = entry(path, item, "lines", list)
     if not values or not are_numbers(values):

@@ -1,4 +1,4 @@
-"""The report of an FSDP plan: savings of each kind of change, and a step beside one with torch's defaults."""
+"""The report of an FSDP plan: savings of each kind of change, and one step each of the plan and of torch's defaults."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -130,7 +130,7 @@ class Idle:
 
 @dataclass
 class Window:
-    """The content of a drawing, in microseconds of simulated time. The iteration ends at `turn`."""
+    """The content of a drawing, in microseconds of simulated time; `turn` is the end of the iteration."""
 
     start: float
     turn: float
@@ -142,7 +142,7 @@ class Window:
     worker: int | None = None
     """The worker whose compute is shown; None if all workers are identical."""
     in_step: bool = True
-    """Whether workers are synchronous, that is all begin an iteration at the same time."""
+    """Whether workers are synchronous, so that all of them begin an iteration at the same time."""
 
     @property
     def span_ms(self) -> float:
@@ -218,9 +218,10 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Return the gaps of compute, split into exposed time and barrier time at the arrival of the layer's own gradient.
+    """Return the gaps of compute: time before a layer is exposed until the layer's gradient arrives, then barrier time.
 
-    In a job that pulls from parameter servers, ops wait only for pulls, and the barrier is at the end of the iteration.
+    In a job that pulls from parameter servers, all gaps before ops are exposed time, because ops wait only for pulls;
+    the barrier is at the end of the iteration.
     """
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:

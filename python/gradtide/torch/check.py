@@ -13,7 +13,8 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 TOLERANCE = 0.15
-"""Relative difference of measured and predicted times up to which they agree; less if half the gain is less."""
+"""Largest relative difference at which measured and predicted times agree. If the predicted saving is small, the limit
+is half of the saving instead."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Verification:
         measured: median iteration time.
         spread: half the interquartile range of the iteration time.
         waited: time per iteration in which training waited for gradients; `None` where DDP waits internally.
-        rate: bytes of gradients per second of sending; `None` if that was not measured, or none were sent.
+        rate: bytes of gradients per second of sending; `None` if the time of sending was not measured, or no gradients
+            were sent.
         predicted: iteration time in the plan; `None` if the plan has none.
         reason: cause of the difference between the two times, or a statement that they agree.
         missed: part of the plan that was not carried out; empty if everything was.

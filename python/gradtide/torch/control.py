@@ -102,7 +102,7 @@ class Control:
                     peer.sendall(message)
 
     def close(self) -> None:
-        """Close the connections and end the thread; a rank that has not sent LEFT or FAILED before counts as lost."""
+        """Close the connections and end the thread; without LEFT or FAILED before, this rank counts as lost."""
         if self._closing:
             return
         self._closing = True

@@ -349,7 +349,7 @@ class CrossIteration:
 
 
 def updates_by_element(optimizer: "torch.optim.Optimizer") -> bool:
-    """Whether it is an optimizer of torch.optim with per-parameter updates."""
+    """Whether the optimizer is one of torch.optim and updates each parameter independently of the others."""
     kind = type(optimizer)
     return kind.step.__module__.startswith("torch.optim.") and kind.__name__ not in ("LBFGS", "SparseAdam")
 

@@ -1,9 +1,9 @@
 """Deferred parameter updates: any read or write of a parameter with a pending update applies the update first.
 
 While an update is pending, the parameter has a special class whose `__torch_function__` intercepts every use (an op,
-`.data`, a copy). Uses that do not access the values are listed in `NO_NUMBERS`; they do not trigger the update. Memory
-that something else shares (a `state_dict` that was kept, a `.data`, a numpy array) can be read without interception:
-the update of such a parameter (`is_held`) is not deferred.
+`.data`, a copy). Uses that do not access the values are listed in `NO_NUMBERS`; they do not trigger the update. If
+another object shares the parameter's memory (a `state_dict` that was kept, a `.data`, a numpy array), reads through
+that object cannot be intercepted, so the update of such a parameter (`is_held`) is not deferred.
 """
 
 from collections.abc import Callable

@@ -35,10 +35,10 @@ class Group:
 def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False) -> list[Group]:
     """Return the buckets of a plan as groups of a module's parameters, in the plan's order.
 
-    A layer names a parameter or a module; a module's layer holds the parameters of the module that no narrower layer
-    names. A shared parameter belongs to the first layer that contains it, a frozen parameter to none. With
-    `has_unused`, the module may have trainable parameters outside the plan, because the plan lists only those that get
-    a gradient.
+    A layer names a parameter or a module. The layer of a module holds those of its parameters that no layer of a
+    submodule or of a parameter names. A shared parameter belongs to the first layer that contains it, a frozen
+    parameter to none. With `has_unused`, the module may have trainable parameters outside the plan, because the plan
+    lists only those that get a gradient.
 
     Raises:
         ScenarioError: if the module lacks a layer, a trainable parameter is in no layer, or a bucket has another size.

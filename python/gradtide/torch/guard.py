@@ -25,12 +25,12 @@ from gradtide.torch import sockets
 from gradtide.torch.control import BEAT, FAILED, HANGS, LEFT, LOST, QUERY, SEND, Control
 
 GRACE_S = 3.0
-"""Seconds for which a failed collective waits for the report of a lost rank, and `close` for pending collectives."""
+"""Seconds for which a failed collective waits for the report of a lost rank, and `close` waits for collectives."""
 CUT_S = 1.0
 """Seconds after the loss of a rank until collectives that have not failed by themselves are aborted."""
 ITS_OUTPUT = "Its output tells why"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
-"""Words that identify an error as gloo's, as opposed to one of the user's code."""
+"""Words by which an error of gloo is distinguished from an error of the user's code."""
 BEATS_PER_TIMEOUT = 10
 LEAST_BEAT_S, MOST_BEAT_S = 0.2, 1.0
 

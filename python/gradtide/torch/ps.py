@@ -10,8 +10,8 @@ SyncReplicas:
     server                   averages all workers' gradients once it has them all, and steps the user's optimizer
 
 Source: Hashemi et al., TicTac (2019), section 5.1. Parameters are numbered from 0 to n-1. The sender has a counter for
-each worker and iteration, and increments it when a transfer is handed to the network. From there on the order is kept,
-because all transfers of a worker and a server share one TCP connection.
+each worker and iteration, and increments it when a transfer is handed to the network. The network keeps this order,
+because all transfers between a worker and a server share one TCP connection.
 """
 
 import random
@@ -45,7 +45,8 @@ class Pulls:
 
     Attributes:
         count: number of parameters received.
-        out_of_order: number of parameters that came before one with a smaller number from the same server.
+        out_of_order: number of parameters that arrived before another parameter of the same server that has a smaller
+            number.
     """
 
     count: int = 0

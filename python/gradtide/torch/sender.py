@@ -67,9 +67,10 @@ class Tally:
 class Sender:
     """All-reduces tensors over `group`, a private process group with the same ranks as the user's group `base`.
 
-    A tensor is sent in pieces of at most `piece_bytes`, or as a whole if that is `None`. A piece is reduced in `depth`
-    concurrent parts. At most `credit` pieces are in flight, and these are not preempted. `earlier` are the connections
-    that existed before the group. With `is_fixed`, pieces start when they are submitted, and queue in the backend.
+    A tensor is sent in pieces of at most `piece_bytes`, or as a whole if `piece_bytes` is `None`. A piece is reduced in
+    `depth` concurrent parts. At most `credit` pieces are in flight, and these are not preempted. `earlier` are the
+    connections that existed before the group. With `is_fixed`, pieces start when they are submitted, and queue in the
+    backend.
     """
 
     def __init__(

@@ -225,7 +225,7 @@ class Sharded:
     def _aim(self, order: list[int]) -> None:
         """Set the prefetch lists of the backward pass, which enters units in `order`.
 
-        To disable prefetching, a unit lists itself, because an empty list would select torch's default of one unit.
+        Without prefetching, a unit lists itself, because an empty list would select torch's default of one unit.
         """
         if order == self._aimed:
             return

@@ -7,8 +7,8 @@ A GPU executes asynchronously what the CPU issues, in order within each stream. 
     end(...)      records an event at the end of a sum, and calls back when the device has reached it
     wait(...)     makes compute issued from now on wait for that event
 
-A stream does not wait for an event that has not been recorded yet. So the CPU waits until the event of the sum has been
-recorded, and only then calls `wait`.
+A stream ignores an event that has not been recorded yet. Hence the CPU calls `wait` only after the event of the sum has
+been recorded.
 
 The CPU has no streams and no events: operations are synchronous, and a sum ends with its future.
 """
@@ -48,7 +48,7 @@ class Streams:
         """Make compute issued from now on wait for events of `end`."""
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Make a future that completes inside the block depend on all sums whose event has been recorded."""
+        """Make a future that completes inside the block depend on all sums whose end has been recorded."""
         return contextlib.nullcontext()
 
     def future(self) -> Any:

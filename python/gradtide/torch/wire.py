@@ -2,8 +2,8 @@
 
 The connections between ranks are sockets of the training process, and a process may set the type of service of its own
 sockets. The connections of gloo, and of NCCL over TCP, can therefore be marked without root and without any option of
-these libraries. Some traffic cannot be marked by the process (RDMA, translated addresses, connections that open later);
-for that traffic there are rules for the operator, or a setting of NCCL.
+these libraries. The process cannot mark some traffic (RDMA, connections with translated addresses or that open later);
+this module prints rules that an operator can load for such traffic, and returns a setting of NCCL for RDMA.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class WirePriority:
-    """The mark that a rank's packets carry from now on, and rules that an operator can add.
+    """The mark that this rank's packets carry after `wire_priority`, and rules that an operator can add.
 
     Attributes:
         service: type of service, a byte whose first six bits are the DSCP.

@@ -32,12 +32,12 @@ UNTESTED = "it has never run on a GPU: compare the weights with DDP's first, as 
 
 
 class Wrapped(torch.nn.Module):  # type: ignore[misc]
-    """A module whose gradients are exchanged as a plan says. Made by `wrap`.
+    """A module whose gradients are exchanged according to a plan. Made by `wrap`.
 
     Attributes:
         module: the user's module, whose parameters are trained.
         plan: the applied plan.
-        level: level of the plan or of the argument of `wrap`; `alone` if there is no other rank.
+        level: level that is applied: the argument of `wrap`, otherwise the plan's; `alone` if there is no other rank.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:

@@ -114,7 +114,7 @@ class StepFiles:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
-        """Numbers of process groups, from 1, by kind and ranks; a group with sends only has no number."""
+        """Numbers of process groups, from 1, by kind and ranks. A group without collectives has no number."""
         found: dict[tuple[int, tuple[int, ...]], int] = {}
         collective_groups = {one["group"] for one in self.transfers if one["kind"] != "send"}
         for group, kind in enumerate(self.groups):

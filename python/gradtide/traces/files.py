@@ -69,7 +69,7 @@ def _none(what: str) -> list[Source]:
 
 
 def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the index of each file with its decompressed bytes; the files of an archive come in its order.
+    """Yield the index and the decompressed bytes of each file; files of an archive are in the archive's order.
 
     Raises:
         TraceError: if an archive is damaged; while the bytes are read, as in `inputs.chunks`.
@@ -117,7 +117,7 @@ def text(path: Source, most_bytes: int) -> str:
 
 @contextmanager
 def faults_of(path: Source, form: str = "") -> Iterator[None]:
-    """Add to errors the path, the line number in a text, and the detected format if it is not `form`."""
+    """Add to errors of the block: the path, the line of a text file, and the detected format if it is not `form`."""
     try:
         yield
     except TraceError as error:
@@ -132,7 +132,7 @@ def faults_of(path: Source, form: str = "") -> Iterator[None]:
 
 
 def _other(path: Source, form: str) -> str:
-    """Describe the format of a file that is not a trace of format `form`; empty if it is such a trace or unknown."""
+    """Describe the format of a file; empty if the file is a trace of format `form`, or the format is unknown."""
     head = archives.start(path, recognise.HEAD_BYTES) if form in _TITLES else b""
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):

@@ -58,7 +58,7 @@ class Gap:
 
     @property
     def fix(self) -> str | None:
-        """Remedy that is needed before the trace can become a model; `None` if none is needed."""
+        """Remedy without which the trace cannot become a model; `None` if the gap does not prevent that."""
         # A model contains all-reduces only, so unmatched calls of other collectives do not affect it.
         words = [name.replace("_", "") for name in self.names]
         if self.what == "unmatched_call" and not any("allreduce" in word or "unknown" in word for word in words):

@@ -10,8 +10,8 @@ depends on the transfer. If an op really needs the transfer later, or not at all
 network slower than the recorded one the predicted step is then too long.
 
 The document has the form of `_core.step_graph`, with one class per rank. If only one rank was recorded, it represents
-all ranks: every rank runs the same ops at the same time, in its own groups. Such a step may contain no point-to-point
-messages, and the ranks of its groups must be evenly spaced.
+all ranks: every rank runs the same ops at the same time, in its own groups. Such a step must not contain point-to-point
+messages, and the ranks of each group must be evenly spaced.
 """
 
 import json

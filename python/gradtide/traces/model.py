@@ -24,14 +24,14 @@ from gradtide.traces.spans import Covered
 from gradtide.units import PS_PER_NS
 
 UNSAID_FORWARD = 3
-"""Divisor of compute time for the forward pass if the passes cannot be distinguished: backward takes twice as long.
+"""If the passes cannot be distinguished, the forward pass is assumed to take one third of the compute time.
 
 Source: the synthetic model of Gao (2020), section 4.2.
 """
 
 
 NEGLIGIBLE = 0.02
-"""Largest size of other transfers (buffers, a loss), as a share of the gradients' bytes, that may be left out."""
+"""A model may leave out other transfers (buffers, a loss) up to this share of the gradients' bytes."""
 
 
 class NoGradientsError(TraceError):
@@ -84,7 +84,8 @@ class TraceModel:
     world_size: int
     left_out: tuple[str, ...] = ()
     waits_left_out: float = 0.0
-    """Seconds in which the device waits for transfers that are left out; part of the host time."""
+    """Seconds in which the device waits for transfers that the model leaves out; the model has this wait as host
+    time."""
 
     bucketed = True
     """The layers are buckets already."""

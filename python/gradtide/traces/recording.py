@@ -140,17 +140,17 @@ class Recording:
 
     @property
     def steps(self) -> list[int]:
-        """Numbers of the steps that all ranks have: the profiler's, or from 0 if found by transfers."""
+        """Numbers of the steps that all ranks have: the profiler's, or 0, 1, … if steps were found by transfers."""
         return [step["number"] for step in self._steps["steps"]]
 
     @property
     def steps_found_by(self) -> str:
-        """Method by which steps were found: "marks" of the profiler, repeating "transfers", or "whole" for neither."""
+        """How steps were found: by the profiler's "marks", by repeating "transfers", or ("whole") not at all."""
         return str(self._steps["found_by"])
 
     @cached_property
     def typical_step(self) -> int:
-        """Number of the step of median length on its slowest rank; the first step is excluded if there are others."""
+        """Number of the step of median length on the slowest rank; the first of several steps is excluded."""
         rows = self._steps["steps"][1:] or self._steps["steps"]
         if not rows:
             damaged = [str(gap) for gap in self._gaps if gap.what == "damaged"]
@@ -262,8 +262,8 @@ class Recording:
 
         Args:
             rank: number of the rank. Default: the first rank.
-            cut: drop the dependencies of transfers on compute, as if parameters came from TicTac's servers. An op DAG
-                cannot represent a transfer that depends on compute.
+            cut: drop the dependencies of transfers on compute, which an op DAG cannot represent. Transfers then look
+                like parameters that TicTac's servers send.
 
         Raises:
             TraceError: if there is no such rank.
@@ -338,8 +338,8 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
         found.append(f"there is no trace of {shown}; what is said is of the others")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
-        # Ends of a collective differ between ranks even with equal clocks; only offsets beyond the span are the
-        # clocks'.
+        # A collective ends at different times on different ranks even if their clocks agree, so only an offset beyond
+        # the span is attributed to the clocks.
         if offset is not None and abs(offset) > max(1000, row["span_us"]):
             side = "ahead of" if offset > 0 else "behind"
             first = summary["ranks"][0]["rank"]
@@ -354,7 +354,7 @@ def _untimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _effective(rows: Sequence[dict[str, Any]]) -> float:
-    """Return the effective number of ranks: as many ranks without waits would do the same work in the same time."""
+    """Return the effective number of ranks: how many would do the same work in the same time without waits."""
     longest = max(row["span_us"] for row in rows)
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 

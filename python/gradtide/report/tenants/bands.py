@@ -133,7 +133,7 @@ def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Seque
 def _pair(
     path: Path, summary: Row, key: str, write: Callable[[float], str] = pieces.ms, *, adds: bool = False
 ) -> dict[str, Any]:
-    """Return a figure in both bands and without jobs, as text, with the saving and its interval.
+    """Return a figure as text: its values in both bands and without jobs, the saving, and the interval of the saving.
 
     With `adds`, the interval is that of the increase, the negative of the saving.
     """

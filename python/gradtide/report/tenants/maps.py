@@ -154,7 +154,7 @@ def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, content:
 
 
 def price(cell: Cell) -> tuple[str, Appearance]:
-    """Return what a cell shows in the map of the cost to the job: the key of its figure, and its appearance."""
+    """Return the content of a cell in the map of the cost to the job: the key of its figure, and its appearance."""
     value = change(cell.figures["iteration_change_percent"])
     mark, _, words = VERDICTS[cell.colour]
     sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")
