@@ -72,8 +72,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_study(root / "compare", models=["resnet50"])
     make_reproduce(root / "reproduce")
     make_site(root / "site")
-    make_sweep(root / "sweep")
-    make_sweep(root / "sweep-intervals", noise=0.05)
+    for name, noise in {"sweep": 0.0, "sweep-intervals": 0.05}.items():
+        make_sweep(root / name, noise)
     make_tenants(root / "tenants")
     make_boundary(root / "boundary")
     make_buy(root / "buy")
@@ -218,9 +218,8 @@ LAYOUT = """() => {
         // Cells that stay on screen lie over the others once a table scrolls, not before.
         const pinned = x.closest('.table')?.scrollWidth > x.closest('.table')?.clientWidth + 1;
         if (!pinned) overlap([...x.children], 'a row');
-        for (const cell of x.querySelectorAll('td[data-label]')) {
-            if (cell.scrollWidth > cell.clientWidth + 1) found.push(`text beyond its cell: ${says(cell)}`);
-        }
+        const cells = [...x.querySelectorAll('td[data-label]')].filter((td) => td.scrollWidth > td.clientWidth + 1);
+        found.push(...cells.map((td) => `text beyond its cell: ${says(td)}`));
     }
     return found;
 }"""

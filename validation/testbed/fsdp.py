@@ -10,7 +10,6 @@ The network is that of train.py. Models compute for real, on one thread for each
 2. From these times, the units' bytes and the rate alone, the step of each plan is predicted. "bytes alone" leaves out
    gloo's own times.
 3. On the network of the given rate, FSDP2's own steps and each plan's take turns.
-
 4. The mode with the shortest predicted step is the plan, whose saving is measured. All modes begin with the same
    steps, after which weights are compared with those of FSDP2's own.
 

@@ -1,0 +1,99 @@
+//! The scoreboard's loss detection by time ([`Rack`](super::super::rack::Rack)), in place of that by the number of SACKed
+//! segments.
+
+use super::{DUP_THRESH, LOST, RETRANSMITTED, SACKED, Scoreboard};
+
+impl Scoreboard {
+    /// Creates an empty scoreboard that detects losses by time (RFC 8985).
+    pub fn by_time() -> Self {
+        Self { rack: Some(Box::default()), ..Self::default() }
+    }
+
+    /// Returns the bytes of all SACKed segments.
+    pub fn sacked_bytes(&self) -> u64 {
+        self.sacked_bytes
+    }
+
+    /// Returns the bytes of all lost segments, retransmitted or not.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost_bytes
+    }
+
+    /// Prepares loss detection by time for an acknowledgement that arrives at time `now`, in ticks of timestamps.
+    pub fn begin_ack(&mut self, now: u32) {
+        if let Some(rack) = &mut self.rack {
+            rack.now = now;
+        }
+    }
+
+    /// Marks segments as lost by time (RFC 8985, 6.2, step 5). Returns the time until the next one may count as lost,
+    /// in ticks of timestamps. `wait` is the reordering window.
+    pub fn detect_losses(&mut self, now: u32, wait: u32) -> Option<u32> {
+        let rack = self.rack.take()?;
+        let mut next = None;
+        for index in 0..self.segments.len() {
+            let segment = self.segments[index];
+            if segment.flags & SACKED != 0 || segment.flags & (LOST | RETRANSMITTED) == LOST {
+                continue;
+            }
+            if !rack.was_sent_after(segment.stamp, segment.end()) {
+                if segment.flags == 0 {
+                    // Later segments that were never retransmitted were sent later still, and no later segment was
+                    // retransmitted, because this one would have been lost before it.
+                    break;
+                }
+                continue;
+            }
+            match rack.overdue(segment.stamp, now, wait) {
+                Ok(()) => self.lose(index),
+                Err(left) => next = next.max(Some(left)),
+            }
+        }
+        self.rack = Some(rack);
+        next
+    }
+
+    /// Returns the reordering window in ticks of timestamps (RFC 8985, 6.2, step 4). `recovers` is whether the sender
+    /// repairs losses, and `srtt` the smoothed round-trip time in ticks.
+    pub fn reordering_window(&self, recovers: bool, srtt: u32, segment_bytes: u64) -> u32 {
+        let Some(rack) = &self.rack else { return 0 };
+        let shows_loss = recovers || self.sacked_bytes >= u64::from(DUP_THRESH) * segment_bytes;
+        rack.reordering_window(shows_loss, srtt)
+    }
+
+    /// After a timeout, marks the first segment as lost, and each other one whose time is over (RFC 8985, 6.3).
+    pub fn mark_timed_out(&mut self, now: u32, wait: u32) {
+        let Some(rack) = self.rack.take() else { return };
+        for index in 0..self.segments.len() {
+            let segment = self.segments[index];
+            let is_over = index == 0 || rack.overdue(segment.stamp, now, wait).is_ok();
+            if is_over && !segment.is(SACKED) && segment.flags & (LOST | RETRANSMITTED) != LOST {
+                self.lose(index);
+            }
+        }
+        self.rack = Some(rack);
+    }
+
+    /// Marks a segment that is in flight as lost and not retransmitted.
+    fn lose(&mut self, index: usize) {
+        let serial = self.front + index as u64;
+        let segment = &mut self.segments[index];
+        let bytes = u64::from(segment.length);
+        if segment.is(RETRANSMITTED) {
+            segment.flags &= !RETRANSMITTED;
+            self.retransmitted_bytes -= bytes;
+        }
+        if !segment.is(LOST) {
+            segment.flags |= LOST;
+            self.lost_bytes += bytes;
+        }
+        self.lost_edge = self.lost_edge.max(serial + 1);
+        self.lost_hint = self.lost_hint.min(serial);
+        self.hole_hint = self.hole_hint.min(serial);
+    }
+
+    /// Returns the last outstanding segment that is not SACKed.
+    pub fn last_unsacked(&self) -> Option<usize> {
+        self.segments.iter().rposition(|segment| !segment.is(SACKED))
+    }
+}
