@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tools")]
 
 from gradtide import _core  # noqa: E402
-from gradtide.disciplines import DISCIPLINES  # noqa: E402
 
 CONTROLS: list[dict[str, Any]] = json.loads(_core.congestion_controls())
 ABOUT: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in _core.collective_algorithms()}
@@ -76,14 +75,9 @@ ECN: dict[str, Literal["ignored", "classic", "scalable"]] = {{
 
 
 def packet_page(page: str) -> str:
-    """Return docs/models/packet.md with the tables of congestion controls and of queue disciplines."""
+    """Return docs/models/packet.md with the table of congestion controls."""
     rows = [f"| `{one['algorithm']['kind']}` | {one['summary']} | {one['window']} |" for one in CONTROLS]
-    page = _made(page, "congestion controls", ["| kind | what it is | window |", "|---|---|---|", *rows])
-    lines = ["| kind | what it is | needs | takes |", "|---|---|---|---|"]
-    for kind, one in DISCIPLINES.items():
-        keys = (", ".join(f"`{key}`" for key in names) for names in (one.needs, one.takes))
-        lines.append("|" + "".join(f" {cell} |" if cell else " |" for cell in (f"`{kind}`", one.summary, *keys)))
-    return _made(page, "queue disciplines", lines)
+    return _made(page, "congestion controls", ["| kind | what it is | window |", "|---|---|---|", *rows])
 
 
 def algorithms(_: str) -> str:

@@ -59,7 +59,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     given = next((name for name, value in {**lists, "task": task, "model": model}.items() if value), None)
     if parallel is not None:
         if given is not None:
-            fail_usage(f"--{given} and --parallel cannot be compared at once; leave one of them out")
+            instead = ", or give one rate by --set cluster.link.rate=RATE" if given == "rate" else ""
+            fail_usage(f"--{given} and --parallel cannot be compared at once; leave one of them out{instead}")
         _compare_meshes(scenario, cluster, parallel, training, changes, common)
         return
     loaded = changes.trained(scenario, cluster, **training.keys)
