@@ -73,9 +73,8 @@ def head(
 def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
     """Return the seeds that produce different runs; raise if a scenario has no jobs or no background flows."""
     if not base.traffic:
-        raise ValueError(
-            "the scenario has no [traffic.NAME]; describe background flows there, as docs/for-network-operators.md shows"
-        )
+        shown = "describe background flows there, as docs/for-network-operators.md shows"
+        raise ValueError(f"the scenario has no [traffic.NAME]; {shown}")
     if not len(base.traffic[0].band):
         name = base.traffic[0].name
         raise ValueError(f"[traffic.{name}] has no flow within run.duration: make it longer, or the load higher")
