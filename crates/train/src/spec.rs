@@ -508,8 +508,8 @@ pub enum OrderSpec {
 pub struct PlannedBucketSpec {
     /// Layers of the bucket, all of which have parameters.
     pub layers: Vec<u32>,
-    /// Release time, as an offset of compute time. An offset beyond the compute time of an iteration is in the next
-    /// iteration.
+    /// Release time, in compute time since the beginning of the iteration. If it exceeds the compute time of an
+    /// iteration, the bucket is released in the next iteration.
     #[serde(default, rename = "release_ps")]
     pub release: Time,
 }

@@ -269,7 +269,7 @@ class Changes:
         return changed
 
     def naming(self) -> AbstractContextManager[None]:
-        """Return a context in which faults of the values of `--seed` and `--engine` name these options."""
+        """Return a context in which an error about the seed or the engine names its option instead of the key."""
         from gradtide.scenario.source import as_options
 
         own = {"run.seed": "--seed", "run.engine": "--engine"}

@@ -1,8 +1,9 @@
 """Forward and backward as one graph of ATen ops, with parameters as recvs: the input of `gradtide order`.
 
 `make_fx` traces a functional call of the model and the gradients of its parameters; shapes are fixed and the model must
-not branch on values. Counted graphs have the format of `gradtide.presets.graphs`, whose presets are made here; times
-are the roofline's per op, or measured on the model's device.
+not branch on values. Each op carries counts (FLOPs and bytes moved) in the format of `gradtide.presets.graphs`; the
+presets of that module were made with this one. The roofline of a device turns counts into times; alternatively, each
+op is timed on the model's device.
 """
 
 import gc

@@ -408,8 +408,8 @@ mod tests {
 
     #[test]
     fn what_scatters_may_be_late_though_its_mean_is_in_time() {
-        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %, which is 40 or 120 ms, so
-        // they are 10 ms late on average.
+        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %: 40 ms, which is in time, or 120
+        // ms, which is 20 ms late. The average lateness is 10 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begins_high = |spread_ppm, tolerance_ppm| {

@@ -47,9 +47,9 @@ class Resolved:
     def all_simulated(self) -> bool:
         """Whether every rank of the parallel jobs is simulated, rather than one representative per class of ranks.
 
-        Every rank is simulated if ranks of a class may differ: on the packet engine, beside other jobs or traffic, with
-        noise, a straggler or stages of hosts, and on several switches, whose links routes share. Without a parallel job
-        the value is False.
+        Every rank is simulated if ranks of a class may differ: on the packet engine; if there are other jobs or
+        background traffic; if compute has noise or a straggler; if the cluster sets `host`; and on a network of several
+        switches, because routes share its links. Without a parallel job the value is False.
         """
         cluster, run = self.file.cluster, self.file.run
         if not any(job.is_parallel for job in self.jobs):
