@@ -404,8 +404,8 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
         span, middle = x(idle.end) - x(idle.start), (x(idle.start) + x(idle.end)) / 2
-        # A wait that ends by `turn`, the end of the iteration, follows the backward pass. The forward lane to its left is
-        # empty, so its label fits there, unless another wait ends where this one starts.
+        # A wait that ends by `turn`, the end of the iteration, follows the backward pass. The forward lane to its left
+        # is empty, so its label fits there, unless another wait ends where this one starts.
         backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
         follows = any(abs(i.end - idle.start) < 1 for i in view.idle)
         free = idle.end < view.turn + 1 and bool(backward) and x(min(backward)) + wide < x(idle.start)

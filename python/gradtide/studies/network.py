@@ -1,7 +1,8 @@
 """Changes to a scenario's workers or network, for all studies.
 
     workers, servers, hosts of a star      the star is resized to the hosts that the jobs need, in whole nodes
-    topology                               its hosts are the network cards of whole nodes
+    topology                               the network is replaced; with nodes, its `hosts` counts network cards, so
+                                           it is a multiple of the cards of a node
     rate, engine, collective               derived defaults are updated: links between switches, windows, depth
 
 Derived defaults are updated because changes are applied to the keys that the user gave, not to the resolved keys.

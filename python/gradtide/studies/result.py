@@ -157,7 +157,7 @@ class RunResult:
         in less than a tenth of the samples are omitted.
 
         Args:
-            k: fraction of the threshold that a burst announces, above 0 and at most 1.
+            k: threshold that a burst announces, as a fraction of the link's own threshold: above 0 and at most 1.
 
         Returns:
             One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU), `queue_packets`,

@@ -145,6 +145,6 @@ def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 
 def scaled(dag: OpDag, total: int) -> OpDag:
-    """Return the graph with the times of its computation rescaled to sum to `total`, largest remainder first."""
+    """Return the graph with its compute times rescaled to sum to exactly `total`, rounded by largest remainder."""
     times = iter(units.rescaled([op.time for op in dag.ops if op.kind == "comp"], total))
     return replace(dag, ops=tuple(replace(op, time=next(times)) if op.kind == "comp" else op for op in dag.ops))
