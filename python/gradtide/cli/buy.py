@@ -77,7 +77,7 @@ def _print_offers(summary: dict[str, Any]) -> None:
             continue
         rows.append(
             [
-                "knee" if row["is_knee"] else "",
+                "buy" if row["is_knee"] else "",
                 words.fabric(row["fabric"]),
                 words.oversubscription(row["bisection"]) if row["fabric"] != "star" else "–",
                 words.collective(row["collective"]),
