@@ -19,6 +19,8 @@ NEWRENO = {
     "window_bytes": 32 * 1024 * 1024,
     "recovery": "sack",
     "timers": "derived",
+    "min_rto_ps": None,
+    "restart_after_idle": False,
 }
 """The transport of a scenario that names none."""
 COLUMNS = ("start_ps", "src", "dst", "bytes", "band")

@@ -26,7 +26,7 @@ codel fq_codel fq pie prio htb sfq wfq wred wrr mqprio pifo
 llama4 llama4_text llama-4-scout gpt_oss gpt-oss-20b mamba mamba2 jamba gemma3 phi3 falcon bloom opt deberta t5 grok
 tpu tpu-v4 tpu_v5e gaudi gaudi2 gaudi3 trainium trainium2 trn1 inferentia ascend910b groq a10 l4 gb200 mi250x m3max
 sincronia varys aalo srpt slurm byteps tiresias
-tf32 fp4 nvfp4 mxfp8 int8 fp64 dualpipe zb-h1 ulysses ns3 htsim simgrid astra-sim omnet++ prr rack
+tf32 fp4 nvfp4 mxfp8 int8 fp64 dualpipe zb-h1 ulysses ns3 htsim simgrid astra-sim omnet++ prr
 """
 FIELD = _FIELD.split()
 

@@ -93,7 +93,7 @@ CORE_INPUT = {
             "pcn": None,
         },
         "switch_buffer": None,
-        "transport": {**NEWRENO, "min_rto_ps": None, "restart_after_idle": False},
+        "transport": NEWRENO,
     },
     "traffic": [],
     "run": {
