@@ -115,6 +115,7 @@ BAD = {
     "reproduce": ["reproduce", "gao2020/ch9"],
     "profile": ["profile", "none.py:make", "--input", "1x2"],
     "bursts": ["bursts", "localhost", "--bytes", "7B"],
+    "emulate": ["emulate", "bad.toml"],
     "bursts receive": ["bursts", "receive", "--count", "0"],
     "bursts thresholds": ["bursts", "thresholds", "10", "1ms"],
     "report": ["report", "none"],
@@ -370,7 +371,17 @@ def test_a_command_at_its_limit_is_one_document_and_leaves_nothing_half_written(
 
 
 def test_what_is_no_work_of_ours_has_no_limit():
-    free = {"profile", "bursts", "bursts receive", "bursts thresholds", "presets", "schema", "explain", "doctor"}
+    free = {
+        "profile",
+        "bursts",
+        "emulate",
+        "bursts receive",
+        "bursts thresholds",
+        "presets",
+        "schema",
+        "explain",
+        "doctor",
+    }
     free |= {"sweep list"}
     assert set(NAMES) - set(LIMITED) == free
     # It computes in Python alone, where the thread looks that hears signals.
@@ -409,6 +420,7 @@ INTERRUPTED = {
     "check": ["check", "paper/gao2020-ch5", "-o", "out"],
     "profile": ["profile", "model.py:make", "--input", "32x100", "--device", "measure", "--runs", "9999", "-o", "out"],
     "bursts": ["bursts", "localhost", "--bytes", "1MB", "--start", "99s"],
+    "emulate": ["emulate", "paper/pcn", "--max-late", "1"],
     "bursts receive": ["bursts", "receive", "--count", "1", "--listen", "127.0.0.1"],
     "bursts thresholds": ["bursts", "thresholds", "100Mbps", "13.32ms"],
     "report": ["report", "rank0.json", "-o", "out"],
