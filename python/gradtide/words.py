@@ -117,7 +117,7 @@ def ticks(count: float, unit: str) -> str:
         >>> ticks(117965, "ns"), ticks(66, "")
         ('118.0 us', '66 ticks')
     """
-    return duration(count * TIMES_S[unit]) if unit else f"{count:,} {'tick' if count == 1 else 'ticks'}"
+    return duration(count * TIMES_S[unit]) if unit else many(count, "tick")
 
 
 def figure(name: str, value: float) -> str:
@@ -659,7 +659,7 @@ def oversubscription(bisection: str) -> str:
     return f"{number(float(f'{float(1 / ratio):.3g}'))}:1" if ratio > 0 else "–"
 
 
-def many(count: int, one: str, plural: str = "") -> str:
+def many(count: float, one: str, plural: str = "") -> str:
     """Write a number of things, as in `14 switches`."""
     return f"{count:,} {one if count == 1 else plural or one + 's'}"
 

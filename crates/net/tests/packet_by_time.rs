@@ -7,7 +7,7 @@ mod study;
 use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic};
 use gradtide_net::packet::tcp::{Follow, Recovery};
 use gradtide_net::packet::{Capacity, QueueConfig};
-use gradtide_net::{PacketConfig, PacketEngine, Time};
+use gradtide_net::{PacketConfig, PacketEngine};
 use proptest::prelude::*;
 use study::*;
 
@@ -20,7 +20,7 @@ fn engine(hosts: u32, capacity: u32, recovery: Recovery) -> PacketEngine {
     config.tcp = config.tcp.with_linux_timers();
     config.tcp.follow = Follow::Standards;
     config.tcp.recovery = recovery;
-    config.tcp.stamp_tick = Time::from_ps(1_000_000);
+    config.tcp.stamp_tick = recovery.stamp_tick().unwrap_or(config.tcp.stamp_tick);
     config.tcp.algorithm = CongestionAlgorithm::Cubic(cubic::Parameters { byte_counting: true, ..Default::default() });
     PacketEngine::new(&star.graph(), config).unwrap()
 }

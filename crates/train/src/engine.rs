@@ -10,7 +10,7 @@ use crate::job::{CollectiveJob, EngineMode, Job, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::spec::{EngineSpec, JobSpec, QueueSpec, RunSpec, Spec, TimersSpec, TopologySpec};
-use gradtide_net::packet::tcp::{Follow, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{Follow, TcpConfig};
 use gradtide_net::packet::{Discipline, Marking, QueueConfig};
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
@@ -416,12 +416,11 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         TimersSpec::Derived => base,
         TimersSpec::Linux => base.with_linux_timers(),
     };
-    // RACK compares times of transmission, which Linux measures in microseconds.
-    let by_time = (transport.recovery == Recovery::Rack).then_some(Time::from_ps(1_000_000));
-    let stamp_tick = by_time.or(transport.congestion.stamp_tick());
-    // A lone segment whose acknowledgement is delayed for longer than the timeout would be sent again each time.
-    let delay_max = transport.min_rto.map_or(Time::MAX, |least| Time::from_ps(least.ps() / 2));
-    let delayed_ack_timeout = base.delayed_ack_timeout.min(delay_max);
+    let base = match transport.min_rto {
+        None => base,
+        Some(min_rto) => base.with_min_rto(min_rto),
+    };
+    let stamp_tick = transport.recovery.stamp_tick().or(transport.congestion.stamp_tick());
     let tcp = TcpConfig {
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
@@ -431,8 +430,6 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         follow: spec.run.follow,
         recovery: transport.recovery,
         restart_after_idle: transport.restart_after_idle,
-        min_rto: transport.min_rto.unwrap_or(base.min_rto),
-        delayed_ack_timeout,
         stamp_tick: stamp_tick.unwrap_or(base.stamp_tick),
         ..base
     };

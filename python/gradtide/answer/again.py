@@ -20,12 +20,9 @@ def asked_by(command: str) -> Iterator[None]:
 
 
 def command() -> str | None:
-    """Return the name of the current command, as in `run` or `tenants map`; None if called from Python."""
-    line = _command.get()
-    if line is None:
-        return None
-    _, name, *rest = [*line.split(), ""]
-    return f"{name} {rest[0]}" if rest and rest[0] in ("map", "policies", "lp", "merge") else name
+    """Return the name of the current command, as in `run`, without that of a subcommand; None if called from Python."""
+    words = (_command.get() or "").split()
+    return words[1] if words[1:] else None
 
 
 def again(scenario: str | None = None) -> Again:

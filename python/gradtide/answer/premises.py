@@ -38,9 +38,9 @@ LACKS = {
     "plan": {"--collective", "--schedule"},
     "sweep": set(OPTIONS.values()) - {"--cluster", "--engine", "--seed"},
 }
-"""Options of `OPTIONS` that a command lacks or gives another meaning. For `--servers` see `HAS_SERVERS`."""
-HAS_SERVERS = "compare"
-"""The only command with the option `--servers`."""
+"""Options of `OPTIONS` that a command lacks or gives another meaning."""
+ONLY = {"--servers": "compare"}
+"""Options of `OPTIONS` that only one command has."""
 FIXED = ("demo", "reproduce")
 """Commands whose scenarios are fixed: nothing changes their premises."""
 
@@ -186,9 +186,9 @@ def _cluster(scenario: Scenario) -> str:
     fabric = scenario.fabric
     shape = words.fabric(fabric.kind, str(fabric.written().get("bisection", "")))
     if isinstance(fabric, Nodes):
-        who = f"{fabric.node_count:,} {'node' if fabric.node_count == 1 else 'nodes'} of {fabric.gpus} GPUs"
+        who = f"{words.many(fabric.node_count, 'node')} of {fabric.gpus} GPUs"
         return who if fabric.kind == "star" else f"{who}, {shape}"
-    return f"{fabric.host_count:,} {'host' if fabric.host_count == 1 else 'hosts'} on {shape}"
+    return f"{words.many(fabric.host_count, 'host')} on {shape}"
 
 
 def change_of(key: str, command: str, *, is_shared: bool = False) -> str:
@@ -204,8 +204,6 @@ def change_of(key: str, command: str, *, is_shared: bool = False) -> str:
         return ""
     top, _, rest = key.partition(".")
     own = rest.partition(".")[2] if top in ("job", "traffic") else key
-    option = OPTIONS.get(own)
-    is_there = (
-        option is not None and option not in LACKS.get(name, ()) and (option != "--servers" or name == HAS_SERVERS)
-    )
-    return option if option and is_there and not (is_shared and top == "job") else f"--set {key}=…"
+    option = OPTIONS.get(own, "")
+    is_there = option and option not in LACKS.get(name, ()) and ONLY.get(option, name) == name
+    return option if is_there and not (is_shared and top == "job") else f"--set {key}=…"

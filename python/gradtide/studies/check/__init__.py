@@ -214,16 +214,16 @@ def _headline(summary: dict[str, Any]) -> str:
     one_run = f"This is one run, with seed {summary['seed']}."
     compared = [(what, one) for what, one in parts if one["compared"]]
     lost = sum(one["unfinished_in_one"] for _, one in parts)
-    only = f" {_many(lost, 'flow')} more {'ends' if lost == 1 else 'end'} in only one of the two." if lost else ""
+    only = f" {words.many(lost, 'flow')} more {'ends' if lost == 1 else 'end'} in only one of the two." if lost else ""
     if not compared:
         return f"Nothing ends both in {other} and in gradtide; make `run.duration` longer.{only} {one_run}"
     if all(one["equal"] == one["compared"] for _, one in compared):
-        counts = " and ".join(_many(one["compared"], what) for what, one in compared)
+        counts = " and ".join(words.many(one["compared"], what) for what, one in compared)
         is_one = sum(one["compared"] for _, one in compared) == 1
         return f"{counts} {'takes' if is_one else 'take'} the same time in {other}, to the nanosecond.{only} {one_run}"
     said = [
-        f"{_many(one['equal'], what)} of {one['compared']} take the same time in {other}; {_of_means(one)}, and the "
-        f"largest difference is {words.difference(one['worst_percent'])}."
+        f"{words.many(one['equal'], what)} of {one['compared']} take the same time in {other}; {_of_means(one)}, and "
+        f"the largest difference is {words.difference(one['worst_percent'])}."
         for what, one in compared
     ]
     return f"{' '.join(said)}{only} {one_run}"
@@ -235,7 +235,3 @@ def _of_means(one: dict[str, Any]) -> str:
     if abs(percent) < words.LEAST_DIFFERENCE:
         return f"the means differ by {words.difference(percent)}" if percent else "the means are equal"
     return f"the mean in gradtide is {words.difference(percent)} {'longer' if percent > 0 else 'shorter'}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

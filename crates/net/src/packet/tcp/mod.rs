@@ -60,6 +60,14 @@ pub enum Recovery {
     Rack,
 }
 
+impl Recovery {
+    /// Returns the resolution of timestamps that the variant needs; `None` if any resolution will do. RACK compares times of
+    /// transmission, which Linux measures in microseconds.
+    pub fn stamp_tick(self) -> Option<Time> {
+        (self == Self::Rack).then_some(Time::from_ps(1_000_000))
+    }
+}
+
 /// Parameters of every connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
@@ -151,6 +159,13 @@ impl TcpConfig {
         let ms = |count: u64| Time::from_ps(count * 1_000_000_000);
         // The retransmission timeout before the first sample is `initial_rtt`.
         Self { min_rto: ms(200), delayed_ack_timeout: ms(40), initial_rtt: ms(1000), connect_timeout: ms(1000), ..self }
+    }
+
+    /// Returns the parameters with another minimum retransmission timeout. Acknowledgements are delayed by at most half of
+    /// it: a lone segment whose acknowledgement is delayed for longer than the timeout would be sent again each time.
+    pub fn with_min_rto(self, min_rto: Time) -> Self {
+        let delayed_ack_timeout = self.delayed_ack_timeout.min(Time::from_ps(min_rto.ps() / 2));
+        Self { min_rto, delayed_ack_timeout, ..self }
     }
 
     /// Returns the initial window of a connection, in bytes.

@@ -66,13 +66,9 @@ impl Rack {
         self.latest.is_some_and(|(sent, last)| is_later(sent, stamp) || (sent == stamp && last > end))
     }
 
-    /// Returns whether a segment that was sent at `stamp` is overdue at time `now`.
-    ///
-    /// # Errors
-    /// The time until it is.
-    pub fn overdue(&self, stamp: u32, now: u32, wait: u32) -> Result<(), u32> {
-        let left = self.rtt.saturating_add(wait).saturating_sub(now.wrapping_sub(stamp));
-        if left == 0 { Ok(()) } else { Err(left) }
+    /// Returns the time from `now` until a segment that was sent at `stamp` counts as lost; 0 if it does already.
+    pub fn time_left(&self, stamp: u32, now: u32, wait: u32) -> u32 {
+        self.rtt.saturating_add(wait).saturating_sub(now.wrapping_sub(stamp))
     }
 
     /// Returns the reordering window: none if the network has not reordered and there is reason to assume a loss, else

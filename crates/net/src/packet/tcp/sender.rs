@@ -430,7 +430,7 @@ impl Sender {
     /// 6675, step (4.2)). Before recovery, limited transmit accounts for all data beyond the window. ns-3 uses RFC
     /// 6675's pipe instead, which excludes SACKed and lost data.
     fn flight_size(&self, config: &TcpConfig) -> u64 {
-        let outstanding = self.high - self.una;
+        let outstanding = self.outstanding();
         match (config.follow, self.phase) {
             (Follow::Ns3, _) => self.board.flight_bytes(),
             (Follow::Standards, CongestionState::Recovery) => outstanding,
@@ -458,18 +458,28 @@ impl Sender {
         if !self.board.head_lost() {
             self.board.mark_head_lost();
         }
-        let flight_size = self.flight_size(config);
+        self.reduce_for_loss(config);
         self.recover = self.high;
         self.recover_active = true;
         self.phase = CongestionState::Recovery;
         self.flight = self.board.flight_bytes();
-        let outstanding = self.high - self.una;
+        self.cwnd = self.ssthresh;
+        self.retransmit_one(config, now_ps, out);
+    }
+
+    /// Reduces ssthresh for a loss, unless a mark has already reduced it for the same data.
+    fn reduce_for_loss(&mut self, config: &TcpConfig) {
         if self.una >= self.cwr_end || config.algorithm.ecn() == Ecn::Scalable {
+            let (flight_size, outstanding) = (self.flight_size(config), self.outstanding());
             self.ssthresh = self.congestion.on_loss(&self.congestion_window(config), flight_size, outstanding);
             self.on_reduced();
         }
-        self.cwnd = self.ssthresh;
-        self.retransmit_one(config, now_ps, out);
+    }
+
+    /// Returns the bytes sent but not acknowledged. Acknowledging a FIN moves SND.UNA one beyond the last byte.
+    #[inline]
+    fn outstanding(&self) -> u64 {
+        self.high.saturating_sub(self.una)
     }
 
     /// Processes an acknowledgement below the recovery point (RFC 6675, step (B)).

@@ -15,6 +15,7 @@ impl Scoreboard {
     }
 
     /// Returns the bytes of all lost segments, retransmitted or not.
+    #[cfg(test)]
     pub fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
@@ -26,11 +27,11 @@ impl Scoreboard {
         }
     }
 
-    /// Marks segments as lost by time (RFC 8985, 6.2, step 5). Returns the time until the next one may count as lost,
-    /// in ticks of timestamps. `wait` is the reordering window.
-    pub fn detect_losses(&mut self, now: u32, wait: u32) -> Option<u32> {
-        let rack = self.rack.take()?;
-        let mut next = None;
+    /// Marks segments as lost by time (RFC 8985, 6.2, step 5). Returns whether there are any, and the time until the last
+    /// of the others may count as lost, in ticks of timestamps. `wait` is the reordering window.
+    pub fn detect_losses(&mut self, now: u32, wait: u32) -> (bool, Option<u32>) {
+        let Some(rack) = self.rack.take() else { return (false, None) };
+        let (mut is_new, mut next) = (false, None);
         for index in 0..self.segments.len() {
             let segment = self.segments[index];
             if segment.flags & SACKED != 0 || segment.flags & (LOST | RETRANSMITTED) == LOST {
@@ -44,13 +45,16 @@ impl Scoreboard {
                 }
                 continue;
             }
-            match rack.overdue(segment.stamp, now, wait) {
-                Ok(()) => self.lose(index),
-                Err(left) => next = next.max(Some(left)),
+            match rack.time_left(segment.stamp, now, wait) {
+                0 => {
+                    self.lose(index);
+                    is_new = true;
+                }
+                left => next = next.max(Some(left)),
             }
         }
         self.rack = Some(rack);
-        next
+        (is_new, next)
     }
 
     /// Returns the reordering window in ticks of timestamps (RFC 8985, 6.2, step 4). `recovers` is whether the sender
@@ -66,7 +70,7 @@ impl Scoreboard {
         let Some(rack) = self.rack.take() else { return };
         for index in 0..self.segments.len() {
             let segment = self.segments[index];
-            let is_over = index == 0 || rack.overdue(segment.stamp, now, wait).is_ok();
+            let is_over = index == 0 || rack.time_left(segment.stamp, now, wait) == 0;
             if is_over && !segment.is(SACKED) && segment.flags & (LOST | RETRANSMITTED) != LOST {
                 self.lose(index);
             }

@@ -96,30 +96,18 @@ impl Sender {
 
     /// Marks the segments that are lost by now, and starts recovery at the first. Returns whether there are any.
     fn find_losses(&mut self, config: &TcpConfig, now_ps: u64) -> bool {
-        let lost = self.board.lost_bytes();
         let wait = self.reordering_window(config);
-        self.by_time.reordering = self.board.detect_losses(config.stamp(now_ps), wait);
-        let is_new = self.board.lost_bytes() > lost;
+        let (is_new, next) = self.board.detect_losses(config.stamp(now_ps), wait);
+        self.by_time.reordering = next;
         if is_new && matches!(self.phase, CongestionState::Open | CongestionState::Disorder) {
+            self.reduce_for_loss(config);
             self.recover = self.high;
             self.phase = CongestionState::Recovery;
             let sent_before = self.by_time.sent_bytes;
-            self.by_time.prr = Prr { delivered: 0, sent_before, outstanding: self.high - self.una };
+            self.by_time.prr = Prr { delivered: 0, sent_before, outstanding: self.outstanding() };
             self.by_time.probe_end = None;
-            self.reduce(config);
         }
         is_new
-    }
-
-    /// Reduces ssthresh for a loss, unless a mark has already reduced it for the same data.
-    fn reduce(&mut self, config: &TcpConfig) {
-        // Acknowledging a FIN moves SND.UNA one beyond the last byte.
-        let outstanding = self.high.saturating_sub(self.una);
-        if self.una >= self.cwr_end {
-            let flight_size = outstanding.min(self.cwnd);
-            self.ssthresh = self.congestion.on_loss(&self.congestion_window(config), flight_size, outstanding);
-            self.on_reduced();
-        }
     }
 
     /// Sets the window during recovery (RFC 9937, section 6). `is_safe` is the RFC's SafeACK: the acknowledgement advances
@@ -213,7 +201,7 @@ impl Sender {
         if !self.rtt.is_sampled() {
             return PROBE_WITHOUT_SAMPLE_PS;
         }
-        let is_single = self.high - self.una <= u64::from(config.segment_bytes);
+        let is_single = self.outstanding() <= u64::from(config.segment_bytes);
         let delay_ps = if is_single { config.delayed_ack_timeout.ps() } else { 0 };
         2 * self.rtt.srtt_ns() * 1_000 + delay_ps
     }
@@ -263,7 +251,7 @@ impl Sender {
             self.by_time.probe_end = None;
         }
         if repaired && self.phase == CongestionState::Open {
-            self.reduce(config);
+            self.reduce_for_loss(config);
             self.cwnd = self.ssthresh;
         }
     }
@@ -271,7 +259,7 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::congestion::{CongestionAlgorithm, cubic};
+    use super::super::super::congestion::{Congestion, CongestionAlgorithm, cubic, dctcp};
     use super::super::super::{Follow, Recovery, TcpConfig};
     use super::super::CongestionState;
     use super::*;
@@ -293,7 +281,7 @@ mod tests {
             let base = TcpConfig::over(4, Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(1_000_000));
             let algorithm = CongestionAlgorithm::Cubic(cubic::Parameters { byte_counting: true, ..Default::default() });
             let recovery = Recovery::Rack;
-            let stamp_tick = Time::from_ps(1_000_000);
+            let stamp_tick = recovery.stamp_tick().unwrap();
             let config =
                 TcpConfig { segment_bytes: 1_000, algorithm, recovery, stamp_tick, follow: Follow::Standards, ..base }
                     .with_linux_timers();
@@ -443,6 +431,25 @@ mod tests {
             script.write(10, 10);
             script.ack((20, 10), 10, &[]);
             assert_eq!(script.write(20 + idle_ms, 40).len(), window);
+        }
+    }
+
+    /// DCTCP halves its window for a loss even if marks have reduced it for the same data (RFC 8257, 3.5); CUBIC does not
+    /// reduce it twice (RFC 3168, 6.1.2). Both recoveries decide by one rule.
+    #[test]
+    fn a_loss_after_a_mark_reduces_the_window_again_only_with_dctcp() {
+        let cubic = CongestionAlgorithm::Cubic(cubic::Parameters::default());
+        for (algorithm, reduces) in [(CongestionAlgorithm::Dctcp(dctcp::Parameters::default()), true), (cubic, false)] {
+            let mut script = Script::new(10);
+            script.config.algorithm = algorithm;
+            script.sender.congestion = Congestion::new(&algorithm, script.config.window.0);
+            script.write(10, 20);
+            // A mark has reduced the window for all data in flight.
+            script.sender.cwr_end = script.sender.high;
+            script.sender.ssthresh = 10 * SEGMENT;
+            script.ack((20, 10), 0, &[(1, 4)]);
+            assert_eq!(script.sender.phase, CongestionState::Recovery);
+            assert_eq!(script.sender.ssthresh < 10 * SEGMENT, reduces, "{algorithm:?}");
         }
     }
 }
