@@ -1,8 +1,8 @@
-"""Lower bound of each flow's completion time: the flow simulated alone on the idle network, by the scenario's engine.
+"""Lower bound of each flow's completion time: its time alone on the idle network, simulated by the scenario's engine.
 
 ```text
 sender   ▕1▕2▕3▕4▏            sends all segments, with their headers, back to back at link rate from the start on
-switch     ▕1▕2▕3▕4▏          no queue drops, marks or announces
+switch     ▕1▕2▕3▕4▏          queues neither drop nor mark, and bursts are not announced
 receiver         … ▕4▏ ack    the last acknowledgement returns on an idle path
 ```
 
@@ -11,7 +11,7 @@ flow alone with the scenario's own transport would not be a bound, because the f
 segments that it would not lose beside other flows.
 
 One run sends every distinct flow (tenant, sender, receiver, bytes) once, with a long pause between flows. If a flow
-ends after the next one has started, the run is repeated with longer pauses.
+ends after the next one has started, the flow is simulated again with longer pauses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,28 +25,29 @@ from gradtide.studies.result import Flow, RunResult
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
 PAUSES = (1, 16, 256)
-"""Multiples of the pause between flows, in the order in which they are tried."""
+"""Factors of the interval between the starts of two flows, in the order in which they are tried."""
 
 PAUSE_PS = 20 * 10**9
 SPARE_PACKETS = 100
 """Queue capacity beyond the packets of the largest flow, in packets."""
 
 TIMES_LINE_RATE = 4
-"""The shortest pause after a flow is `PAUSE_PS` (20 ms) plus this multiple of its serialization time on a link.
+"""Interval between the starts of two flows, before `PAUSES`: `PAUSE_PS` (20 ms) plus the earlier flow's set-up time,
+and this multiple of its serialization time.
 
-This is a guess. It affects only how often the run is repeated, because overlapping flows are detected.
+A guess, which affects only how often flows are simulated again, because overlapping flows are detected.
 """
 
 
 def flows_of(results: Sequence[RunResult]) -> set[Flow]:
-    """Return the distinct flows of runs."""
+    """Return the distinct completed background flows of several runs."""
     return {flow for result in results for flow in result.distinct_flows()}
 
 
 def alone_ps(runs_and_flows: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
-    """Return the lower bounds of the flows' completion times for each scenario, in picoseconds.
+    """Return, for each scenario, the lower bound of each flow's completion time in picoseconds.
 
-    A flow that does not complete in any of the runs is left out.
+    A flow that never completes, or that overlaps with another flow for all of `PAUSES`, is left out.
     """
     known: list[dict[Flow, int]] = [{} for _ in runs_and_flows]
     left = [sorted(flows) for _, flows in runs_and_flows]
@@ -60,7 +61,7 @@ def alone_ps(runs_and_flows: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) 
 
 
 def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario, list[int]]:
-    """Return a scenario that sends flows one after the other, and the start time of each in picoseconds."""
+    """Return a scenario that sends `flows` one after the other, and the start time of each flow in picoseconds."""
     keys = base.to_dict()
     tables: dict[str, dict[str, Any]] = {}
     starts, at_ps = [], 0
@@ -69,8 +70,8 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
         starts.append(at_ps)
         start = units.format_time(at_ps)
         if "bursts" in own:
-            # A list of flows has no `setup`, the pause of a burst before its first byte, which is part of its
-            # completion time.
+            # A listed flow has no `setup`, the pause before the first byte of a burst. It is part of the burst's
+            # completion time, so bursts remain bursts.
             burst = {**own["bursts"], "src": [f"h{src}"], "count": 1, "start": start}
             tables[f"burst{index}"] = {"bursts": burst}
         else:
@@ -89,7 +90,7 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
 
 
 def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: int) -> dict[str, Any]:
-    """Return the cluster with a window as large as the largest flow, and queues that neither drop nor mark."""
+    """Return the cluster with a window as large as the largest flow, and queues that neither drop nor mark packets."""
     segments = -(-largest_bytes // segment_bytes)
     own = {key: value for key, value in cluster.items() if key not in ("queue", "transport", "switch_buffer")}
     transport = {"kind": "ideal", "segment": f"{segment_bytes}B", "window": f"{segments * segment_bytes}B"}
@@ -98,7 +99,7 @@ def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: i
 
 
 def _ended(flows: Sequence[Flow], starts: Sequence[int], result: RunResult) -> Mapping[Flow, int]:
-    """Return the times of the flows that overlapped neither the previous nor the next flow."""
+    """Return the completion times of flows that overlap no other flow, up to the first flow that does not complete."""
     rows = sorted(result.flows.to_dicts(), key=lambda row: row["start_us"])
     found, free_ps = {}, 0
     for flow, start_ps, next_ps, row in zip(flows, starts, [*starts[1:], None], rows, strict=True):

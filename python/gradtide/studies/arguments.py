@@ -1,4 +1,4 @@
-"""Reads the arguments of studies without importing the simulator, so that errors are reported at once."""
+"""Conversions and checks of arguments that several studies share."""
 
 import inspect
 import os
@@ -15,17 +15,17 @@ R = TypeVar("R")
 
 
 def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
-    """Return the scenario of an argument: a `Scenario`, a file, the name of a preset, or a dict."""
+    """Return the argument of a study as a `Scenario`: it may be a `Scenario`, a file, a preset's name or a dict."""
     if isinstance(scenario, Scenario):
         return scenario
     return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
 
 
 def with_lists(study: Callable[P, R]) -> Callable[P, R]:
-    """Make `study` accept a single value for each argument that is a sequence, unless the value is ambiguous.
+    """Let callers of `study` pass a single value in place of a list, unless it is a list of numbers.
 
-    `schedules="priority"` is one schedule, although a string is a sequence of letters. A number instead of a list of
-    numbers is ambiguous and raises: `seeds=3` may mean three seeds or the seed 3.
+    `schedules="priority"` is one schedule, although a string is a sequence of letters. A single number raises, because
+    `seeds=3` may mean three seeds or the seed 3.
 
     Raises:
         ValueError: when the returned function is called with a number or a string instead of a list of numbers.
@@ -54,14 +54,14 @@ def with_lists(study: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Raise if any option is given (not `None`); `why` is the reason why it would have no effect."""
+    """Raise if any of the options is not `None`; `why` is the reason why they would have no effect."""
     given = [option for option, value in options.items() if value is not None]
     if given:
         raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")
 
 
 def refuse_parallel(base: Scenario, what: str) -> None:
-    """Raise for a parallel job; for studies that support data parallelism only."""
+    """Raise if a job is parallel, because the study called `what` supports only data parallelism."""
     job = next((job for job in base.jobs if job.is_parallel), None)
     if job is not None:
         has, able = "repeats a recorded step", "gradtide run"

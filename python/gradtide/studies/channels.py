@@ -1,4 +1,4 @@
-"""Fits the time a + b·d of a collective for d bytes to simulated single exchanges on a scenario's network."""
+"""Fits a + b·d, the time of a collective for d bytes, to simulations of single exchanges on a scenario's network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from gradtide.studies.exchange import alone, exchange_s, suits, summing_collecti
 from gradtide.studies.run import run_all
 
 DEPTHS = (1, 2, 4, 8)
-"""Pipelining depths (numbers of parts of a message) that are searched, as in Caramel (2020), section 4.4."""
+"""Pipelining depths that are searched, i.e. numbers of parts of a message, as in Caramel (2020), section 4.4."""
 
 MAX_MESSAGES = 1_000_000
-"""Maximum number of messages of an exchange; depths that would need more messages are not searched."""
+"""Largest number of messages of one exchange. Depths that need more messages are not searched."""
 
 FIT_STEP = 4
-"""Ratio of consecutive message sizes in the fit of a channel."""
+"""Ratio of consecutive message sizes that are simulated for a fit."""
 
 SAME_CHANNEL = 0.005
-"""A channel is not searched if another one takes at most this share more time at every size (dominates it)."""
+"""A channel is not searched if an earlier one is at most this share slower at every size."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Time of a collective with pipelining depth `depth` on the scenario's network: a + b·d for d bytes.
+    """A collective with a pipelining depth, and its fitted time on the scenario's network: a + b·d for d bytes.
 
     `fixed_ps` is a, and `ps_per_byte` is b. `whole_ps` is the simulated time for the whole gradient in one exchange.
     """
@@ -39,7 +39,7 @@ class Channel:
 
 
 def own_collective(base: Scenario) -> dict[str, Any]:
-    """Return the keys of the collective of the scenario's only job."""
+    """Return the table `collective` of the scenario's only job."""
     table: dict[str, Any] = base.to_dict()["job"][base.jobs[0].name]["collective"]
     return table
 
@@ -55,11 +55,11 @@ def fit(
     *,
     is_deep: bool,
 ) -> list[Channel]:
-    """Return the channels (collective, depth) to search, the scenario's own first, without dominated channels.
+    """Return the channels to search, the scenario's own first, without channels that another one dominates.
 
-    Each channel is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative
-    errors. Without `names`, candidates are the collectives of the runtime that suit the workers and the network. With
-    `is_deep`, other depths than the scenario's are searched as well.
+    Each channel is fitted to exchanges from about `smallest_bytes` to the whole gradient, by least squares of relative
+    errors. Without `names`, the runtime's collectives that suit the workers and the network are candidates. With
+    `is_deep`, the depths in `DEPTHS` are searched in addition to the scenario's.
     """
     pairs, sizes, exchanges = tried(base, names, smallest_bytes, runtime, is_deep=is_deep)
     times = [1e12 * exchange_s(result) for result in run_all(exchanges, jobs, progress, None, limits)]
@@ -78,7 +78,7 @@ def fit(
 def tried(
     base: Scenario, names: Sequence[str] | None, smallest_bytes: int, runtime: Runtime, *, is_deep: bool
 ) -> tuple[list[tuple[dict[str, Any], int]], list[int], list[Scenario]]:
-    """Return the pairs (collective, depth), the sizes, and the exchanges that `fit` runs, grouped by pair.
+    """Return the pairs (collective, depth), the sizes in bytes, and the exchanges that `fit` runs, grouped by pair.
 
     The arguments are those of `fit`.
     """
@@ -100,7 +100,7 @@ def tried(
     sizes = list(dict.fromkeys([*sizes, whole]))
     pairs = [(table, depth) for table in tables for depth in depths]
     exchanges = [
-        # A message without per-message overhead, because the search adds chunking and that overhead to the score.
+        # This exchange omits chunks and per-message overhead, because the search adds them to the score.
         alone(base.set({f"job.{job.name}.collective": table}), size).replace(
             depth=depth, chunk=None, overhead="0s", sync=None
         )
@@ -111,7 +111,7 @@ def tried(
 
 
 def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return the collectives that the user named; the scenario's own is valid even if the runtime lacks it."""
+    """Return the keys of the named collectives; `own`, the kind of the scenario, is allowed on every runtime."""
     tables = summing_collectives(names, "--collectives")
     for name, table in tables.items():
         if "depth" in table:
@@ -125,7 +125,7 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
 
 
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return all-reduces that suit runtime and job: none for two workers, halving-doubling only for 2^k."""
+    """Return the all-reduces to try besides the scenario's: none for two workers, halving-doubling only for 2^k."""
     job = base.jobs[0]
     own = job.collective.kind
     if job.workers == 2 or own == "ps":
@@ -146,9 +146,9 @@ def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
 def line(
     sizes: Sequence[float], times_ps: Sequence[float], weights: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """Fit a + b·d by weighted least squares with a, b >= 0; a is 0 if all sizes are equal.
+    """Return (a, b) of the weighted least-squares fit a + b·d, where d is the size in bytes, and a, b >= 0.
 
-    The default weights minimise relative errors.
+    The default weights, 1 / time², minimise relative errors. If all sizes are equal, a is 0.
     """
     weights = [1 / time**2 for time in times_ps] if weights is None else weights
     mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)

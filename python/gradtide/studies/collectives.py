@@ -1,9 +1,9 @@
 """`gradtide collectives`: the fastest collective for each range of sizes, and the reason.
 
 The time of an exchange has three terms. *Latency* is the time of an exchange of one byte, less the part that overlaps
-with the transfer of larger messages. *Bandwidth* is the time that the exchange takes on a single switch in addition to
-an exchange of one byte there; only the ranks' own links limit it, and textbooks give this term
-(docs/models/collectives.md). *Contention* is the rest, which shared links of the network add.
+with the transfer of larger messages. *Bandwidth* is the additional time of a larger exchange on a single switch, where
+only the ranks' own links limit it; textbooks give this term (docs/models/collectives.md). *Contention* is the rest,
+which is due to shared links.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,13 +44,13 @@ SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
 
 LATENCY = 0
-"""Pseudo-size of the latency, which is measured by an exchange of one byte."""
+"""Pseudo-size under which the latency is stored. The latency is measured with an exchange of one byte."""
 NOISE = 1e-9
-"""Relative difference below which two times are equal: times are rounded to a picosecond."""
+"""Relative difference below which two times are equal, because times are rounded to a picosecond."""
 
 
 class CollectivesResult(StudyRows):
-    """Exchange times over sizes, and their terms.
+    """Exchange times by collective and size, split into latency, bandwidth and contention.
 
     Attributes:
         rows: one dict per collective and size, with the columns of `collectives.csv`.
@@ -106,11 +106,11 @@ def collectives(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> CollectivesResult:
-    """Compare collectives for the exchange of gradients on a scenario's cluster, over sizes.
+    """Compare the times of collectives for gradients of several sizes on a scenario's cluster.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file, with one job
-            and no background flows. Only the hosts of the job matter.
+            and no background flows. The job's model does not matter.
         cluster: as in `run`.
         collectives: collectives as `KIND[+KEY=VALUE]`, such as `ring`, `hierarchical+group=8` or `ps+distributed`.
         sizes: increasing sizes of a gradient, in bytes or with a unit as in `10MB`.
@@ -138,7 +138,7 @@ def collectives(  # noqa: PLR0913 - the options of the command
     cases: dict[tuple[str, int, bool], Scenario] = {}
     for name in collectives:
         own = _with(base, name, engine)
-        # The group size is fixed, because a group that consists of the hosts of an edge switch would change.
+        # The group size is kept, because its default, the hosts of an edge switch, differs on a single switch.
         star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
         for size in (LATENCY, *counts):
             cases[name, size, False] = alone(own, size or 1)
@@ -165,7 +165,7 @@ def _with(base: Scenario, name: str, engine: str) -> Scenario:
 def _times(
     results: dict[tuple[str, int, bool], RunResult], names: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return, by collective and size (including `LATENCY`), the times in seconds on the network and on one switch."""
+    """Return (time on the network, time on one switch) in seconds, by collective and size including `LATENCY`."""
     return {
         name: {
             size: (exchange_s(results[name, size, False]), exchange_s(results[name, size, True]))
@@ -186,7 +186,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
             contention_s = here_s - latency_s - bandwidth_s
             if abs(contention_s) < NOISE * here_s:
                 contention_s = 0.0
-            # If ranks are not in lock step, transfers of some ranks overlap with the latency of others.
+            # Ranks that are not in lock step overlap transfers with the latency of others: less latency is exposed.
             hidden_s = min(max(-contention_s, 0.0), latency_s)
             rows.append(
                 {
@@ -206,7 +206,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
 
 
 def candidates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of collectives that sum gradients, which compete with each other; all rows if none sums."""
+    """Return the rows of collectives that sum gradients; all rows if none does."""
     return [row for row in rows if _sums(row["collective"])] or list(rows)
 
 
@@ -215,9 +215,9 @@ def _sums(name: str) -> bool:
 
 
 def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the fastest collective of each range of sizes, and the term by which it is faster than the runner-up.
+    """Return one dict per range of sizes: the fastest collective, the second, and the term that separates them most.
 
-    Times are interpolated linearly between sizes, which is exact for a term of the form bytes / rate.
+    Times are interpolated linearly between sizes, which is exact if they are a constant plus bytes / rate.
     """
     times: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
@@ -246,7 +246,7 @@ def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float]]) -> float | None:
-    """Return the size in an interval from which `other` is faster than `own`; `None` if there is no such size."""
+    """Return the size between two (bytes, time) points from which `other` is faster than `own`; `None` if never."""
     (low, before), (high, after) = own
     lead, lag = other[0][1] - before, after - other[1][1]
     if lag <= NOISE * after:
@@ -255,7 +255,7 @@ def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float
 
 
 def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str, str]:
-    """Return the term by which the winner is faster than the runner-up at the middle of a span, and the runner-up."""
+    """Return the term with the winner's largest lead at the middle of a range of sizes, and the second-fastest."""
     middle = (span["from_bytes"] * span["to_bytes"]) ** 0.5
     size = min({row["bytes"] for row in rows}, key=lambda at: abs(at - middle) / (at + middle))
     own = next(row for row in rows if row["bytes"] == size and row["collective"] == span["collective"])
@@ -267,7 +267,7 @@ def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str,
 
 
 def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
-    """Return every collective at every size as a candidate, except collectives that do not sum gradients."""
+    """Return every row of `candidates` as a candidate of the answer, grouped by size."""
     job = base.jobs[0]
     found = []
     for row in candidates(rows):
@@ -279,7 +279,7 @@ def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
 
 
 def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
-    """Return a sentence with the winner of every span, and the term by which the last one wins."""
+    """Return sentences with the winner of each range of sizes, why the last one wins, and contention, if large."""
     others = [name for name in dict.fromkeys(row["collective"] for row in rows) if not _sums(name)]
     rows = candidates(rows)
     *before, last = spans

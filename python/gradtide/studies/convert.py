@@ -30,21 +30,21 @@ def convert(  # noqa: PLR0913 - the options of the command
     """Read a file of another tool, and write its content in another format.
 
     Args:
-        source: file of any format that `gradtide convert --formats` lists, for traces also a folder or a pattern; or a
-            scenario with a parallel job, or the folder of its run.
+        source: file in a format that `gradtide convert --formats` lists; for traces also a folder or a glob pattern.
+            Also a scenario with a parallel job, or the run folder of such a scenario.
         target: file to write. Default: write nothing. For a scenario, `NAME.et`: the Chakra traces of all ranks are
             written to `NAME.0.et` and so on, and their process groups to `NAME.groups.json`, as ASTRA-sim reads them.
         from_format: format of `source`. Default: detected from its content.
         to_format: format of `target`. Default: by its suffix.
-        packet: unit of the values of a cdf-ns2 file, as in `1460B`.
+        packet: size of a packet, in which a cdf-ns2 file counts, as in `1460B`.
         topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
-        start_unit: unit (ps or us) of the start times in the htsim-cm file, which is `source`, or otherwise `target`.
-            Default: detected in `source`; ps for `target`.
+        start_unit: unit of the start times in an htsim-cm file, ps or us. Default: detected if the file is `source`, ps
+            if it is `target`.
         rank: for a trace, convert only this rank.
-        cut: from a trace to an op DAG, remove the dependencies of received transfers.
-        version: from a trace to Chakra, schema version 0.0.4 or 1.0.0. Default: 0.0.4.
-        step: from a trace to Chakra, convert only this step, of all ranks and with dependencies on transfers; the files
-            are those of a scenario.
+        cut: when a trace is converted to an op DAG, remove the dependencies of received transfers.
+        version: schema version of written Chakra traces, 0.0.4 or 1.0.0. Default: 0.0.4.
+        step: when a trace is converted to Chakra, convert only this step, for all ranks and with dependencies on
+            transfers. Files are named as for a scenario.
 
     Returns:
         The document of `gradtide convert --json`.
@@ -111,7 +111,7 @@ def convert(  # noqa: PLR0913 - the options of the command
 
 
 def _scenario_of(source: Any) -> Path | None:
-    """Return the scenario in a file or in a run folder."""
+    """Return the path of the scenario that `source` is, or that its run folder contains; `None` if it is neither."""
     if not isinstance(source, (str, Path)):
         return None
     resolved = Path(source) / "scenario.resolved.toml"

@@ -12,7 +12,7 @@ SCHEDULES = ("fifo+barrier", "priority+barrier", "priority")
 
 
 def variants() -> list[Variant]:
-    """Return the runs of the demo."""
+    """Return the demo's grid of runs: every schedule for every model, number of workers and link rate."""
     base = Scenario.from_dict(
         {
             "job": {
@@ -30,7 +30,7 @@ def variants() -> list[Variant]:
 
 
 def demo(*, jobs: int = 1) -> CompareResult:
-    """Run the built-in study.
+    """Run the demo.
 
     Args:
         jobs: number of concurrent runs; the result does not depend on it.

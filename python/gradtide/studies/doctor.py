@@ -19,7 +19,7 @@ OPTIONAL = {
 
 
 def doctor() -> list[dict[str, str]]:
-    """Return one finding per check: state (ok, missing, broken), what, found, needed for."""
+    """Return one dict per check with the keys `state` (ok, missing or broken), `what`, `found` and `needed_for`."""
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("firefox")
     findings = [
         ("ok", "gradtide", _core.__version__, "everything"),

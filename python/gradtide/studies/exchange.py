@@ -18,14 +18,14 @@ from gradtide.studies.result import RunResult
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
 OF_AN_EXCHANGE = ("depth", "chunk", "credit", "overhead", "sync")
-"""Keys of a schedule that affect a single exchange; other keys affect the order of exchanges."""
+"""Keys of `schedule` that affect a single exchange. The other keys affect only the order of several exchanges."""
 
 _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
 
 
 def suits(base: Scenario, kind: str) -> bool:
-    """Whether a collective can run on the ranks of the scenario's job; trees need the same number of ranks per node."""
+    """Return whether the job can use a kind of collective; `tree`, for one, needs equally many ranks on each node."""
     try:
         base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
     except ScenarioError:
@@ -34,19 +34,19 @@ def suits(base: Scenario, kind: str) -> bool:
 
 
 def offered(base: Scenario, names: Sequence[str]) -> Sequence[str]:
-    """Return the given names of collectives; the default list is without `tree` if it does not suit the job."""
+    """Return `names`; if they are the default list, without `tree` where the job cannot use it."""
     return names if tuple(names) != COLLECTIVES or suits(base, "tree") else [name for name in names if name != "tree"]
 
 
 def collective_names(texts: Sequence[str]) -> list[str]:
-    """Convert names of collectives to those in scenarios, with underscores instead of hyphens."""
+    """Return the names as scenarios spell them, with underscores instead of hyphens; raise for duplicates."""
     names = [text.strip().replace("-", "_") for text in texts]
     check_once("collectives", names)
     return names
 
 
 def parse_collective(text: str) -> dict[str, Any]:
-    """Return the keys of `job.NAME.collective` for a collective in the syntax of the command line.
+    """Parse a collective in the syntax of the command line, and return its keys in `job.NAME.collective`.
 
     Args:
         text: `KIND[+KEY=VALUE]`, such as `hierarchical+group=8`, or `ring+depth=8`, where `depth` is a key of the
@@ -78,7 +78,7 @@ def parse_collective(text: str) -> dict[str, Any]:
 
 
 def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str, Any]]:
-    """Return the keys of each collective by its name; raise if one does not sum. `option` appears in the error."""
+    """Return {name: keys of the collective}; raise if one does not sum gradients. `option` is named in the error."""
     found = {name: parse_collective(name) for name in collective_names(texts)}
     for name, keys in found.items():
         if keys["kind"] in NOT_SUMMED:
@@ -90,10 +90,10 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
 
 
 def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
-    """Return a scenario of one job with another collective, given as for `parse_collective`, and further changes.
+    """Return a one-job scenario with its collective replaced, and with further changes.
 
-    If the new collective is of the same kind as the scenario's, it keeps all keys of the scenario's collective. If it
-    is of another kind and reduces, it keeps the keys of the reduction. Keys and depth in the name take precedence.
+    `name` has the syntax of `parse_collective`. A collective of the same kind as the scenario's keeps the scenario's
+    other keys; one of another kind keeps only the keys of the reduction, if it reduces. Keys in `name` take precedence.
     """
     keys = parse_collective(name)
     depth = {"depth": keys.pop("depth")} if "depth" in keys else {}
@@ -114,7 +114,7 @@ def _collective_of(base: Scenario, keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def alone(scenario: Scenario, size_bytes: int) -> Scenario:
-    """Return a scenario with a single exchange of `size_bytes` on the cluster, without other traffic or compute."""
+    """Return a scenario with a single exchange of `size_bytes` on the cluster, without compute."""
     data = scenario.to_dict()
     ((name, job),) = data["job"].items()
     # A layer must have a compute time; this is the shortest possible one.
@@ -123,7 +123,7 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
     kept["schedule"] |= {key: job["schedule"][key] for key in OF_AN_EXCHANGE if key in job["schedule"]}
     kept |= {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
     if "ps" in kept["collective"]:
-        # `pull` has no meaning for a single exchange.
+        # A single exchange has no `pull`.
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
         kept["collective"] = {**kept["collective"], "ps": ps}
     data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1}}
@@ -132,12 +132,12 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
 
 
 def exchange_s(result: RunResult) -> float:
-    """Return the duration of the exchange in a run of `alone`, including its launch overhead, in seconds."""
+    """Return the time of the exchange in a run of `alone`, including its launch overhead, in seconds."""
     return float(result.transfers["end_us"][-1] - result.transfers["ready_us"][-1]) / 1e6
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
-    """Raise unless a scenario has exactly one job that communicates; with `trains`, the job must sum gradients."""
+    """Raise unless the scenario is one data-parallel job that exchanges data or, with `trains`, sums gradients."""
     if len(base.jobs) != 1:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
@@ -157,7 +157,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
 
 
 def check_once(what: str, names: Sequence[str]) -> None:
-    """Raise if a list is empty or has duplicates."""
+    """Raise if `names` is empty or has duplicates; `what` is the name of the option in the error."""
     if not names:
         raise ValueError(f"{what}: the list is empty; leave it out for the default")
     twice = next((name for name in names if list(names).count(name) > 1), None)
@@ -166,7 +166,7 @@ def check_once(what: str, names: Sequence[str]) -> None:
 
 
 def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str, *, job: str | None = None) -> Table:
-    """Return the messages by which the ranks of a job exchange a gradient. Nothing is simulated.
+    """Return the messages with which the ranks of a job exchange a gradient, without simulating them.
 
     Every rank executes the same sequence of steps. A rank begins a step when it has begun the previous step and has
     received all messages that were sent to it in the previous step. It first applies these messages, then sends the
@@ -203,5 +203,5 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
 
 
 def parse_size(size: int | str, name: str = "size") -> int:
-    """Return a size in bytes; `name` is the argument's name in an error."""
+    """Return a size in bytes; `name` is the name of the argument in the error."""
     return units.parse_option(name, units.parse_bytes, size) if isinstance(size, str) else int(size)

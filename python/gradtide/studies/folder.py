@@ -15,21 +15,21 @@ from gradtide.files import SUMMARY, VERSIONS
 from gradtide.system import most_name_bytes
 
 RESOLVED = "scenario.resolved.toml"
-"""File name of the resolved scenario, which gives the same figures when it is run again."""
+"""File with the resolved scenario, in which defaults are written out. Running it again gives the same results."""
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
-"""Measured costs of a run, which differ between runs of the same scenario."""
+"""Costs in `summary.json` that differ between runs of the same scenario."""
 
 SHOWN = 5
 """Largest number of files that an error lists."""
 
 
 class FolderError(GradtideError):
-    """A folder cannot be written, or contains no results; the message contains the folder and the remedy."""
+    """A folder cannot be written, or contains no results. The message has the folder and the remedy."""
 
 
 class ForeignError(FolderError):
-    """A folder contains files that gradtide did not write, or that were modified since."""
+    """A folder contains foreign files, which gradtide did not write, or which were modified since."""
 
 
 @contextmanager
@@ -56,9 +56,9 @@ def as_folder_error(path: Path) -> Iterator[None]:
 
 
 def refuse_foreign(path: Path, *known: str) -> None:
-    """Raise if a path contains foreign files. Called before a long study, so that its result is not lost.
+    """Raise if results at `path` would replace foreign files. Called before a long study, whose result would be lost.
 
-    Leftovers of a killed process at `path` are repaired first. Entries in `known` are ignored.
+    Leftovers of a killed process at `path` are repaired first. Entries of the folder that `known` names are ignored.
     """
     with as_folder_error(path):
         files.heal(path)
@@ -78,13 +78,13 @@ def refuse_foreign(path: Path, *known: str) -> None:
 
 
 def what_is_replaced(path: Path) -> str | None:
-    """Return the kind of the results that a new folder at `path` would replace, such as `run`; `None` without any."""
+    """Return the kind of results, such as `run`, that a new folder at `path` would replace; `None` without any."""
     schema = _peek(path / SUMMARY).get("schema")
     return None if schema is None else str(schema).removeprefix("gradtide.").partition("/")[0]
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Raise if a path cannot be written. Called before a long study, so that its result is not lost."""
+    """Raise if a folder cannot be created at `path`. Called before a long study, whose result would be lost."""
     real = Path(os.path.realpath(path))
     with as_folder_error(path):
         parent = real if files.is_fixed(real) else real.parent
@@ -113,13 +113,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document`, which has a schema, as deterministic JSON; NaN raises, because JSON cannot represent it."""
+    """Write a document with a `schema` as JSON, with the same bytes on every system. NaN raises, as JSON has no NaN."""
     assert str(document["schema"]).startswith("gradtide."), path
     write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_versions(folder: Path) -> None:
-    """Write `versions.json`; its `made_at` is the only difference between the folders of two equal runs."""
+    """Write `versions.json`. Folders of equal runs on one machine differ only in its `made_at`."""
     write_json(
         folder / VERSIONS,
         {

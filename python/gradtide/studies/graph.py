@@ -1,4 +1,4 @@
-"""Finds an op DAG by name: a built-in model with times on a device, or a file."""
+"""Builds the op DAG of a built-in model on a device, or reads an op DAG from a file."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
 
 DEVICE, TASK, RATE = "K80", "train", "10Gbps"
-"""Environment of TicTac's evaluation: a K80, and 10 Gbit/s in the cloud."""
+"""Defaults of built-in graphs: TicTac's evaluation trains on K80s in a cloud with 10 Gbit/s."""
 
 
 def preset_graph(
@@ -23,7 +23,7 @@ def preset_graph(
     Args:
         name: name in the list of `gradtide presets graph`.
         device: a device preset, case-insensitive.
-        batch: number of samples in the mini-batch. Default: the batch size of the paper.
+        batch: number of samples in the mini-batch. Default: the batch size in the paper that the model is from.
         task: train or inference; inference is the forward pass only.
         rate: rate at which parameters are received, as in 10Gbps.
 
@@ -58,7 +58,7 @@ def find_dag(
     task: str | None = None,
     rate: str | None = None,
 ) -> OpDag:
-    """Return the op DAG of a file, or of a built-in model if the file does not exist."""
+    """Return the op DAG in the file `given`, or of a built-in model if that is no file and has no dot or slash."""
     name = str(given)
     is_file = isinstance(given, Path) or os.path.exists(name) or "." in name or "/" in name
     if not is_file:

@@ -3,8 +3,9 @@
     DIR.incomplete/finished/CODE.store     finished runs, reused by the next attempt with the same code
     DIR.incomplete/...                     partial results after an interruption, in the format of DIR
 
-`DIR` itself appears atomically. If `DIR` cannot be renamed, because it is a mount point, the unfinished part is in
-`DIR/incomplete`. If studies share a store, finished runs are kept permanently in the shared store instead.
+CODE is a digest of gradtide's code. `DIR` itself appears atomically. If `DIR` is a mount point, which cannot be
+renamed, the unfinished part is in `DIR/incomplete`. If a study uses a shared store, its finished runs are added to that
+store permanently instead.
 """
 
 import os
@@ -22,10 +23,10 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.store import Store, StoreError, code_digest, key_of
 
 RUNS = "finished"
-"""Folder of the store. Its files from other versions are ignored, and deleted together with the unfinished folder."""
+"""Subfolder of the store. Stores of other versions in it are ignored, and deleted with the unfinished folder."""
 
 MOST_PATH_BYTES = 504
-"""Longest path of a store, because SQLite allows 512 bytes including the suffix `-journal`."""
+"""Longest path of a store in bytes. SQLite allows 512 bytes, which include the suffix `-journal`."""
 
 
 class Kept:
@@ -33,7 +34,7 @@ class Kept:
 
     Attributes:
         folder: `DIR.incomplete` or `DIR/incomplete` for a study that is saved to `DIR`; `None` if it is not saved.
-        place: location of the finished runs, which is the folder or the shared store.
+        place: where finished runs are kept: `folder`, or the path of the shared store.
 
     Raises:
         FolderError: if `DIR.incomplete` contains foreign files, or its path is too long.
@@ -43,7 +44,7 @@ class Kept:
     def __init__(
         self, output: Path | None, say: Callable[[str], object] | None = None, store: Store | None = None
     ) -> None:
-        """Open `store`, or otherwise the finished runs beside `output`; `say` receives warnings about damaged runs."""
+        """Use `store`, or else the store beside `output`; `say` receives warnings about damaged runs."""
         self._say, self._store, self._is_own = say, store, store is None
         self._used: set[bytes] = set()
         self._is_over = False
@@ -62,7 +63,7 @@ class Kept:
         self.place = place
 
     def find(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario with this code; `None` if it is missing or damaged."""
+        """Return the stored result of a scenario by the same code; `None` if it is missing or damaged."""
         result = None if self._store is None else self._store.find_result(scenario)
         if result is not None:
             self._used.add(key_of(scenario))
@@ -90,7 +91,7 @@ class Kept:
             raise
 
     def show(self, write: Callable[[Path], object]) -> None:
-        """Write partial results beside the finished runs; partial results of an earlier attempt are replaced."""
+        """Call `write` to replace the partial results beside the finished runs."""
         if self.folder is None:
             return
         with as_folder_error(self.folder):
@@ -99,7 +100,7 @@ class Kept:
                 write(part)
 
     def show_part(self, stop: Unfinished) -> None:
-        """Write partial results of an interrupted study, if it has a folder; `summary.json` marks them incomplete."""
+        """Write the partial results of an interrupted study, if it has a folder, and mark them as incomplete."""
         if stop.study is not None:
             self.show(stop.study.write)
             return
@@ -132,7 +133,7 @@ class Kept:
             self._end(set())
 
     def _end(self, done: set[bytes]) -> None:
-        """Close the store; unless it is shared, first delete the runs `done` from it."""
+        """Close the store. If it belongs to this study only, delete the runs with the keys `done` first."""
         with self._lock:
             self._is_over = True
             store, self._store = self._store, None
@@ -153,7 +154,7 @@ class Kept:
 
     @property
     def count(self) -> int:
-        """Number of stored runs; in a shared store, only those of this study."""
+        """Number of stored runs; in a shared store, only the runs that this study found or added."""
         if self._is_own:
             return 0 if self._store is None else len(self._store.keys())
         return len(self._used)

@@ -1,4 +1,4 @@
-"""`gradtide compare --parallel A --parallel B`: speed and memory of a language model over several meshes."""
+"""`gradtide compare --parallel A --parallel B`: speed and memory of a language model on several meshes of ranks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +22,11 @@ from gradtide.studies.trained import Cluster, trained
 
 
 class MeshesResult(StudyRows):
-    """Runs of several meshes.
+    """Runs of one model on several meshes.
 
     Attributes:
         rows: one dict per mesh, with the columns of `meshes.csv`.
-        results: the runs by name.
+        results: the runs, by the name of their run folder.
         uncertainty: for each mesh, the measured error of earlier predictions of the same kind.
     """
 
@@ -53,7 +53,7 @@ class MeshesResult(StudyRows):
         }
 
     def _candidates(self, results: Mapping[str, RunResult]) -> list[Candidate]:
-        """Return every mesh with its tokens/s per GPU and its memory feasibility."""
+        """Return one candidate per mesh, with its tokens/s per GPU and whether it fits in memory."""
         return [
             Candidate(row["mesh"], row["tokens_per_s_per_gpu"], feasibility(result.job))
             for row, result in zip(self.rows, results.values(), strict=True)
@@ -65,7 +65,7 @@ class MeshesResult(StudyRows):
 
     @property
     def headline(self) -> str:
-        """A sentence with the fastest mesh that fits in memory, and the fastest mesh of all if that does not fit."""
+        """A sentence that recommends the fastest mesh that fits in memory, and names a faster one that does not fit."""
         ranked = sorted(self.rows, key=lambda row: -row["tokens_per_s_per_gpu"])
         fitting = [row for row in ranked if row["fits"] is not False]
         who = f"{ranked[0]['model']} on {words.ranks(ranked[0]['ranks'])}"
@@ -88,10 +88,10 @@ class MeshesResult(StudyRows):
 
     @staticmethod
     def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:
-        """Return a caveat if the difference between two meshes is below the mean error of their predictions.
+        """Return a caveat if the lead `ahead` of one mesh is below the mean error of such predictions.
 
-        Errors of two meshes of one model have common causes and partly cancel, but nobody has measured by how much.
-        Hence a larger difference gets no caveat, but is not called certain either.
+        Prediction errors for two meshes of one model partly cancel, because they have common causes; by how much was
+        not measured. Hence a larger lead gets no caveat, but is not called certain either.
         """
         if not all(one.is_compared for one in kinds):
             return ", a difference that was never compared with a measurement"
@@ -112,12 +112,12 @@ def meshes(
     limits: Limits | None = None,
     **keys: Any,
 ) -> MeshesResult:
-    """Train a language model over several meshes.
+    """Simulate the training of a language model on several meshes.
 
     Args:
         scenario: a model, or a scenario that trains a model, as in `run`.
-        parallel: distinct tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one. They may differ
-            in the mesh, and also in sharding, prefetch or pipeline schedule.
+        parallel: one table `parallel` of a scenario per mesh, as in `{"fsdp": 16, "tp": 8}`. The tables may also differ
+            in sharding, prefetch or pipeline schedule.
         cluster: cluster for the model, as in `run`.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
@@ -135,10 +135,10 @@ def meshes(
 
 
 def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapping[str, Any]]) -> dict[str, Scenario]:
-    """Return the scenario of each mesh by its name.
+    """Return {name of a mesh: its scenario}, where `make` returns the scenario of a table `parallel`.
 
     Raises:
-        ValueError: as in `meshes`.
+        ValueError: if there is no mesh, a mesh is given twice, or measured times of a rank do not apply to all meshes.
     """
     if not parallel:
         raise ValueError("parallel is empty; name at least one mesh")
@@ -161,7 +161,7 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
 
 
 def _parts(mesh: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the sizes of the axes that determine the shard of an op on a rank."""
+    """Return the sizes of tp, cp and ep, the axes on which a rank's share of an op depends."""
     return tuple(mesh[axis] for axis in ("tp", "cp", "ep"))
 
 
@@ -185,7 +185,7 @@ def run_meshes(
 
 
 def shown(table: Mapping[str, Any]) -> str:
-    """Format a table `parallel` in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
+    """Return a table `parallel` in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
 
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")

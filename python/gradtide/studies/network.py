@@ -16,7 +16,7 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.fabric import Nodes
 
 _SIZES = ("workers", "servers", "model", "parallel")
-"""Keys of `Scenario.replace` that can change the number of hosts of a job."""
+"""Keys of `Scenario.replace` that can change the number of hosts that a job needs."""
 
 
 def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **changes: Any) -> Scenario:
@@ -27,8 +27,8 @@ def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **chan
 
     Args:
         base: the scenario to change.
-        topology: keys of `cluster.topology`; its hosts are network cards if the cluster has nodes. Default: the
-            scenario's.
+        topology: keys of `cluster.topology`; if the cluster has nodes, its `hosts` counts network cards. Default: the
+            scenario's topology.
         changes: further changes by short name, as in `Scenario.replace`.
 
     Raises:
@@ -53,31 +53,31 @@ def run_of_network(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_its_spines(base: Scenario) -> dict[str, Any]:
-    """Return the keys of a leaf-spine network with its present number of spines, even if link rates change."""
+    """Return the keys of a leaf-spine topology, with its number of spines, which new link rates must not change."""
     given = base.given["cluster"]["topology"]
     kept = {key: value for key, value in given.items() if key != "bisection"}
     return {**kept, "spines": base.fabric.written()["spines"]}
 
 
 def has_rate_of_links(scenario: Scenario) -> bool:
-    """Whether `link.rate` has an effect; it has none if a list of cables gives the rate of each link."""
+    """Return whether `link.rate` has an effect. It has none if a custom topology has the rate of every cable."""
     if scenario.fabric.kind != "custom":
         return True
     return altered(scenario, link_rate=units.format_rate(2 * scenario.link_rate_bps)).fabric != scenario.fabric
 
 
 def card_count(scenario: Scenario) -> int:
-    """Return the number of hosts of the topology, which are network cards if the cluster has nodes."""
+    """Return the number of hosts of the topology. If the cluster has nodes, these are network cards."""
     fabric = scenario.fabric
     return fabric.cards.host_count if isinstance(fabric, Nodes) else fabric.host_count
 
 
 def cards_per_node(scenario: Scenario) -> tuple[int, int]:
-    """Return the numbers of workers and of network cards per node; (1, 1) if every host is a worker."""
+    """Return (workers per node, network cards per node); (1, 1) for a cluster without nodes."""
     fabric = scenario.fabric
     return (fabric.gpus, fabric.nics) if isinstance(fabric, Nodes) else (1, 1)
 
 
 def on_one_switch(base: Scenario) -> Scenario:
-    """Return the scenario with the same hosts and nodes on a single switch, where no links are shared."""
+    """Return the scenario with the same hosts and nodes on a single switch, so that no link is shared."""
     return altered(base, topology={"kind": "star", "hosts": card_count(base)})
