@@ -53,7 +53,7 @@ def run_of_network(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_its_spines(base: Scenario) -> dict[str, Any]:
-    """Return the keys of a leaf-spine topology, with its number of spines, which new link rates must not change."""
+    """Return the keys of a leaf-spine topology, with the present number of spines instead of a bisection ratio."""
     given = base.given["cluster"]["topology"]
     kept = {key: value for key, value in given.items() if key != "bisection"}
     return {**kept, "spines": base.fabric.written()["spines"]}

@@ -1,4 +1,4 @@
-"""`gradtide order`: the order in which a worker receives its parameters, its makespan, and its gap to the optimum."""
+"""`gradtide order`: an order in which a worker receives its parameters, the makespan, and the gap to the optimum."""
 
 import traceback
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ from gradtide.studies.graph import find_dag
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
 WITH_TIES, WITH_SEED = ("tac", "tac_folded"), ("random", "arbitrary", "optimal")
-"""Schedulers whose result depends on the rule for ties, and schedulers whose result depends on the seed."""
+"""Schedulers whose result depends on `ties`, and schedulers whose result depends on the seed."""
 
 
 class OrderScheduler(Protocol):
     """Interface of user-defined schedulers."""
 
     def ranks(self, dag: OpDag) -> Mapping[int, Any]:
-        """Return the rank of every transfer in `dag.recvs` by its id; smaller ranks go first, then smaller ids."""
+        """Return {op id: rank} for every transfer in `dag.recvs`; smaller ranks go first, then smaller ids."""
         ...
 
 
 @dataclass(frozen=True)
 class OrderResult:
-    """An order of the transfers of a DAG, with its makespan and bounds, in the unit of the DAG's times.
+    """An order of a DAG's transfers, with its makespan and lower bounds. All times are in the unit of the DAG.
 
     Attributes:
         scheduler: name of the scheduler.
@@ -42,8 +42,8 @@ class OrderResult:
             id.
         makespan: time until the target op ends.
         lower_bound: maximum of critical path, total compute time and total transfer time.
-        proven_bound: best proven lower bound, which is at least `lower_bound`.
-        time_unit: unit of the DAG's times, ps to s; "" if the DAG states none.
+        proven_bound: best proven lower bound on the makespan of any order, which is at least `lower_bound`.
+        time_unit: unit of all times, from ps to s; "" if the DAG states none.
     """
 
     scheduler: str
@@ -67,12 +67,12 @@ class OrderResult:
 
     @property
     def gap(self) -> float:
-        """Relative distance to the lower bound, which can be above 0 even for an optimal order."""
+        """Excess of the makespan over `lower_bound`, as a fraction of it; can be above 0 even for an optimal order."""
         return self._above(self.lower_bound)
 
     @property
     def proven_gap(self) -> float:
-        """Relative distance to the proven bound; 0 for an optimal order."""
+        """Excess of the makespan over `proven_bound`, as a fraction of it; 0 for an optimal order."""
         return self._above(self.proven_bound)
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def order(
         seed: root seed of the random streams, at least 0.
 
     Returns:
-        The order with its exact makespan, and bounds.
+        The order, its exact makespan, and lower bounds on the makespan of any order.
 
     Raises:
         ScenarioError: if the DAG or the order file is invalid.
@@ -197,7 +197,7 @@ def _order_file(scheduler: object) -> Path | None:
 
 
 def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
-    """Return the ranks of a user-defined scheduler, renumbered from 0 with ties by id; raise `SchedulerError`."""
+    """Return the ranks of a user-defined scheduler, renumbered from 0 with ties by id; raise a `SchedulerError`."""
     name, recvs = type(scheduler).__name__, dag.recvs
     try:
         given = scheduler.ranks(dag)
@@ -228,5 +228,5 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
 def _place(error: Exception) -> str:
     """Return the file and line of the user's code that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
-    # The first frame is the call in this file; if there is no other frame, the call itself failed.
+    # The first frame is the call in `ranks_of`. If there is no other frame, the call itself failed.
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""

@@ -21,7 +21,7 @@ from gradtide.studies import run_folder, what_ifs
 from gradtide.summary import run_summary
 
 Flow = tuple[str, int, int, int]
-"""A background flow: tenant, sender, receiver, bytes."""
+"""A background flow: tenant, index of the sending host, index of the receiving host, bytes."""
 
 
 class RunResult:
@@ -37,8 +37,8 @@ class RunResult:
         operations: one row per operation of the first measured iterations.
         links: one row per link.
         flows: one row per background flow that started.
-        queues: one row per link and sample with `run.probe`; otherwise empty.
-        cwnd: one row per connection and sample with `run.probe.cwnd`; otherwise empty.
+        queues: one row per link and sample if `run.probe` is set; otherwise empty.
+        cwnd: one row per connection and sample if `run.probe.cwnd` is set; otherwise empty.
     """
 
     def __init__(self, scenario: Scenario, output: _core.RunOutput, cost: dict[str, Any]) -> None:
@@ -66,10 +66,10 @@ class RunResult:
         """Return the completion times of background flows by tenant and size class.
 
         Args:
-            classes: limits of small and large flows.
-            alone_ps: completion time of each flow on an idle network, in picoseconds; adds slowdowns.
-            between_ps: half-open interval of start times; only flows that start within it are counted. If its end is
-                `None`, it has no end.
+            classes: payload of the largest small flow and of the smallest large flow.
+            alone_ps: completion time of each flow on an idle network, in picoseconds. Default: no slowdowns.
+            between_ps: half-open interval of start times in picoseconds; only flows that start within it are counted.
+                Its end may be `None`.
         """
         if not self.scenario.traffic:
             return {}
@@ -97,7 +97,7 @@ class RunResult:
 
     @property
     def jobs_ran_ps(self) -> tuple[int, int | None]:
-        """Times in picoseconds when the last job starts and when all iterations have ended (`None` if not all have)."""
+        """(start of the last job, end of all iterations) in picoseconds; the end is `None` if not all have ended."""
         jobs = self.scenario.jobs
         since_ps = max((job.start_ps for job in jobs), default=0)
         if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):
@@ -105,7 +105,7 @@ class RunResult:
         return since_ps, round(1e6 * float((self.iterations["start_us"] + self.iterations["time_us"]).max()))
 
     def distinct_flows(self) -> set[Flow]:
-        """Return the distinct completed flows by tenant, sender, receiver and bytes."""
+        """Return the distinct completed background flows."""
         ended = ~np.isnan(self.flows["fct_us"])
         return {flow for flow, has_ended in zip(self._flow_keys(), ended.tolist(), strict=True) if has_ended}
 
@@ -125,7 +125,7 @@ class RunResult:
 
     @cached_property
     def bandwidth(self) -> Table:
-        """Iteration times of the jobs at other link rates, in each order with and without barrier; run on first use."""
+        """Iteration times of the jobs at other link rates, by order and barrier. They are simulated on first access."""
         return what_ifs.bandwidth(self.scenario)
 
     @property
@@ -147,17 +147,18 @@ class RunResult:
         return run_folder.save(self, Path(path))
 
     def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
-        """Return the marking threshold of each link, RTT · C / (N · MTU), estimated from measurements.
+        """Return the ECN marking threshold of each link, RTT · C / (N · MTU), estimated from sampled queues.
 
         RTT is the round-trip time without queues, C the rate of the link, and N its number of long flows. A flow is
         long if it has at least as much left to send as it has in flight. A link with a queue is full, so its long flows
-        then have RTT · C / MTU packets in flight besides the queued packets. This gives the estimate, with the
-        assumption that all queued packets belong to long flows and queue on a single link of their route. Values are
-        medians over the samples in which the queue has at least half its mean length. Links at which long flows queue
-        in less than a tenth of the samples are omitted.
+        then have RTT · C / MTU packets in flight besides the queued packets. The estimate is the packets in flight less
+        the queued packets. It assumes that all queued packets belong to long flows, and that a flow queues on a single
+        link of its route. Values are medians over the samples in which the queue has at least half its mean length.
+        Links at which long flows queue in less than a tenth of the samples are omitted.
 
         Args:
-            k: threshold that a burst announces, as a fraction of the link's own threshold: above 0 and at most 1.
+            k: threshold that a burst announces, as a fraction of the threshold without announcements: above 0 and at
+                most 1.
 
         Returns:
             One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU), `queue_packets`,
@@ -198,7 +199,7 @@ class RunResult:
 
     @cached_property
     def answer(self) -> Answer:
-        """The answer to the study's question, with its premises."""
+        """The answer of `gradtide run`: headline, premises, and the jobs as candidates."""
         more = _premises_of_losses(self.summary["links"]["timeouts"])
         return build("run", self.summary["headline"], self.scenario, _candidates(self), more=more)
 
@@ -210,7 +211,7 @@ class RunResult:
 
 
 def _candidates(result: RunResult) -> list[Candidate]:
-    """Return the jobs of a run as candidates, with their feasibility and the runtime that supports them."""
+    """Return the jobs as candidates of the answer, with feasibility and the runtime that supports each."""
     found = []
     for job in result.scenario.jobs:
         facts = result.summary["jobs"][job.name]
@@ -223,7 +224,7 @@ def _candidates(result: RunResult) -> list[Candidate]:
 
 
 def _premises_of_losses(timeouts: int | None) -> list[Premise]:
-    """Return a premise if a run has retransmission timeouts: hosts with RACK-TLP, as most have, would avoid some."""
+    """Return a premise if timeouts occurred: most real hosts use RACK-TLP, which would avoid some of them."""
     if not timeouts:
         return []
     count = "1 timeout" if timeouts == 1 else f"{timeouts:,} timeouts"

@@ -1,4 +1,4 @@
-"""The rows of a study: their interface to table libraries, and to files."""
+"""Base class of the results of studies: access to the rows from table libraries, and saving to a folder."""
 
 from pathlib import Path
 from typing import Any

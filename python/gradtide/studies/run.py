@@ -1,4 +1,4 @@
-"""`gradtide run`: the time of an iteration, and its waits."""
+"""`gradtide run`: simulates one scenario. Other studies run their scenarios with the functions of this module."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
-# Interval at which active runs are polled, and time for which an interruption waits for them to end, in seconds.
+# In seconds: interval at which active runs are polled; time for which an interrupted study waits for them to end.
 POLL_S = 0.1
 GRACE_S = 0.3
 
@@ -37,9 +37,9 @@ def run(
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
-            which then trains with all defaults.
-        cluster: where a model is trained: `NAME/N`, as in `ethernet-100g/16`, a file or dict of a cluster, or a
-            scenario in which the model replaces the job's.
+            which is trained with the defaults of all keys.
+        cluster: cluster that replaces the scenario's, or on which the model is trained: `NAME/N`, as in
+            `ethernet-100g/16`, a file or dict of a cluster, or a scenario.
         progress: called periodically with the completed fraction, from 0 to 1.
         limits: memory and time limits. Default: 80 % of free memory, and an hour.
         keys: replacements of the scenario's keys, by short name (`Scenario.replace`), as in `seed=3`, `seq=8192` or
@@ -62,7 +62,7 @@ def run(
 
 
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
-    """Add the slowdowns of flows to a run without jobs: completion time over its lower bound on the idle network.
+    """Add the slowdowns of flows to a run without jobs: completion time divided by its bound on the idle network.
 
     The bounds are simulated, with every distinct completed flow alone (`studies.alone`). If bursts are announced to
     switches, the run is also repeated without announcements. A run with jobs is not changed; `gradtide tenants`
@@ -82,10 +82,7 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
 
 
 def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str, float]]:
-    """Return by tenant what is gained if bursts are announced to switches, compared with a run without announcements.
-
-    Times are means over the flows that complete in both runs, from the announcement of a burst to its last byte.
-    """
+    """Return, by tenant, mean flow times with announcements of bursts to switches, and without in a second run."""
     tenants = [name for name, table in result.scenario.to_dict().get("traffic", {}).items() if table.get("announce")]
     if not tenants:
         return {}
@@ -93,7 +90,7 @@ def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str,
     (other,) = run_all([without], limits=limits or Limits())
     found = {}
     for name in tenants:
-        # A flow has the same number in both runs.
+        # Flow numbers identify flows, because both runs have the same flows.
         times = [
             {
                 row["flow"]: row["received_us"]
@@ -112,7 +109,7 @@ def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str,
 
 def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
     """Run a scenario that has passed every check."""
-    # The CPU time is that of this thread, because other runs may be concurrent.
+    # CPU time is measured for this thread only, because other runs may be concurrent.
     wall, cpu = time.perf_counter(), time.thread_time()
     output = queries.run(scenario, progress)
     cost = {
@@ -124,7 +121,7 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> 
 
 
 def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
-    """Return a progress callback for the part of the work from `low` to `high`, which are shares from 0 to 1."""
+    """Return a callback that maps progress from 0 to 1 of a part to `low` to `high` of the whole."""
     return None if progress is None else lambda share: progress(low + (high - low) * share)
 
 
@@ -139,10 +136,10 @@ def run_all(
     limits: Limits | None = None,
     what_ifs: int = 0,
 ) -> list[RunResult]:
-    """Run every scenario, `jobs` of them concurrently in threads; the core releases the interpreter's lock.
+    """Run every scenario, `jobs` of them concurrently in threads; the core releases the GIL.
 
-    The results do not depend on `jobs`. Progress weights runs by their estimated times. Runs found in `keep` are not
-    repeated. `what_ifs` is the number of runs at other rates after each run, which the limits must cover as well.
+    The results do not depend on `jobs`. Progress weights runs by their estimated CPU times. Runs found in `keep` are
+    not repeated. `what_ifs` is the number of what-if runs that follow each run, and that the estimate must include.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with the finished runs.
@@ -154,7 +151,7 @@ def run_all(
 
 
 class Execution(NamedTuple):
-    """How runs are executed: the arguments of `run_all` after the scenarios."""
+    """Arguments of `run_all` other than the scenarios."""
 
     jobs: int = 1
     progress: Callable[[float], object] | None = None
@@ -164,14 +161,14 @@ class Execution(NamedTuple):
 
 
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
-    """Run every scenario as `run_all` does, and reduce each result by `seen` as soon as it ends.
+    """Run every scenario as `run_all` does, and keep only what `seen` returns for each result.
 
-    Memory therefore contains no more results than there are active runs.
+    Hence at most as many results are in memory as runs are active.
 
     Args:
         scenarios: the scenarios to run.
-        seen: maps index and result of a run to the value that is kept; called in several threads.
-        how: the fields of `Execution`; the results in exceptions are values of `seen`.
+        seen: maps the index and the result of a run to the value that is kept; called in several threads.
+        how: the fields of `Execution`. Exceptions contain the values of `seen` instead of results.
     """
     ended = _run_each(scenarios, seen, Execution(*how), goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
@@ -210,7 +207,7 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
 def _run_each(
     scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], how: Execution, *, goes_on: bool
 ) -> "list[Seen | SimulationError]":
-    """Run every scenario as `run_seen` does; with `goes_on`, a failed run yields its error instead of raising."""
+    """Run every scenario as `run_seen` does; with `goes_on`, return the error of a failed run instead of raising it."""
     jobs, progress, keep, limits, what_ifs = how
     for scenario in scenarios:
         scenario.check_built()
@@ -269,7 +266,7 @@ def _run_each(
         end.results, end.share = known, done()
         raise
     finally:
-        # The other runs are stopped, also after a failure; nothing waits for them.
+        # Stop the other runs, also after a failure. Nothing waits for them.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
@@ -281,7 +278,7 @@ def head(kind: str, engine: str) -> dict[str, Any]:
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the total cost in the given summaries of runs or studies."""
+    """Return the total cost of runs or studies. Memory is the largest peak instead of the sum."""
     costs = [summary["cost"] for summary in summaries]
     return {
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
@@ -290,7 +287,7 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def sample() -> Scenario:
-    """Return a scenario of a few packets whose result has all figures that a result can contain."""
+    """Return a scenario of a few packets, with a job and a background flow, that commands run to list their figures."""
     layer = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
     return Scenario.from_dict(
         {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradtide.studies.result import RunResult
 
 BESIDE = {"again": vars(Again(scenario=RESOLVED))}
-"""Keys of a summary that describe how to repeat the run from its folder; the repetition gives the same bytes."""
+"""Keys of `summary.json` that describe how to repeat the run from its folder. The repetition gives the same bytes."""
 
 
 def save(result: "RunResult", path: Path) -> Path:
@@ -34,13 +34,13 @@ def save(result: "RunResult", path: Path) -> Path:
 
 
 def write_part(result: "RunResult", path: Path, name: str) -> Path:
-    """Write one file of the run folder to `path`."""
+    """Write the file `name` of the result's run folder to `path`."""
     with TemporaryDirectory(prefix="gradtide-") as parent:
         return write_whole(path, (save(result, Path(parent) / "run") / name).read_bytes())
 
 
 def write_run(result: "RunResult", folder: Path) -> None:
-    """Write the run's results and those of the what-if runs into the existing `folder`."""
+    """Write the results of the run and of its what-if runs into the existing `folder`."""
     write_core(result, folder)
     if has_what_ifs(result.scenario):
         write_text(folder / "bandwidth.csv", result.bandwidth.to_csv())
@@ -48,7 +48,7 @@ def write_run(result: "RunResult", folder: Path) -> None:
 
 
 def write_core(result: "RunResult", folder: Path) -> None:
-    """Write the run's own results into the existing `folder`."""
+    """Write the results of the run, without what-if runs, report and timeline, into the existing `folder`."""
     write_text(folder / RESOLVED, result.scenario.to_toml())
     optional = {
         "workers": any(job.is_uneven or not job.is_in_step for job in result.scenario.jobs),
@@ -69,12 +69,12 @@ def write_core(result: "RunResult", folder: Path) -> None:
 
 
 def run_name(parts: Iterable[str]) -> str:
-    """Return the name of a run's folder in a study, in lower case, from the parts that identify the run."""
+    """Return the name of a run's folder in a study: the parts that identify the run, in lower case."""
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
 
 
 def write_runs(results: "Mapping[str, RunResult]", folder: Path) -> None:
-    """Write the results of each run of a study into `folder`/runs, in a folder with the run's name."""
+    """Write the results of each run of a study into `folder`/runs/NAME."""
     for name, result in results.items():
         (folder / "runs" / name).mkdir(parents=True)
         write_core(result, folder / "runs" / name)
@@ -83,7 +83,7 @@ def write_runs(results: "Mapping[str, RunResult]", folder: Path) -> None:
 def write_study(
     study: Any, folder: Path, name: str = "rows.csv", runs: "Mapping[str, RunResult] | None" = None
 ) -> None:
-    """Write a study into `folder`: its rows to the file `name`, its summary, its report, and its runs by name."""
+    """Write a study into `folder`: its rows to the file `name`, summary, report, and a folder per item of `runs`."""
     write_runs(runs or {}, folder)
     write_text(folder / name, study.table.to_csv())
     write_summary(study.summary, folder)
@@ -92,13 +92,13 @@ def write_study(
 
 
 def write_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Write `summary.json` without measured costs, so that equal runs give equal folders."""
+    """Write `summary.json` with `MEASURED_COSTS` set to null, so that equal runs give equal folders."""
     cost = {**summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
     write_json(folder / "summary.json", {**summary, "cost": cost})
 
 
 def summary(result: "RunResult") -> dict[str, Any]:
-    """Return the result's summary with its answer; the headline includes the gain of other schedules."""
+    """Return the result's summary with its answer, whose headline also has the savings of other schedules."""
     headline = " ".join([result.summary["headline"], *_what_if_sentences(result)])
     return {**result.summary, **replace(result.answer, headline=headline).to_dict()}
 
@@ -122,9 +122,9 @@ def _what_if_sentences(result: "RunResult") -> list[str]:
 
 
 def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, job: Job) -> str:
-    """Return the sentence about the best schedule that the job's device supports, at the job's own link rate.
+    """Return the advice for a job at its own link rate: the best schedule that a runtime of its device supports.
 
-    `times_us` contains iteration times by order and barrier, then by link rate.
+    `times_us` has iteration times by (order, barrier), then by link rate in bit/s.
     """
     default = ("fifo", True)
     baseline = times_us.pop(default)

@@ -14,29 +14,29 @@ from gradtide.studies.order import OrderScheduler, ranks_of
 _OWN = dict.fromkeys(
     ("fusion", "first_fusion", "cycle", "buckets", "chunk", "credit", "queues", "barrier", "depth", "order_file")
 )
-"""Keys that the name of a system resets to their defaults, so that the scenario's values do not apply to the system."""
+"""Keys that a name in `SYSTEMS` resets to their defaults, so that the scenario's values do not apply to the system."""
 
 SCHEDULE_KEYS = ("order", *_OWN)
 """Keys that a schedule can set, by their names in `Scenario.replace`."""
 
 SYSTEMS: dict[str, dict[str, Any]] = {
-    # Li et al. (2020), 3.2.3, and DistributedDataParallel's defaults.
+    # Li et al. (2020), section 3.2.3; sizes are the defaults of PyTorch's DistributedDataParallel.
     "ddp": {"order": "fifo", "barrier": True, "first_fusion": "1MiB", "fusion": "25MiB"},
-    # Sergeev & Del Balso (2018), section 4; the defaults of its documentation until version 0.21.
+    # Sergeev & Del Balso (2018), section 4; sizes and times are Horovod's documented defaults until version 0.21.
     "horovod": {"order": "fifo", "barrier": True, "fusion": "64MiB", "cycle": "5ms"},
-    # Jayarajan et al. (2019), section 5.1: slices of 50,000 parameters.
+    # Jayarajan et al. (2019), section 5.1: slices of 50,000 parameters of 4 bytes.
     "p3": {"order": "priority", "fusion": "0B", "chunk": "200kB", "barrier": False},
-    # Peng et al. (2019); its program's defaults: partitions of 1,000,000 parameters, a credit of four of them.
+    # Peng et al. (2019); defaults of the ByteScheduler code: partitions of 1,000,000 parameters, four in flight.
     "bytescheduler": {"order": "priority", "fusion": "0B", "chunk": "4MB", "credit": 4, "barrier": False},
-    # These orders have default settings.
+    # Orders alone: all other keys have their defaults.
     "caramel": {"order": "caramel"},
     "edf": {"order": "edf"},
     "optimal": {"order": "optimal"},
 }
-"""Schedules of whole systems, as keys of a scenario; `parse_schedule` accepts their names."""
+"""Schedules of published systems, as keys of a scenario, by the names that `parse_schedule` accepts."""
 
 UNENFORCED = ("random", "arbitrary")
-"""Orders of pulls that no scheduler enforces."""
+"""Orders in which workers pull parameters if no scheduler enforces an order."""
 
 GRAMMAR = (
     "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
@@ -44,7 +44,7 @@ GRAMMAR = (
 )
 
 FILE = "file:"
-"""Prefix of the path of an order file, in place of the name of an order."""
+"""Prefix of the path of an order file, which replaces the name of an order."""
 
 Schedule = str | Path | OrderScheduler
 """A schedule to compare: a string for `parse_schedule`, an order file, or a user-defined scheduler."""
@@ -54,8 +54,8 @@ Schedule = str | Path | OrderScheduler
 class Contender:
     """One of the compared schedules.
 
-    `extras` are the user's additions to the name, such as `chunk 1MB`. `by` is the file or scheduler that orders
-    transfers; `None` if an order's name in `changes` determines the order.
+    `changes` are keys for `Scenario.replace`. `extras` are the user's additions to the name, such as `chunk 1MB`. `by`
+    is the order file or user-defined scheduler; `None` if `changes` has the order.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Contender:
     by: Path | OrderScheduler | None = None
 
     def on(self, point: Scenario) -> tuple[Scenario, str]:
-        """Return the scenario under this schedule, and the name of the schedule in that scenario."""
+        """Return the scenario under this schedule, and the name under which the schedule is reported."""
         is_pulled = all(job.is_pulled for job in point.jobs)
-        # With a pull at the start of each iteration there is always a barrier, so a name selects only an order.
+        # Jobs that pull at the start of each iteration always have a barrier, and keep keys that a name would reset.
         changes = {k: v for k, v in self.changes.items() if not is_pulled or (k != "barrier" and v is not None)}
         if is_pulled and self.name in UNENFORCED:
-            # The share of out-of-order transfers in the scenario applies to enforced orders only.
+            # `disorder`, the share of transfers that leave their order, applies to enforced orders only.
             changes["disorder"] = None
         scenario = point.replace(**changes)
         name, extras = self.name, self.extras
@@ -83,7 +83,7 @@ class Contender:
 
 
 def contender(given: Schedule) -> Contender:
-    """Convert a schedule as given by the user."""
+    """Return the contender for a schedule that the user gave."""
     text = f"{FILE}{given}" if isinstance(given, Path) else given
     if isinstance(text, str):
         changes = parse_schedule(text)
@@ -98,9 +98,10 @@ def contender(given: Schedule) -> Contender:
 def parse_schedule(text: str) -> dict[str, Any]:
     """Return the changes for `Scenario.replace` that a schedule's string describes.
 
-    The syntax is that of `GRAMMAR`. Keys that the string does not contain keep the scenario's values, except for the
-    barrier. The order may also be the name of one of `SYSTEMS`; then keys that neither the system nor the string
-    contains get their defaults. The order `file:PATH` names an order file, which `_ordered` applies.
+    The syntax is that of `GRAMMAR`. Keys that the string does not contain keep the scenario's values, but without
+    `+barrier` there is no barrier. The order may also be the name of one of `SYSTEMS`; then keys that neither the
+    system nor the string contains get their defaults. The order `file:PATH` names an order file, which `_ordered`
+    applies.
 
     Raises:
         ValueError: if the string has another syntax.
@@ -145,7 +146,7 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
         ranks = load_ranks(scheduler, dag) if isinstance(scheduler, Path) else ranks_of(scheduler, dag)
         places = {op.id: place for place, op in enumerate(op for op in dag.ops if op.kind == "recv")}
         rows = [row.name for row in job.layers if row.parameter_bytes]
-        # Parameters that the iteration does not need (in inference, those of the backward pass) come last in the order.
+        # Parameters that the iteration does not need come last: in inference, the parameters of the backward pass.
         first = [rows[places[op]] for op in sorted(ranks, key=lambda op: (ranks[op], op))]
         rankings[job.name] = [*first, *(name for name in rows if name not in set(first))]
     for name, ranking in rankings.items():
@@ -157,8 +158,8 @@ def _dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
     """Return the DAG of a worker's iteration, as input of a scheduler, with times in picoseconds.
 
     Every parameter is one transfer of `op.bytes`. With parameter servers the transfer is a pull; with a collective it
-    is the exchange that the previous iteration began. Layers become a chain of ops. A backward op `updates` the
-    parameters whose gradients it completes.
+    is the exchange that the previous iteration began. A model without an op graph becomes a chain of one op per layer
+    and pass. `updates` of a backward op are the transfers of the parameters whose gradients the op completes.
     """
     if job.graph is None:
         return _chain(job, transfer_ps)
@@ -168,7 +169,7 @@ def _dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
     if job.task == "inference":
         target = target if job.graph.inference_target is None else job.graph.inference_target
     else:
-        # Training waits for all gradients, not only for those that the file's target needs.
+        # Training waits for all gradients, not only for the ones on which the target op of the graph depends.
         ends = tuple(dict.fromkeys([target, *(op.id for op in ops if op.updates)]))
         target = max(op.id for op in ops) + 1
         ops.append(Op(target, "comp", ends, 0, "end"))

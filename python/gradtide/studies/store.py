@@ -61,7 +61,7 @@ class About(NamedTuple):
 
 
 class Store:
-    """Finished runs by key.
+    """A store of finished runs by their key (`key_of`).
 
     Attributes:
         path: the file; `None` for a store in memory.
@@ -76,7 +76,7 @@ class Store:
         self._say = say
         self._lock = threading.RLock()
         self._claims = -1
-        # If the file turns out not to be a store, `refused` deletes the file of claims that was created beside it.
+        # If `path` is not a store, `refused` deletes the lock file (`_claims_of`) that was created beside it.
         with ExitStack() as refused, ExitStack() as ends, self._as_store_error():
             if path is not None:
                 if path.is_dir() or "\0" in str(path):
@@ -99,7 +99,7 @@ class Store:
             refused.pop_all()
 
     def _open(self) -> None:
-        # Commits survive a killed process; a power failure may lose the last runs.
+        # With this setting, commits survive a killed process, but a power failure may lose the last runs.
         self._db.execute("PRAGMA synchronous = NORMAL")
         with self._transaction():
             layout = self._number("user_version")
@@ -151,14 +151,14 @@ class Store:
         return self._found("runs", key, json.loads)
 
     def add(self, key: bytes, scenario: Scenario | About, document: dict[str, Any]) -> None:
-        """Add a finished run, which is then visible to every process."""
-        # A file name need not be valid Unicode.
+        """Add a finished run, or replace it. Every process sees it at once."""
+        # The name may be a file name, which need not be valid Unicode.
         name = scenario.name.encode(errors="replace").decode()
         about = (name, scenario.engine, scenario.seed, _core.__version__)
         self._put("runs", key, *about, _packed(json.dumps(document, allow_nan=False, separators=(",", ":"))))
 
     def find_result(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario with the core's whole output; `None` if it is missing or damaged."""
+        """Return the result of a scenario with the core's whole output; `None` if it is missing or damaged."""
 
         def read(payload: bytes) -> RunResult:
             end = payload.index(b"\n")
@@ -177,7 +177,7 @@ class Store:
             self.add(key, result.scenario, document(result))
 
     def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
-        """Return the number of runs by scenario, engine and version; arguments that are not `None` are filters."""
+        """Return seeds and number of runs by scenario, engine and version; arguments that are not `None` filter."""
         wanted = {"scenario": scenario, "engine": engine, "seed": seed}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in given) or "1"
@@ -196,7 +196,7 @@ class Store:
         if found is None:
             return None
         try:
-            # zlib verifies the Adler-32 checksum.
+            # Detects damage, because zlib verifies a checksum (Adler-32).
             return read(zlib.decompress(found[0]))
         except Unfinished:
             raise
@@ -213,7 +213,7 @@ class Store:
             self._db.execute(f"INSERT OR REPLACE INTO {table} ({_COLUMNS[table]}) VALUES ({places})", row)
 
     def take(self, other: Path) -> int:
-        """Copy all runs that are only in another store; return their number."""
+        """Copy the runs that the store `other` has and this one lacks; return their number."""
         if not other.exists():
             raise StoreError(f"there is no store {other}; name a file that --store has made")
         with Store(other):
@@ -234,7 +234,7 @@ class Store:
             return {key for (key,) in self._db.execute("SELECT key FROM outputs")}
 
     def drop(self, keys: set[bytes]) -> None:
-        """Delete these runs and close the store; delete the file if it has no other runs and no other users."""
+        """Delete the runs `keys` and close the store. Delete the file if no runs remain and no connection uses it."""
         with self._as_store_error(), self._lock:
             is_over = self.path is not None and self.keys() <= keys and self._is_alone()
             if keys and not is_over:
@@ -279,7 +279,7 @@ class Store:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            # SQLite rolls back by itself if the disk is full.
+            # If the disk is full, SQLite has already rolled back.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
@@ -317,7 +317,7 @@ def _words(path: Path | None, error: str) -> str:
 def listed(
     path: str | Path, *, scenario: str | None = None, engine: str | None = None, seed: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return one row for each scenario, engine and version in a store, with its seeds and its number of runs.
+    """Return one row per scenario, engine and version: the smallest and largest seed, and the number of runs.
 
     Args:
         path: the store.
@@ -348,7 +348,7 @@ def _claims_of(path: Path) -> Path:
 
 
 def _packed(*texts: str) -> bytearray:
-    """Compress texts in pieces, which avoids copies: the core's output may have a hundred megabytes."""
+    """Compress texts in pieces, which avoids copies, because the core's output may have a hundred megabytes."""
     pack, packed = zlib.compressobj(LEVEL), bytearray()
     for text in texts:
         for start in range(0, len(text), PIECE):
@@ -364,13 +364,13 @@ def document(result: RunResult) -> dict[str, Any]:
 
 
 def key_of(scenario: Scenario) -> bytes:
-    """Return the key of a scenario's run with this code; scenarios without random draws ignore the seed."""
+    """Return the key of a scenario for this code. The seed is part of it only if the scenario has random draws."""
     return hashlib.sha256(code_digest() + bytes.fromhex(scenario.run_sha256)).digest()
 
 
 @cache
 def code_digest() -> bytes:
-    """Return a digest of the code, because the version does not identify the code during development."""
+    """Return a digest of the code, because the version does not change with every edit during development."""
     digest = hashlib.sha256()
     for module in (_core, results, result, fct):
         digest.update(hashlib.sha256(Path(str(module.__file__)).read_bytes()).digest())

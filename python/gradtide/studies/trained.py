@@ -1,4 +1,4 @@
-"""The subject of a study: a scenario, or a model trained on a cluster."""
+"""Makes the scenario of a study from the user's arguments: a scenario, or a model and a cluster."""
 
 import os
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model: a
             preset's name, a profile, a list of layers, an `OpDag` or the content of its file, a trace. An op graph is
-            trained with parameter servers; if no op updates parameters, the task is inference.
+            trained with parameter servers, unless the cluster is a scenario. If no op updates parameters, the task is
+            inference.
         cluster: for a scenario, replacement of its `[cluster]` (`Scenario.on_cluster`). For a model, where it is
             trained: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts (a fifth of the hosts are
                 servers for an op graph); a file or dict with a cluster only; or a scenario with one job, whose model is
@@ -61,7 +62,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
             job["collective"] = {"ps": {"pull": "start"}}
             if isinstance(hosts, int) and hosts > 1:
-                # The ratio of servers to workers is TicTac's.
+                # One server per four workers, as in TicTac (2019), section 6.1.
                 servers = max(1, hosts // 5)
                 job |= {"workers": hosts - servers, "collective": {"ps": {"servers": servers, "pull": "start"}}}
             if not any(op.updates for op in model.ops):
@@ -70,7 +71,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     else:
         assert cluster is not None
         base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
-    # The number of workers is a separate change, so that an error names the option.
+    # The number of workers is a separate change, so that an error about it names the option.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
     is_parallel = keys.get("parallel") is not None and is_cluster_alone and hosts is None
     if is_parallel or (workers is None and rank_count(model, Path()) is not None):
@@ -80,7 +81,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
 
 
 def _moved(base: Scenario, cluster: Cluster) -> Scenario:
-    """Return a scenario on another cluster, in any form that `trained` accepts."""
+    """Return the scenario on another cluster, which has any form that `trained` accepts."""
     if isinstance(cluster, Scenario):
         return base.on_cluster(cluster)
     data, base_dir, name = _described(cluster)
@@ -90,7 +91,7 @@ def _moved(base: Scenario, cluster: Cluster) -> Scenario:
 
 
 def _without_model(base: Scenario) -> Scenario:
-    """Return the scenario without keys that hold only for the model of its job; raise if it has several jobs."""
+    """Return the scenario without keys that apply only to its present model; raise if it has several jobs."""
     if len(base.jobs) > 1:
         names = [job.name for job in base.jobs]
         hint = f"name the job that gets the model: --set job.{names[0]}.model=MODEL, without --cluster"
@@ -100,7 +101,7 @@ def _without_model(base: Scenario) -> Scenario:
 
 
 def without_scale(base: Scenario) -> Scenario:
-    """Return the scenario without `scale_to`, the compute time of a job's model; another model needs another time."""
+    """Return the scenario without `compute.scale_to`, the compute time to which the replaced model is scaled."""
     scaled = [job.name for job in base.jobs if job.compute.scale_to_ps is not None]
     if not scaled:
         return base
@@ -109,7 +110,7 @@ def without_scale(base: Scenario) -> Scenario:
 
 
 def _places(data: Mapping[str, Any]) -> Any:
-    """Return the number of workers of a cluster (hosts, or GPUs of nodes); `None` if the cluster adapts to the job."""
+    """Return the number of hosts, or of GPUs for a cluster of nodes; `None` if the cluster adapts to the job."""
     cluster = clusters.whole(data).get("cluster", {})
     topology, node = (cluster.get(key) if isinstance(cluster, Mapping) else None for key in ("topology", "node"))
     hosts = topology.get("hosts") if isinstance(topology, Mapping) else None
@@ -124,14 +125,15 @@ def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(given: Any, *, is_on_cluster: bool) -> Any:
-    """Return the given model, or `None` if it is a scenario; with a cluster, any name of no scenario is a model."""
+    """Return `given` if it is a model, `None` if it is a scenario. With a cluster, unknown names are models."""
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):
         try:
             return given.to_model()
         except TraceError:
-            # The trace is no model of layers: its steps send more than gradients, or receive parameters op by op.
+            # The trace does not fit a list of layers: its steps send more than gradients, or receive parameters op by
+            # op.
             for other in (given.to_step, given.to_dag):
                 try:
                     return other()
@@ -152,7 +154,7 @@ def _model(given: Any, *, is_on_cluster: bool) -> Any:
 
 
 def _is_model_file(given: str | Path) -> bool | None:
-    """Whether a file is a model, such as a layer table or a Hugging Face configuration; `None` if undecided."""
+    """Return whether a file is a model, such as a layer table or a Hugging Face configuration; `None` if undecided."""
     if not os.path.isfile(given) or Path(given).suffix not in (".csv", ".json"):
         return None
     if Path(given).suffix == ".csv":
@@ -168,7 +170,7 @@ def _is_model_file(given: str | Path) -> bool | None:
 
 
 def _refuse_misspelt(given: Any) -> None:
-    """Raise for a name that is not a scenario and resembles a built-in model's name."""
+    """Raise if a name, which is not a model, resembles the name of a built-in model."""
     if isinstance(given, str) and "/" not in given and not Path(given).suffix:
         hint = did_you_mean(given, [*presets.model_names(), *presets.language_names()], "", '"{}"', kind="model")
         if hint:
@@ -178,7 +180,7 @@ def _refuse_misspelt(given: Any) -> None:
 
 
 def _described(cluster: Cluster) -> tuple[dict[str, Any], Path, str | None]:
-    """Return the scenario keys of a cluster, the folder to which paths in them are relative, and its name in errors."""
+    """Return the keys of a cluster, the folder to which their paths are relative, and the cluster's name in errors."""
     if cluster is None:
         return {}, Path(), None
     if isinstance(cluster, Scenario):

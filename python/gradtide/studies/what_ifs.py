@@ -1,4 +1,4 @@
-"""Runs of a scenario's jobs at other link rates, in other orders, with and without the barrier."""
+"""What-if runs: a scenario's jobs at other link rates and in other orders, with and without the barrier."""
 
 from itertools import product
 
@@ -10,14 +10,14 @@ from gradtide.scenario.core.edited import run_at
 from gradtide.scenario.resolve.schedule import PLANNED
 from gradtide.studies.network import altered, has_rate_of_links
 
-# Common link rates. The what-if runs use those of at least a tenth of the run's own rate, and half, one, two and four
-# times this rate. The report derives from these runs the rate beyond which the network does not matter.
+# Common link rates. What-if runs use the common rates from a tenth of the scenario's own rate upwards, and half, one,
+# two and four times its own rate. From these runs the report derives the rate beyond which the network does not matter.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
 
 
 def has_what_ifs(scenario: Scenario) -> bool:
-    """Return whether what-if runs at other rates follow a run, which they do only for a single job on the fluid engine.
+    """Return whether what-if runs follow a run: only for a single job without other traffic on the fluid engine.
 
     For such a job, the runs at all rates take a fraction of a second, because each exchange size is simulated once.
     They would take seconds if the order had to be planned for each rate, and longer than the run itself on the packet
@@ -32,10 +32,10 @@ def has_what_ifs(scenario: Scenario) -> bool:
 
 
 def bandwidth(scenario: Scenario) -> Table:
-    """Run the jobs at other link rates, under FIFO and priority (or their own order), with and without the barrier.
+    """Run the jobs at other link rates, in several orders, with and without the barrier.
 
-    The table is empty if no job sends data, or if a job has parameter servers with pull = "start", to which these
-    schedules do not apply.
+    The orders are FIFO and the job's own; if the job's own is FIFO, they are FIFO and priority. The table is empty if
+    no job sends data, or if a job has parameter servers with pull = "start", to which these schedules do not apply.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
     at_rate: dict[int, Scenario] = {}
@@ -71,7 +71,7 @@ def what_if_count(scenario: Scenario) -> int:
 
 
 def what_if_rates(own_bps: int) -> list[int]:
-    """Return the link rates of the what-if runs, from a tenth of the run's own rate to that of the fastest links."""
+    """Return the link rates of the what-if runs: common ones from a tenth of `own_bps`, and four near `own_bps`."""
     fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
     around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
     known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}
