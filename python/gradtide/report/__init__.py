@@ -1,9 +1,9 @@
 """Reports of finished runs: one HTML file without external resources, and a Perfetto trace.
 
-The only input is a run folder, so folders of another version or written by hand work too. Each kind of study has a
-module with the content of its report, such as `run.py` and the modules of `tenants/`. The appearance is in `assets/`,
-`timeline.py`, `progress.py` and `scatter.py`. A page contains no time stamp and nothing about the machine that renders
-it, so equal folders give equal bytes.
+The only input is a run folder, so that reports can also be made of folders of another version, or written by hand. Each
+kind of study has a module with the content of its report, such as `run.py` and the modules of `tenants/`. Templates,
+styles and scripts are in `assets/`, drawings in `timeline.py`, `lanes.py`, `progress.py` and `scatter.py`. A page
+contains no time stamp and nothing about the machine that renders it, so equal folders give equal bytes.
 """
 
 import re
@@ -41,14 +41,14 @@ from gradtide.schemas import newer_version
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
 MAX_BYTES = 400_000
-"""Largest size of a report. It is small enough for an e-mail."""
+"""Largest size of a report in bytes, so that it can be sent by e-mail."""
 
 _UPLOT = "uplot-1.6.32"
 
-# Name: light, dark. A colour has one meaning in all reports. `compute` to `slowdown` are parts of an iteration, `good`,
-# `warn` and `bad` are verdicts, and `s1` to `s7` are alternatives such as schedules, bands or mesh axes. Tests compute
-# the differences between these three groups, and the contrasts: text on `bg` and `panel`, and `on-colour` on the fills
-# of bars, reach 4.5:1. Hues after Okabe & Ito (2008), which colour-blind readers can distinguish.
+# CSS variables of colours: (light theme, dark theme). A colour has one meaning in all reports: `compute` to `slowdown`
+# are parts of an iteration, `good`, `warn` and `bad` are verdicts, and `s1` to `s7` are alternatives such as schedules.
+# Tests compute the distances between these groups, and check that the contrast of texts is at least 4.5:1. Hues are
+# from Okabe & Ito (2008), so that colour-blind readers can distinguish them.
 _TOKENS = {
     "bg": ("#ffffff", "#11161d"),
     "panel": ("#f3f5f8", "#1b222c"),
@@ -136,7 +136,7 @@ _VIEWS = {
     "gradtide.site/1": site.view,
 }
 _INDEX = ("gradtide.site/1",)
-"""Schemas of folders whose page is an index of other pages, named `index.html`."""
+"""Schemas whose report is an index of other reports, and is written to `index.html`."""
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -175,7 +175,7 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
 def render(run_dir: Path) -> str:
     """Return the report of a finished run or study folder: an HTML document of less than `MAX_BYTES`.
 
-    Rows and charts beyond that size are left out, and the page says how many.
+    Rows and charts that would exceed the size are left out, and the page says how many.
     """
     path = run_dir / "summary.json"
     summary = read_json(path)
@@ -217,14 +217,14 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         f":root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
         f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
     )
-    # Canvases have at least two device pixels per CSS pixel, so that charts are sharp in print.
+    # Draws canvases with at least two device pixels per CSS pixel, so that charts are sharp in print.
     uplot = (
         f"/*!\n{_asset(_UPLOT + '.LICENSE.txt')}\n*/\nconst uPlot = (() => {{\n"
         "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
         f"{_asset(_UPLOT + '.iife.min.js')}\nreturn uPlot;\n}})();\n"
     )
     context = {"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)}
-    # A folder without premises, such as a recorded step, has a line that its view states.
+    # If the summary has no premises (a recorded step), the line of premises comes from the view.
     context["rests_on"] = context["rests_on"] or view.get("rests_on", [])
     versions = read_json(run_dir / "versions.json")
     known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]
@@ -256,11 +256,11 @@ def _first_sentence(headline: str) -> tuple[str, str]:
 
 
 _QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")
-"""A number with its unit. A line break between the two is not allowed."""
+"""A number with its unit, between which a line must not break."""
 
 
 def _whole(text: str) -> Markup:
-    """Return a text as HTML in which no line breaks between a number and its unit."""
+    """Return a text as HTML without line breaks between numbers and their units."""
     parts = (
         Markup('<span class="whole">{}</span>').format(part) if index % 2 else escape(part)
         for index, part in enumerate(_QUANTITY.split(text))
@@ -269,7 +269,7 @@ def _whole(text: str) -> Markup:
 
 
 class _Command(ModuleType):
-    """The type of this module. It makes the module callable: `gradtide.report("out/run")` writes a report."""
+    """Type of this module, which makes the module callable: `gradtide.report("out/run")` writes a report."""
 
     def __call__(self, run_dir: Path | str) -> Path:
         """Write the report of a finished run or study again, and return its path."""

@@ -1,4 +1,4 @@
-"""The parts of a report that all studies share: premises, compared candidates, and the command that reproduces it."""
+"""The parts of a report that all studies share: premises, candidates, and the command that repeats the study."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +9,11 @@ from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, row_of
 
 COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
-"""By schema, the command that reproduces a study from the resolved scenario in its folder."""
+"""The command of each schema whose study can be repeated from the resolved scenario in its folder."""
 
 
 def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the template's context for the answer in a `summary.json`; its entries are empty if there is no answer.
+    """Return the template's context for the answer in `summary.json`. Without an answer, all entries are empty.
 
     Args:
         path: the file `summary.json`.
@@ -62,7 +62,7 @@ def _list(path: Path, summary: Row, key: str) -> list[Any]:
 
 
 def _again(path: Path, summary: Row) -> str:
-    """Return the command that reproduces the answer; empty if the summary has neither command nor scenario."""
+    """Return the command that repeats the study; empty if the summary contains neither a command nor a scenario."""
     again: Mapping[str, Any] = entry(path, summary, "again", dict) if "again" in summary else {}
     command, scenario = again.get("command"), again.get("scenario")
     if isinstance(command, str):

@@ -1,4 +1,4 @@
-"""The report of `gradtide buy`: cost against iteration time, and the causes of the differences."""
+"""The report of `gradtide buy`: cost of networks against iteration time, and what causes the differences."""
 
 import math
 import re
@@ -24,7 +24,7 @@ FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 
 @dataclass(frozen=True)
 class _Offer:
-    """A candidate: its index and row in the summary, and the link to its page."""
+    """A candidate: its row in the summary with the row's index, and the address of its page."""
 
     index: int
     row: Row
@@ -43,12 +43,12 @@ class _Offer:
         return words.built(row)
 
     def key(self, figure: str) -> str:
-        """Return the path of a figure in the summary."""
+        """Return the dotted path of a figure of this candidate in `summary.json`."""
         return f"rows.{self.index}.{figure}"
 
 
 def _network(row: Row) -> str:
-    """Name a network by its kind and oversubscription, as in `leaf-spine, 4:1`."""
+    """Return the name of a network with its oversubscription, as in `leaf-spine, 4:1`."""
     fabric = words.fabric(row["fabric"])
     return fabric if row["fabric"] == "star" else f"{fabric}, {words.oversubscription(row['bisection'])}"
 
@@ -68,11 +68,11 @@ _FIGURES = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a study of what to buy."""
+    """Return the name of the template and its context, for the report of a study of what to buy."""
     path = run_dir / "summary.json"
     model, nodes = entry(path, summary, "model", str), entry(path, summary, "nodes", int)
     unit = pieces.clip(entry(path, summary, "cost_unit", str), 20)
-    # Without prices, cost is the total size of the switches.
+    # Without prices, cost is the total size of the switches, in crossbars.
     unit_note = "" if unit != "crossbars" else UNIT_NOTE
     unit = words.cost_unit(unit)
     offers = [_offer(path, row, index, run_dir) for index, row in enumerate(entry(path, summary, "rows", list))]
@@ -139,7 +139,7 @@ def _series(path: Path, summary: Row, figure: str) -> list[Mapping[str, Any]]:
 
 
 def _comparable(offers: Sequence[_Offer]) -> dict[int, list[_Offer]]:
-    """Group candidates by link rate: knees are determined per rate."""
+    """Group candidates by link rate, because the best value (the knee) is determined for each rate."""
     return grouped(offers, lambda one: one.row["rate_bps"])
 
 

@@ -1,4 +1,4 @@
-"""The report of a comparison of collectives: exchange time over size, and its parts."""
+"""The report of `gradtide collectives`: exchange time over size, and its parts."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ SHOWN = 3
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a comparison of collectives."""
+    """Return the name of the template and its context, for the report of a comparison of collectives."""
     path = run_dir / "summary.json"
     rows = read_table(run_dir, "collectives.csv")
     if not rows:
@@ -72,7 +72,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
-    """Return a line per size at which the fastest collective changes. Of close lines only the last has a label."""
+    """Return a vertical line per size at which the fastest collective changes; of close lines, the last has a label."""
     return [
         {"x": size / 1e6, "label": "" if any(size < other < 2.5 * size for other in crossings) else words.size(size, 2)}
         for size in crossings

@@ -1,4 +1,4 @@
-"""The report of a comparison: many schedules, grouped by model, workers and link rate."""
+"""The report of `gradtide compare`: many schedules, grouped by model, workers and link rate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -11,20 +11,21 @@ from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Schedules are compared within groups that have equal values in these columns. The last is the x axis of charts."""
+"""Schedules are compared within a group, i.e. among rows with equal values in these columns. Charts have the last on
+the x axis."""
 
 MOST_COLUMNS = 12
 MOST_LINES = len(pieces.STYLES)
 
 SAME = 1e-4
-"""Largest relative difference of the values of schedules that share a line of a chart."""
+"""Schedules share a line of a chart if the relative difference of their values is at most this."""
 
 
 def inside(folder: Path, *parts: str) -> Path:
-    """Return a folder below `folder`.
+    """Return the path `parts` below `folder`.
 
     Raises:
-        RunFolderError: if the path leaves `folder`.
+        RunFolderError: if the path leads out of `folder`.
     """
     relative = PurePosixPath(*parts)
     if relative.is_absolute() or ".." in relative.parts or "\\" in str(relative) or ":" in str(relative):
@@ -33,7 +34,7 @@ def inside(folder: Path, *parts: str) -> Path:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a comparison."""
+    """Return the name of the template and its context, for the report of a comparison."""
     path = run_dir / "rows.csv"
     rows = read_table(run_dir, "rows.csv")
     if not rows:
@@ -53,7 +54,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     is_over_groups = len(schedules) == 1 < len(groups)
     if is_over_groups:
-        # If there is only one schedule, the page compares groups, and each group's short name stands in place of the
+        # If there is only one schedule, the page compares groups: the name of a group replaces the name of the
         # schedule.
         short = _short_names({key: title(key) for key in groups})[0]
         chosen = [{**row, "schedule": short[key]} for key, own in groups.items() for row in own]
@@ -102,18 +103,18 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows by iteration time, the fastest first. Equal times in nanoseconds keep their order."""
+    """Return the rows by iteration time, the fastest first. Times that are equal in nanoseconds keep their order."""
     return sorted(rows, key=lambda row: round(row["iteration_time_us"], 3))
 
 
 def _gain(row: Row, first: Row) -> str:
-    """Write the gain in throughput over the first row; empty for the first row itself."""
+    """Return the change of throughput against the row `first` as text; empty for `first` itself."""
     gain = 100 * (first["iteration_time_us"] / row["iteration_time_us"] - 1)
     return "" if row is first else f"{gain:+.1f} %".replace("-", "−")
 
 
 def _fastest(rows: Sequence[Row]) -> str:
-    """Return a sentence with the names of the fastest schedules of a group."""
+    """Return a sentence that names the fastest schedules of a group."""
     rows = words.settled(rows)
     least = min(row["iteration_time_us"] for row in rows)
     some = [row["schedule"] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
@@ -153,7 +154,7 @@ def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _figures(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of figures of a group's schedules, the fastest first."""
+    """Return the table of the figures of each schedule in a group, the fastest first."""
 
     def text(key: str, digits: int, unit: str = "", scale: float = 1.0) -> Callable[[Row], str]:
         # `+ 0.0` turns -0.0 into 0.0.
@@ -177,7 +178,7 @@ def _figures(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
-    """Return the lines of a chart; names whose values coincide share one."""
+    """Return the lines of a chart. Names whose values coincide share a line."""
     merged: list[tuple[list[str], Sequence[float | None]]] = []
     for name, values in named.items():
         for others, known in merged:
@@ -193,7 +194,7 @@ def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
 
 
 def _short_names(names: Mapping[tuple[Any, ...], str]) -> tuple[dict[tuple[Any, ...], str], str]:
-    """Return the names of groups without the part that all have in common, and that part."""
+    """Return the names of groups without their common part, and the common part."""
     split = {key: name.split(", ") for key, name in names.items()}
     common = next((i for i, of in enumerate(zip(*split.values(), strict=False)) if len(set(of)) > 1), 0)
     return {key: ", ".join(parts[common:]) for key, parts in split.items()}, ", ".join(
@@ -208,7 +209,7 @@ def _pivot(
     caps: pieces.Caps,
 ) -> dict[str, Any]:
     table, shown = [], schedules[:MOST_COLUMNS]
-    # The note has the common part of all group names, so that the first column stays narrow.
+    # The note has the common part of the names, so that the first column is narrow.
     names, common = _short_names({key: title(key) for key in groups})
     for key, rows in groups.items():
         times = {row["schedule"]: row for row in rows}
@@ -236,7 +237,7 @@ def _pivot(
 
 
 def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw iteration time over link rate for one model and number of workers; None for a single rate."""
+    """Draw iteration time over link rate, for one model and number of workers; None if there is only one rate."""
     rates = sorted({row["rate_bps"] for row in rows})
     found = {(row["schedule"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
@@ -259,7 +260,7 @@ def _rate_charts(
     gain: Callable[[tuple[Any, ...]], float],
     caps: pieces.Caps,
 ) -> tuple[list[dict[str, Any]], str]:
-    """Draw savings over the first schedule against link rate, one small chart per model and number of workers."""
+    """Draw the savings over the first schedule against link rate, in a small chart per model and number of workers."""
     panels = grouped(groups, lambda key: key[:-1])
     drawable = [keys for keys in panels.values() if len(keys) > 1]
     kept = sorted(drawable, key=lambda keys: -max(map(gain, keys)))[: caps.charts]
@@ -268,7 +269,7 @@ def _rate_charts(
         keys = sorted(keys, key=lambda key: key[-1])
         found = {(row["schedule"], key): row["saves_percent"] for key in keys for row in groups[key]}
         values = {s: [found.get((s, key)) for key in keys] for s in schedules}
-        # Schedules without any saving have no line but the label of the zero line, unless there are no other lines.
+        # The line of schedules that save nothing is drawn only if there is no other; its name is the label at zero.
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",

@@ -1,7 +1,7 @@
-"""Reader of run folders, for every table of docs/reference/run-folder.md.
+"""Reader of run folders, for every table in docs/reference/run-folder.md.
 
 Results are parsed, but not interpreted. Rows are dictionaries from column to parsed value, in file order. If a file or
-value is missing or invalid, functions raise a `RunFolderError` that names file, line and column.
+value is missing or invalid, a `RunFolderError` names the file, line and column.
 """
 
 import csv
@@ -23,18 +23,18 @@ _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 
 Row = dict[str, Any]
-"""A line of a table, as a dictionary from column to parsed value."""
+"""A row of a table: {column: parsed value}."""
 
 
 class RunFolderError(ValueError):
-    """A file of a run folder is missing, truncated or garbled; the message names file, line and column."""
+    """A file of a run folder is missing, truncated or invalid. The message names file, line and column."""
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 
 
-# The cache pays because the same integers (iterations, layers, sizes) recur in tables of millions of rows.
+# The cache saves time because the same integers (iterations, layers, sizes) recur in millions of rows.
 @lru_cache(maxsize=1 << 16)
 def _integer(text: str) -> int:
     if _INTEGER.fullmatch(text) is None:
@@ -56,7 +56,7 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {"int": _integer, "float": _number, "bool": _boolean, "str": str}
 
-# `?`: the value may be empty. `~`: the column is missing if no row has a value. The value is None in both cases.
+# Columns and types by file. `?`: the value may be empty. `~`: the column may be missing. Both are read as None.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -92,7 +92,7 @@ _COLUMNS: dict[str, str] = {
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 LARGEST = 2**64
-"""Upper bound of integers in a folder, because picoseconds and bytes have 64 bits."""
+"""Upper bound of integers in a folder, because times in picoseconds and sizes in bytes have 64 bits."""
 
 
 def read_text(path: Path) -> str:
@@ -110,7 +110,7 @@ def read_text(path: Path) -> str:
 
 
 def refuse_other(folder: Path) -> None:
-    """Raise `RunFolderError` if the schema of the folder's `versions.json` is not that of this version."""
+    """Raise `RunFolderError` if the folder has another schema than this version writes."""
     path = folder / VERSIONS
     schema = read_json(path).get("schema")
     newer = newer_version(schema, [FOLDER_SCHEMA])
@@ -121,14 +121,14 @@ def refuse_other(folder: Path) -> None:
 
 
 def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
-    """Return all rows of a documented table, as a list."""
+    """Return all rows of a table by the table's file name."""
     return list(read_rows(folder, name, required=required))
 
 
 def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row]:
-    """Yield the rows of a documented table one by one, for callers that keep few rows of a large table.
+    """Yield the rows of a table one by one, so that callers can keep few rows of a large table.
 
-    Columns may be in any order; undocumented ones are ignored. A missing file that is not `required` has no rows.
+    Columns may be in any order, and unknown columns are ignored. A missing file has no rows unless it is `required`.
     """
     path = folder / name
     if not required and not path.exists():
@@ -198,7 +198,7 @@ def read_json(path: Path) -> Row:
 
 
 def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
-    """Return a nested value by the dotted path `key`, whose parts contain no dots."""
+    """Return the value at the dotted path `key`, whose parts contain no dots, if it is of a type in `kind`."""
     found: Any = value
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -212,7 +212,7 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
 
 
 def objects(path: Path, value: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return an object of objects, such as the jobs of a run by name."""
+    """Return a dictionary of dictionaries at the path `key`, such as the jobs of a run by name."""
     found: Mapping[str, Any] = entry(path, value, key, dict)
     for name, inner in found.items():
         if not isinstance(inner, Mapping):
@@ -221,12 +221,12 @@ def objects(path: Path, value: Mapping[str, Any], key: str) -> Mapping[str, Mapp
 
 
 def finite(path: Path, row: Row, key: str) -> float | None:
-    """Return a finite number of a row, or `None` if it is null."""
+    """Return the finite number at the path `key`, or `None` if it is null."""
     return None if entry(path, row, key, (int, float, type(None))) is None else number(path, row, key)
 
 
 def number(path: Path, row: Mapping[str, Any], key: str) -> float:
-    """Return a finite number of a row."""
+    """Return the finite number at the path `key`."""
     value: float = entry(path, row, key, (int, float))
     if not math.isfinite(value):
         raise RunFolderError(f"{path}: key `{key}`: not a finite number")
@@ -234,7 +234,7 @@ def number(path: Path, row: Mapping[str, Any], key: str) -> float:
 
 
 def grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    """Group items by key, keys in order of first occurrence."""
+    """Group items by key. Groups are in the order in which their keys occur first."""
     found: dict[_K, list[_T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -255,7 +255,7 @@ def row_of(
     counts: Iterable[str] = (),
     flags: Iterable[str] = (),
 ) -> Row:
-    """Return item `index` of the list `key`, which must be an object with these texts, integers and flags."""
+    """Return item `index` of the list `key`, checked to be a dictionary with these texts, integers and flags."""
     if not isinstance(row, dict):
         raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
     for names, kind in ((words, str), (counts, int), (flags, bool)):
@@ -265,7 +265,7 @@ def row_of(
 
 
 def mesh_of(path: Path, facts: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Return the mesh of a parallel job; None for a recorded step."""
+    """Return the mesh of a parallel job, as {axis: size}; None for a recorded step."""
     if entry(path, facts, "parallel.mesh", object) is None:
         return None
     mesh: Mapping[str, int] = entry(path, facts, "parallel.mesh", dict)

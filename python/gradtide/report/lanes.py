@@ -1,8 +1,8 @@
-"""Timeline of a parallel model as SVG, with a lane for each stream of each rank class.
+"""Timeline of a parallel job as SVG, with lanes for each class of ranks.
 
-Below the time axis, each class has a lane for the compute stream and one for each process group. The colour of a block
-is that of its process group. A line above a block marks the critical path, and a line below it a transfer that compute
-waited for. All ranks of a class run in lock step, so each class is drawn once.
+All ranks of a class run in lock step, so each class is drawn once: a lane (horizontal strip) for compute, and one for
+each process group, which determines the colour of its blocks. A line above a block marks the critical path, and a line
+below a block marks a transfer for which compute waited.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from gradtide.report.folder import Row, grouped
 from gradtide.report.timeline import Drawing, evenly, merged, milliseconds
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
-"""Process groups with a colour of their own. All other groups share one colour."""
+"""Process groups with a colour of their own: the mesh axes. All other groups share one colour."""
 
 MAX_LANES = 42
-"""Largest number of lanes of a drawing. With more, only some classes have the lanes of their process groups."""
+"""Largest number of lanes of a drawing. If there are more, some classes are drawn without their process groups."""
 
 PASSES = {
     "forward": "forward",
@@ -41,8 +41,8 @@ class View:
     Attributes:
         start: start of the iteration.
         end: end of the iteration.
-        classes: operations of each rank class.
-        names: names of the classes.
+        classes: rows of `operations.csv` by rank class.
+        names: names of the rank classes.
     """
 
     start: float
@@ -62,7 +62,7 @@ def _place(group: str) -> tuple[int, str]:
 
 
 def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
-    """Return the first iteration of the recorded operations; None without operations."""
+    """Return the first iteration in the rows of `operations.csv`; None without rows."""
     rows = [row for row in operations if row["iteration"] == 0]
     if not rows:
         return None
@@ -73,10 +73,10 @@ def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
 
 
 def detailed(view: View) -> tuple[list[int], set[int]]:
-    """Return the classes that are drawn, and the subset of them whose process groups have lanes.
+    """Return the rank classes that are drawn, and those of them whose process groups have lanes.
 
-    If there are more than `MAX_LANES` lanes, only the first class, the last and the class with the longest wait have
-    lanes for their groups, and the other classes are sampled evenly.
+    If all lanes would be more than `MAX_LANES`, process groups are drawn for three classes only: the first, the last,
+    and the one that waits longest. The other classes are sampled evenly.
     """
     lanes = {number: 1 + len({row["group"] for row in rows if row["group"]}) for number, rows in view.classes.items()}
     numbers = list(view.classes)
@@ -93,7 +93,7 @@ def detailed(view: View) -> tuple[list[int], set[int]]:
 
 
 def draw(view: View, *, label: str, ident: str) -> Markup:
-    """Return the drawing of an iteration; `ident` is the prefix of its element ids."""
+    """Return the drawing of an iteration; `ident` is the prefix of the ids of its elements."""
     numbers, with_groups = detailed(view)
     groups = {
         number: sorted({row["group"] for row in view.classes[number] if row["group"]}, key=_place)
@@ -133,12 +133,11 @@ def _blocks(drawing: Drawing, kind: str, rows: Sequence[Row], y: float, height: 
 
 
 def _critical(drawing: Drawing, rows: Sequence[Row], y: float) -> None:
-    """Mark the operations on the critical path."""
     _blocks(drawing, "critical", [row for row in rows if row["critical"]], y - 1, 3)
 
 
 def _says(view: View, number: int) -> str:
-    """Return the caption of a class: name, compute time and waiting time by process group."""
+    """Return the caption of a rank class: name, compute time, and waiting time by process group."""
     rows = view.classes[number]
     busy = sum(row["end_us"] - row["start_us"] for row in rows if not row["group"])
     waits = grouped([row for row in rows if row["exposed_us"]], lambda row: row["group"])

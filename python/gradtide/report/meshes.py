@@ -1,4 +1,4 @@
-"""The report of meshes side by side."""
+"""The report of `gradtide compare --parallel`: several meshes side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,17 +17,17 @@ NOTE = (
 
 
 def memory(row: Row) -> dict[str, str]:
-    """Return the cell with the memory that a rank needs, and whether it fits."""
+    """Return the table cell with the memory that a rank needs, and a warning if it does not fit."""
     short = words.SHORT_FIT[row["feasibility"]].removeprefix(", ")
     return pieces.cell(words.size(row["memory_bytes"], 3), "differs" if short else "", small=short)
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a comparison of meshes."""
+    """Return the name of the template and its context, for the report of a comparison of meshes."""
     path = run_dir / "summary.json"
     rows: Sequence[Any] = entry(path, summary, "rows", list)
 
-    # A mesh that does not fit in memory is not an answer, however fast it is.
+    # A mesh that does not fit in memory cannot be the best, however fast it is.
     runnable = [row for row in rows if row["feasibility"] != "does not fit"]
     best = min(runnable, key=lambda row: row["iteration_time_us"], default=None)
 
@@ -55,7 +55,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def drawn(timelines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the template's context for timelines: drawings and their common legend (None without drawings)."""
+    """Return the template's context for timelines: the drawings and their common legend (None without drawings)."""
     found = [one["lanes"] for one in timelines if one["lanes"]]
     legend = {
         "groups": list(dict.fromkeys(group for one in found for group in one["groups"])),
@@ -65,7 +65,7 @@ def drawn(timelines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _bars(path: Path, rows: Sequence[Row], best: Row | None) -> dict[str, Any]:
-    """Return a bar per mesh: compute and exposed communication, with the throughput behind the bar."""
+    """Return a bar per mesh, of compute and exposed communication, with the throughput next to the bar."""
     times = {"iteration_time_us": "", "compute_us": "compute", "exposed_us": "exposed"}
     known = [{key: number(path, row, key) / 1e3 for key in times} for row in rows]
     longest = max(one["iteration_time_us"] for one in known)
@@ -83,7 +83,7 @@ def _bars(path: Path, rows: Sequence[Row], best: Row | None) -> dict[str, Any]:
 
 
 def timeline(run_dir: Path, run: str, name: str, ident: str) -> dict[str, Any]:
-    """Return a step of a run, with its iteration time as the title."""
+    """Return the timeline of a run with its iteration time in the title."""
     path = inside(run_dir, "runs", run) / "summary.json"
     job = next(iter(entry(path, read_json(path), "jobs", dict).values()))
     count = len(entry(path, job, "parallel.classes", list))

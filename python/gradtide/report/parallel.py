@@ -1,4 +1,4 @@
-"""The report of a parallel job."""
+"""The part of a run's report for one parallel job."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from gradtide.report.timeline import size
 def job(
     path: Path, name: str, facts: Mapping[str, Any], operations: Sequence[Row], ident: str, caps: pieces.Caps
 ) -> dict[str, Any]:
-    """Return the template's context for a job."""
+    """Return the template's context for a parallel job."""
     key, tile = f"jobs.{name}", pieces.tile
     own = f"{key}.parallel"
     mean = number(path, facts, "iteration_time_ms.mean")
@@ -90,7 +90,7 @@ def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
 
 
 MAX_RANKS = 16
-"""Largest number of ranks in a table."""
+"""Largest number of ranks that the table of ranks shows."""
 
 
 def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -
 def timeline(
     operations: Sequence[Row], name: str, ident: str, count: int, mesh: Mapping[str, int] | None
 ) -> dict[str, Any] | None:
-    """Return the drawing of an iteration with `count` rank classes; None if no operation was recorded."""
+    """Return the timeline of an iteration; None if no operation was recorded. `count` is the number of rank classes."""
     what = words.simulated(mesh, count)
     names = {number: f"{what} {number}" if count > 1 else "all ranks" for number in range(count)}
     view = lanes.view(operations, names)

@@ -16,13 +16,13 @@ from gradtide.report.pieces import by_job
 from gradtide.words import simulated
 
 MAX_WORKERS = 64
-"""Largest number of workers of a job in the trace. Viewers are slow with more, and most workers are identical."""
+"""Largest number of workers of a job in the trace. Viewers are slow with more, and workers are mostly identical."""
 
 _SEQUENCE = 1  # TracePacket.trusted_packet_sequence_id: one writer
 _SLICE_BEGIN, _SLICE_END, _COUNTER = 1, 2, 4  # TrackEvent.Type
 
 MAX_QUEUES = 256
-"""Largest number of queues in the trace; `queues.csv` has all."""
+"""Largest number of queues in the trace. `queues.csv` has all queues."""
 
 
 class _Fixed(int):
@@ -30,7 +30,7 @@ class _Fixed(int):
 
 
 _Flows = dict[int, list[_Fixed]]
-"""Arrows of a slice, by field number."""
+"""Ids of the arrows at a slice, by field number of TrackEvent."""
 
 
 def _varint(value: int) -> bytes:
@@ -44,7 +44,7 @@ def _varint(value: int) -> bytes:
 
 
 def _message(fields: Mapping[int, Any]) -> bytes:
-    """Return a message of fields by number: numbers, texts, messages, or lists of them for a repeated field."""
+    """Encode a message from its fields by number: numbers, texts, messages, or lists of them for a repeated field."""
     out = bytearray()
     for number, values in fields.items():
         for value in values if isinstance(values, list) else [values]:
@@ -60,22 +60,22 @@ def _message(fields: Mapping[int, Any]) -> bytes:
 
 
 def _packet(body: Mapping[int, Any], timestamp_ns: int | None = None) -> bytes:
-    """Return one TracePacket (Trace.packet 1): timestamp 8, trusted_packet_sequence_id 10."""
+    """Encode a TracePacket (Trace.packet 1) with timestamp (8) and trusted_packet_sequence_id (10)."""
     stamp = {} if timestamp_ns is None else {8: timestamp_ns}
     return _message({1: {**stamp, 10: _SEQUENCE, **body}})
 
 
 def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
-    """Return a TrackDescriptor (60): uuid 1, thread 4 {pid 1, tid 2, thread_name 5}, parent_uuid 5."""
+    """Encode a TrackDescriptor (60): uuid 1, thread 4 {pid 1, tid 2, thread_name 5}, parent_uuid 5."""
     return _packet({60: {1: track, 4: {1: pid, 2: tid, 5: name}, 5: parent}})
 
 
 def _slice(
     track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: Mapping[str, Any], flows: Mapping[int, Any]
 ) -> bytes:
-    """Return both ends of a TrackEvent (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48.
+    """Encode both ends of a slice as TrackEvents (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48.
 
-    Its debug_annotations (4) precede these fields: int_value 4, double_value 5, string_value 6, name 10.
+    `arguments` become debug_annotations (4): int_value 4, double_value 5, string_value 6, name 10.
     """
     number = {int: 4, float: 5, str: 6}
     notes = [{number[type(value)]: value, 10: key} for key, value in arguments.items()]
@@ -84,9 +84,9 @@ def _slice(
 
 
 def _queues(rows: list[Row], first_track: int) -> bytes:
-    """Return a counter track per link: TrackDescriptor (60) uuid 1, name 2, counter 8 {unit_name 6}.
+    """Encode a counter track per link, a TrackDescriptor (60): uuid 1, name 2, counter 8 {unit_name 6}.
 
-    Its values are TrackEvents (11): type 9, track_uuid 11, counter_value 30; unchanged values are not repeated.
+    Values are TrackEvents (11): type 9, track_uuid 11, counter_value 30. Unchanged values are omitted.
     """
     out = bytearray()
     of_link = list(grouped(rows, lambda row: row["link"]).items())
@@ -101,7 +101,7 @@ def _queues(rows: list[Row], first_track: int) -> bytes:
 
 
 def _lanes(rows: list[Row]) -> list[int]:
-    """Assign rows to lanes so that rows of a lane do not overlap. An exclusive resource needs one lane."""
+    """Return the lane of each row, so that rows in the same lane do not overlap; rows must be sorted by start."""
     free: list[float] = []
     lanes = []
     for row in rows:
@@ -112,7 +112,7 @@ def _lanes(rows: list[Row]) -> list[int]:
 
 
 def encode_timeline(run_dir: Path) -> bytes:
-    """Return the operations of a run folder as a Perfetto trace, the same bytes for the same folder.
+    """Return the operations of a run folder as a Perfetto trace; equal folders give equal bytes.
 
     Times in the trace are nanoseconds, rounded from the run's picoseconds.
     """
@@ -137,7 +137,7 @@ def encode_timeline(run_dir: Path) -> bytes:
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16
-            # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
+            # TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
             out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} {what} {worker}"}}})
             # A row without a worker applies to all workers.
             mine = [row for row in rows if row["class" if is_parallel else "worker"] in (None, worker)]
@@ -163,7 +163,7 @@ def encode_timeline(run_dir: Path) -> bytes:
 
 
 def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, _Flows]) -> bytes:
-    """Return one row of operations.csv as a slice."""
+    """Encode a row of `operations.csv` as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
     arguments: dict[str, Any]
     if row["class"] is not None:
@@ -185,9 +185,10 @@ def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], a
 
 
 def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int) -> tuple[dict[int, _Flows], int]:
-    """Return the fields of slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
+    """Return the arrows by id() of their row: arrows that begin there (flow_ids 47), or end (terminating_flow_ids 48).
 
     A transfer has two arrows: from the backward op that completes its gradient, and to the forward op that needs it.
+    The second value is the number of arrows so far.
     """
     compute: dict[tuple[int, str, int], Row] = {}
     first: dict[tuple[int, int], Row] = {}

@@ -1,6 +1,6 @@
 """Components of all reports: formatted numbers, tables, charts, bars, timelines and charts of samples.
 
-A component is a dictionary, which the macro of the same name in `assets/parts.html.j2` renders.
+A component is a dictionary that the macro of the same name in `assets/parts.html.j2` renders.
 """
 
 import json
@@ -19,9 +19,10 @@ from gradtide.report.timeline import milliseconds, size
 _T = TypeVar("_T")
 
 Columns = dict[str, Callable[[Any], object]]
-"""The columns of a table: titles, and for each title a function that returns the cell of an item."""
+"""Columns of a table: {title: function that returns the column's cell for an item}."""
 
-# Lines are drawn in this order, and most are thinner than the previous ones, so that coinciding lines stay visible.
+# Styles of lines: colour token, width in pixels, dashes. Lines are drawn in this order, and most are thinner than the
+# previous ones, so that coinciding lines stay visible.
 STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s6", 10, ()),
     ("s1", 6, ()),
@@ -34,7 +35,7 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 
 
 class Axis(NamedTuple):
-    """The horizontal axis of a chart: values, label, and the `name` and unit with which the pointer's value is read."""
+    """Horizontal axis of a chart: values, label, and the name and unit of the value that the pointer reads."""
 
     values: Sequence[float]
     label: str
@@ -43,12 +44,12 @@ class Axis(NamedTuple):
 
 
 def over_rates(rates_bps: Iterable[float]) -> dict[str, Any]:
-    """Return the axis of a chart over link rates, as arguments of `chart`."""
+    """Return the axis of a chart over link rates, as keyword arguments of `chart`."""
     return {"x": Axis([rate / 1e9 for rate in rates_bps], "link rate, Gbit/s", "at", "Gbit/s"), "xlog": True}
 
 
 PROBE_STEPS = 160
-"""Largest number of steps of a chart of samples. A step aggregates several samples if there are more."""
+"""Largest number of steps of a chart of samples. With more samples, a step combines several of them."""
 
 WATERFALL = (
     ("compute", "compute", "compute"),
@@ -61,7 +62,7 @@ WATERFALL = (
 
 @dataclass(frozen=True)
 class Caps:
-    """Limits of a page: the largest number of rows, jobs, timelines and charts, and characters of the scenario."""
+    """Limits of a page: numbers of rows, jobs, timelines and charts, and of characters of the scenario."""
 
     rows: int
     jobs: int
@@ -71,29 +72,29 @@ class Caps:
 
 
 def clip(value: object, length: int = 80) -> str:
-    """Return a value as text of at most `length` characters, with an ellipsis if it is cut."""
+    """Return a value as text, cut to `length` characters with an ellipsis if it is longer."""
     text = str(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def ms(value: float) -> str:
-    """Write a time in milliseconds without its unit."""
+    """Return a time in milliseconds as text, without its unit."""
     return milliseconds(value * 1e3)
 
 
 def percent(share: float) -> str:
-    """Write a fraction in percent without the sign, as in `49.6`."""
+    """Return a fraction in percent as text without the sign, as in `49.6`."""
     return f"{100 * share:.1f}"
 
 
 def rate(bps: float) -> str:
-    """Write a link rate."""
+    """Return a link rate as text."""
     unit, scale = ("Gbit/s", 1e9) if bps >= 1e9 else ("Mbit/s", 1e6)
     return f"{bps / scale:g} {unit}"
 
 
 def figure(value: float) -> str:
-    """Write a number with six significant digits."""
+    """Return a number as text with six significant digits."""
     return f"{value:.6g}".replace("-", "−")
 
 
@@ -103,36 +104,36 @@ def schedule(order: str, barrier: bool) -> str:
 
 
 def fixed(value: float | None, digits: int = 1, unit: str = "") -> str:
-    """Write a number with `digits` decimals and a true minus sign; a dash for None."""
+    """Return a number as text with `digits` decimals and a true minus sign; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}{unit}".replace("-", "−")
 
 
 def plain(value: object) -> str:
-    """Write a value of a summary or table without its unit; a dash for None."""
+    """Return a value of a summary or table as text without its unit; a dash for None."""
     return "–" if value is None else figure(value) if isinstance(value, float) else str(value)
 
 
 def cell(text: object, cls: str = "", key: str = "", small: str = "") -> dict[str, str]:
-    """Return a table cell. `key` is the summary key of its figure, and `small` a text in small type beside it."""
+    """Return a table cell. `key` is the dotted path of its value in the summary, `small` more text in small type."""
     return {"text": clip(text), "cls": cls, "key": key, "small": small}
 
 
 def tile(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
-    """Return a tile at the top of the page: a named figure with an explanation.
+    """Return a tile for the top of the page: a named value with an explanation.
 
     Args:
-        name: the name of the figure.
-        value: the figure as text.
+        name: the name of the value.
+        value: the value as text.
         unit: its unit.
         kind: the part of an iteration or the verdict that gives the tile its colour; neutral if empty.
         note: the explanation.
-        key: the summary key of the figure.
+        key: the dotted path of the value in the summary.
     """
     return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
 
 
 def change_kind(saves_percent: float | None) -> str:
-    """Return the kind of the tile of a saving: `better` or `worse`; empty if the saving is below 0.05 %."""
+    """Return `better` or `worse` for a saving, which gives its tile a colour; empty if it is below 0.05 %."""
     if saves_percent is None or abs(saves_percent) < 0.05:
         return ""
     return "better" if saves_percent > 0 else "worse"
@@ -141,7 +142,7 @@ def change_kind(saves_percent: float | None) -> str:
 def table(
     label: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, cap: int, where: str = ""
 ) -> dict[str, Any]:
-    """Return a table for the template; a column whose title begins with `#` is right-aligned."""
+    """Return a table of at most `cap` rows. A column whose title begins with `#` is right-aligned."""
     cells = [[x if isinstance(x, dict) else cell(x) for x in row] for row in rows]
     note = (
         f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}." if len(cells) > cap else ""
@@ -153,15 +154,15 @@ def table(
 
 
 def listing(label: str, columns: Columns, items: Iterable[Any], *, cap: int, where: str = "") -> dict[str, Any]:
-    """Return a table with a row per item; `columns` map titles to functions from an item to its cell."""
+    """Return a table with a row per item; at most `cap` rows are kept."""
     rows = [[write(item) for write in columns.values()] for item in items]
     return table(label, list(columns), rows, cap=cap, where=where)
 
 
 def flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
-    """Return a row with key and value for every scalar of a summary; lists are omitted.
+    """Return a row (dotted path, value) for every scalar below `value`; lists are omitted.
 
-    `key` is the dotted path of `value`. The titles in the table omit its prefix `start`.
+    `key` is the dotted path of `value`. The paths are shown without the prefix `start`.
     """
     if isinstance(value, Mapping):
         return [row for k, v in value.items() for row in flat(v, f"{key}.{k}", start)]
@@ -171,13 +172,13 @@ def flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
 
 
 def embedded(value: object) -> Markup:
-    """Return JSON escaped for use inside a script element."""
+    """Return a value as JSON that is safe inside a script element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def line(index: int, name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
-    """Return a line of a chart in the style of its index; `style` replaces token, width, dash or fill."""
+    """Return a line of a chart in style number `index`; keys in `style` replace its token, width, dash or fill."""
     token, width, dash = STYLES[index % len(STYLES)]
     rounded = [None if v is None else float(f"{v:.7g}") for v in values]
     return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded} | style
@@ -195,7 +196,7 @@ def chart(
     cap: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a chart for the template.
+    """Return a chart.
 
     `more` has the options of report.js, such as `marks`, `xlog`, `ylog`, `stepped` and `band`.
     """
@@ -211,7 +212,7 @@ def chart(
         ratio = (last / first) ** 0.04 if last > first else 1.5
         xrange = [first / ratio, last * ratio]
     else:
-        # Steps fill the whole axis. Points have a margin on both sides.
+        # A chart of steps fills the axis; a chart of points has a margin on both sides.
         margin = 0 if more.get("stepped") and last > first else (last - first) * 0.03 or 0.5
         xrange = [first - margin, last + margin]
     spec = {
@@ -246,7 +247,7 @@ def chart(
 def part(kind: str, words: str, share: float, texts: Iterable[str], room: float) -> dict[str, Any]:
     """Return a part of a bar, labelled with the first of `texts` that fits.
 
-    `share` is the length of the part in percent of the bar, and `room` the length of the bar in characters. On a narrow
+    `share` is the length of the part in percent of the bar, `room` the length of the bar in characters. On a narrow
     screen the page shows the last of the fitting texts, or none.
     """
     fitting = [text for text in texts if len(text) < share / 100 * room] or [""]
@@ -254,12 +255,12 @@ def part(kind: str, words: str, share: float, texts: Iterable[str], room: float)
 
 
 def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = False) -> dict[str, Any]:
-    """Return an entry of the legend of bars. The entry has the value as well if there is only one bar."""
+    """Return an entry of a legend of bars. If there is only one bar, the entry also has the value."""
     return {"kind": kind, "name": name, "value": value, "key": key, "zero": zero}
 
 
 def waterfall_of(path: Path, facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the duration of each part of a job's iteration in ms. Only recorded steps have host time."""
+    """Return the duration of each part of an iteration in ms. Host time occurs only in recorded steps."""
     known: Mapping[str, Any] = entry(path, facts, "waterfall_ms", dict)
     return {kind: number(path, known, kind) for kind, _, _ in _parts(known)}
 
@@ -282,7 +283,7 @@ def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[s
 
 
 def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, Any]:
-    """Return the bar of a report with one job, and a legend with the durations in ms; `barrier` names the last part."""
+    """Return a single bar of an iteration, and a legend with the durations in ms; `barrier` names the last part."""
     parts = bar(values, sum(values.values()), 120)
     names = {k: name for k, name, _ in _parts(values)} | {"barrier": barrier}
     legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name in names.items()]
@@ -290,9 +291,9 @@ def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, 
 
 
 def drawn_timelines(runs: Sequence[tuple[Path, str | None, str]], caps: Caps) -> list[dict[str, Any] | None]:
-    """Return the timeline of an iteration of each run on a common time axis; None for a run without operations.
+    """Return the timeline of one iteration of each run, on a common time axis; None for a run without operations.
 
-    An item of `runs` is (folder, job, title). The first job is drawn if `job` is None.
+    An item of `runs` is (folder, job, title). If `job` is None, the first job is drawn.
     """
     views = []
     for folder, job, _ in runs:
@@ -314,7 +315,7 @@ def drawn_timeline(
     cap: int,
     span_ms: float | None = None,
 ) -> dict[str, Any] | None:
-    """Return a timeline with its caption and table; None if there is no window.
+    """Return a timeline with its caption and its table of transfers; None if `view` is None.
 
     The time axis has the length of the window, or `span_ms` if it is given.
     """
@@ -389,10 +390,10 @@ def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps) -> dict[str, Any] | None:
-    """Return charts of the queue and the use of one switch port over time; None without samples.
+    """Return charts of the queue and the utilisation of one switch port over time; None without samples.
 
-    `runs` are the rows of `queues.csv` by the name of the run, and `tokens` the colours of the runs. All runs have the
-    same axes. The port is that of `busiest`.
+    `runs` are the rows of `queues.csv` by run, and `tokens` the colours of the runs. Charts of all runs have the same
+    axes. `busiest` selects the port.
     """
     link = busiest([row for rows in runs.values() for row in rows])
     if link is None:

@@ -1,4 +1,4 @@
-"""The report of a plan: its savings, the candidates, and one iteration each of the plan and of the baseline."""
+"""The report of `gradtide plan`: savings, candidates, and one iteration each with the plan and with the baseline."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ _COUNTS = ("depth", "buckets", "chunk_bytes", "messages")
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a plan."""
+    """Return the name of the template and its context, for the report of a plan."""
     path = run_dir / "summary.json"
     model, workers = entry(path, summary, "model", str), entry(path, summary, "workers", int)
     plan, predicted = entry(path, summary, "plan", dict), entry(path, summary, "plan.predicted", dict)
@@ -28,7 +28,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     baseline = words.level(pieces.clip(entry(path, predicted, "baseline", str), 20))
     timelines, legend = _timelines(run_dir, summary, plan, baseline, caps)
     scored = read_table(run_dir, "scored.csv", required=False)
-    # Ascending by the requirements on the runtime.
+    # Plans that ask less of the runtime come first.
     by_level = sorted(
         scored, key=lambda row: (_LEVELS.index(row["level"]) if row["level"] in _LEVELS else 9, row["order"])
     )
@@ -138,7 +138,7 @@ def _mode(row: Row) -> str:
 
 
 def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pieces.Caps) -> dict[str, Any]:
-    # Of plans with equal mode, collective, depth and number of messages, only the fastest is drawn.
+    # Of candidates with the same mode, collective, depth and number of messages, only the fastest is drawn.
     best: dict[tuple[str, str, int, int], Row] = {}
     for row in scored:
         key = (_mode(row), row["collective"], row["depth"], row["messages"])

@@ -1,7 +1,7 @@
-"""Progress of a job with background flows as SVG: all buckets of a few iterations, one panel per band.
+"""Progress of a job with background flows as SVG: all buckets of a few iterations, one panel per run.
 
 The drawing follows Gao (2020), figs 5.20-5.23. All panels share one time axis. From top to bottom, a panel has the
-background traffic, the job's compute and one row per bucket, with the input side on top.
+background traffic, the job's compute and one row per bucket, with the bucket of the input layer on top.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from gradtide.report.timeline import (
 )
 
 MAX_ITERATIONS = 3
-"""Largest number of drawn iterations. With more, blocks would be thinner than lines."""
+"""Largest number of iterations in a drawing. With more, blocks would be thinner than lines."""
 
 _LEFT, _RIGHT = 122.0, 18.0
 _LOAD_STEPS = 240
@@ -33,7 +33,7 @@ _LOAD_STEPS = 240
 
 @dataclass(frozen=True)
 class Panel:
-    """The title and the tables of one run."""
+    """The rows of one run's tables, and the title under which they are drawn."""
 
     name: str
     iterations: Sequence[Row]
@@ -43,9 +43,9 @@ class Panel:
 
 
 def drawn_iterations(panels: Sequence[Panel]) -> int:
-    """Return the number of iterations that all panels can show.
+    """Return the number of iterations that can be drawn in all panels.
 
-    If compute is recorded, only iterations with recorded compute count.
+    If compute was recorded, only iterations with recorded compute count.
     """
     recorded = [len({row["iteration"] for row in p.operations if row["kind"] == "backward"}) for p in panels]
     least = min(len(p.iterations) for p in panels)
@@ -53,7 +53,7 @@ def drawn_iterations(panels: Sequence[Panel]) -> int:
 
 
 def rows_of(panels: Sequence[Panel], cap: int) -> list[tuple[int, int, int]]:
-    """Return first layer, last layer and number of the buckets that have a row, input side first."""
+    """Return (first layer, last layer, bucket) of the buckets that get a row, the bucket of the input layer first."""
     every = sorted({(r["first_layer"], r["last_layer"], r["bucket"]) for p in panels for r in p.transfers})
     room = min(cap, MAX_ROWS)
     return every if len(every) <= room else evenly(every, room)
@@ -62,8 +62,8 @@ def rows_of(panels: Sequence[Panel], cap: int) -> list[tuple[int, int, int]]:
 def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup | None:
     """Draw the first iterations of all panels, one panel below the other.
 
-    All panels have the same buckets, at most `cap`. The result is None if a panel has no complete iteration, or if
-    nothing is transferred.
+    Panels show the same buckets, at most `cap`. The result is None if a panel has no complete iteration, or if nothing
+    is transferred.
     """
     count = drawn_iterations(panels)
     buckets = rows_of(panels, cap)
@@ -130,7 +130,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
 
 
 def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: float, pitch: float, origin: float) -> None:
-    """Draw the row of one bucket: a line from ready time to first byte, and a block from first to last byte."""
+    """Draw the row of a bucket: lines from ready time to first byte, and blocks from first to last byte."""
     words = f"{panel} · {name}"
     for row in own:
         ready, start, end = (milliseconds(row[key] - origin) for key in ("ready_us", "start_us", "end_us"))
@@ -150,7 +150,7 @@ def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: floa
 
 
 def _load(flows: Sequence[Row], start: float, end: float) -> list[float]:
-    """Return the background traffic in Gbit/s in equal steps from `start` to `end` (us).
+    """Return the background traffic in Gbit/s, in `_LOAD_STEPS` equal steps from `start` to `end` in microseconds.
 
     The bytes of a flow are spread evenly over its completion time.
     """

@@ -1,7 +1,7 @@
-"""The report of a reproduction: published values and figures beside ours.
+"""The report of `gradtide reproduce`: published values and figures next to ours.
 
-A reproduction with `figures` is shown figure by figure, each with its verdict, maps, charts, drawings and tables.
-Others are shown as one list of each kind.
+If the summary has `figures`, the page is ordered by figure, each with its verdict, maps, charts, drawings and tables.
+Otherwise there is one list per kind of drawing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
 SCORED = ("agrees", "differs")
-"""Verdicts that count towards the score. Fitted values and values for information do not count."""
+"""Verdicts that count towards the score. Fitted values, and values that are only shown, do not count."""
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
-    """Return a list of objects of the summary, empty if missing."""
+    """Return the list of dictionaries at `key` of the summary; empty if it is missing."""
     found = summary.get(key, [])
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
         raise RunFolderError(f"{path}: key `{key}`: a list of objects was expected")
@@ -31,7 +31,7 @@ def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a reproduction."""
+    """Return the name of the template and its context, for the report of a reproduction."""
     path = run_dir / "summary.json"
     checks = [_check(path, check) for check in _objects(path, summary, "checks")]
     agree, scored = (sum(check["verdict"] in of for check in checks) for of in (("agrees",), SCORED))
@@ -102,7 +102,7 @@ def _figure(
 def _charts(
     path: Path, series: Sequence[Mapping[str, Any]], caps: pieces.Caps, *, by_figure: bool
 ) -> list[dict[str, Any]]:
-    """Return the charts of the series. With `by_figure`, the limit is six times as high, and charts have no hint."""
+    """Return charts of the series. With `by_figure`, six times as many are allowed, and charts have no hint."""
     made = []
     for item in series[: caps.charts * (6 if by_figure else 1)]:
         names = {"title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
@@ -127,7 +127,7 @@ def _word(item: Mapping[str, Any], key: str) -> str:
 
 
 def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
-    """Return a published value beside ours for the template."""
+    """Return a row with a published value, our value, their difference in percent, and the verdict."""
     unit = _word(check, "unit")
 
     def value(whose: str) -> str:
@@ -139,14 +139,14 @@ def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
     return {
         **{key: _word(check, key) for key in ("figure", "quantity", "note")},
         **{whose: value(whose) for whose in ("published", "ours")},
-        # The difference is a dash if one of the values is not a number.
+        # `change` is None, and the difference a dash, if one of the values is not a number.
         "difference": "0.0 %" if change == 0 else percent,
         "verdict": pieces.clip(entry(path, check, "verdict", str), 20),
     }
 
 
 def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
-    """Return the combined verdict of a figure's checks."""
+    """Return the combined verdict of a figure's checks; None if no check counts."""
     scored = [verdict for verdict in verdicts if verdict in SCORED]
     if not scored:
         return None
@@ -159,7 +159,7 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map of changes. Cells have the colours of the cost if the study has them, otherwise shades."""
+    """Return a map of changes in percent. Cells have the colour of a verdict, or else a shade for their value."""
     rows = []
     for row in entry(path, item, "rows", list):
         cells = []
@@ -182,7 +182,7 @@ def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> list[dict[str, Any]]:
-    """Return bars in rows and groups; all bars of a figure share one scale, which includes zero."""
+    """Return bar charts. All charts of a figure share one scale, which includes zero."""
     figures: dict[str, list[float]] = {}
     for item in items:
         count = len(entry(path, item, "rows", list))
@@ -254,7 +254,7 @@ def _timelines(
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the style of a band's line. Published lines are dashed and lie below ours."""
+    """Return the style of a line for a band; empty for other lines. Published lines are dashed and lie below ours."""
     if line.get("band") not in BANDS:
         return {}
     published = line.get("who") == "published"
@@ -262,7 +262,7 @@ def _style(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the chart of a series in a summary. A series has two axes, x and y, and the values of its lines."""
+    """Return the chart of a series, which has axes `x` and `y` and several lines of values."""
     values = entry(path, item, "x.values", list)
     lines = entry(path, item, "lines", list)
     if not values or not are_numbers(values):

@@ -1,4 +1,4 @@
-"""The report of one run."""
+"""The report of `gradtide run`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from gradtide.report.timeline import milliseconds, size
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a run."""
+    """Return the name of the template and its context, for the report of a run."""
     path = run_dir / "summary.json"
     jobs = objects(path, summary, "jobs")
     tables = {
@@ -21,8 +21,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
-    # An iteration is measured from backward pass to backward pass on the packet engine, and from forward pass to
-    # forward pass on the fluid engine.
+    # The packet engine measures an iteration from backward pass to backward pass, the fluid engine from forward pass to
+    # forward pass.
     packets = summary.get("engine") == "packet"
     measured = ", measured from one backward pass to the next" if packets else ""
     views = []
@@ -62,7 +62,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of links, with statistics of their queues if there are any."""
+    """Return the table of links, with statistics of their queues if the engine has queues."""
     columns: pieces.Columns = {
         "link": lambda row: row["link"],
         "#rate": lambda row: pieces.rate(row["rate_bps"]),
@@ -78,13 +78,13 @@ def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str
         }
     cap, label = min(caps.rows, 64), "Links"
     if len(rows) > cap:
-        # A large network has a row only for its busiest links.
+        # For a large network, the table has only the busiest links.
         rows, label = sorted(rows, key=lambda row: -row["utilisation"]), "Links, the busiest first"
     return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
 
 
 def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the completion times of one tenant's flows by size class."""
+    """Return the table of completion times of a tenant's flows, by size class."""
     figures = {f"{name}_fct_ms": f"{name}, ms" for name in ("mean", "p50", "p90", "p99")}
     if all("mean_slowdown" in of for of in classes.values() if isinstance(of, Mapping)):
         figures |= {"mean_slowdown": "slowdown, mean", "p99_slowdown": "slowdown, p99"}
@@ -106,7 +106,7 @@ def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps
 
 
 def resolved_scenario(run_dir: Path, caps: pieces.Caps) -> str:
-    """Return the scenario of a run folder, truncated to `caps.scenario` characters."""
+    """Return the scenario of a run folder as text, cut to `caps.scenario` characters."""
     scenario = read_text(run_dir / "scenario.resolved.toml")
     if len(scenario) <= caps.scenario:
         return scenario
@@ -182,7 +182,7 @@ def _job(
 
 
 def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the staleness of asynchronous workers: the tile of the job, and the table of the workers."""
+    """Return the staleness of asynchronous workers: a tile for the job, and a table with a row per worker."""
     workers: Mapping[str, Any] = entry(path, facts, "asynchrony.workers", dict)
 
     def cell(worker: str, figure: str, show: Callable[[float], str]) -> dict[str, str]:
@@ -211,16 +211,16 @@ def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Cap
 
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw slack and margin per layer; None without transfers.
+    """Draw slack and margin of the transfers over layers; None without transfers.
 
-    The transfers are pulls in a job that pulls from parameter servers.
+    If workers pull from parameter servers, only pulls are drawn.
     """
     is_pulled = any(row.get("direction") for row in transfers)
     transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
     slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
-    # A step of the chart shows the smallest value of adjacent buckets, because the smallest margin delays compute.
+    # A step shows the smallest value of adjacent buckets, because the bucket with the smallest margin delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []
     for name, key, token in (
@@ -272,7 +272,7 @@ def _bandwidth_chart(
             for i, kind in enumerate(kinds)
         ],
         ylabel="iteration time, ms",
-        # The axis is logarithmic, because all lines converge to the compute time at fast links.
+        # The y axis is logarithmic, because with fast links all lines converge to the compute time.
         **pieces.over_rates(rates),
         ylog=True,
         marks=marks,

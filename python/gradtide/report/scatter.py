@@ -1,4 +1,4 @@
-"""Scatter plots as SVG, such as cost against iteration time. Each point has a description."""
+"""Scatter plots as SVG, such as cost against iteration time. Each point has a text, shown on hover."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,22 +13,22 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
 _SIZE = 6.0
 
 TOKENS = tuple(token for token, _, _ in STYLES)
-"""Colours of the points. Their order is that of a chart's lines, so a series has one colour in both."""
+"""Colours of the points, in the order of `STYLES`, so that a series has one colour in plots and line charts."""
 
 SHAPES = ("circle", "square", "triangle", "diamond")
 
 
 def legend(names: Iterable[str]) -> list[dict[str, str]]:
-    """Return the legend of colours."""
+    """Return the legend of colours for these names, in the order of `TOKENS`."""
     return [{"token": TOKENS[i % len(TOKENS)], "name": name} for i, name in enumerate(names)]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point: coordinates, a description (`words`), and an optional label.
+    """A point: coordinates, description (`words`), and an optional label.
 
-    `colour` and `shape` are indices into `TOKENS` and `SHAPES`, modulo their lengths. `href` is the address of the page
-    of the point.
+    `colour` and `shape` are indices into `TOKENS` and `SHAPES`, modulo their lengths. `href` is the address of a page
+    about the point.
     """
 
     x: float
@@ -50,7 +50,7 @@ def draw(
     floor: tuple[float, str] | None = None,
     including: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw points and their Pareto front, a staircase.
+    """Draw points, and their Pareto front as a staircase.
 
     Args:
         points: at least one point.
@@ -99,7 +99,7 @@ def draw(
 
 
 def shape(kind: int, x: float, y: float, size: float = _SIZE) -> str:
-    """Return the SVG of the marker `kind`, centred at (x, y) with a radius of `size`."""
+    """Return the SVG of marker number `kind` in `SHAPES`, centred at (x, y), with a radius of `size`."""
     name = SHAPES[kind % len(SHAPES)]
     if name == "circle":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:g}"/>'
@@ -137,7 +137,7 @@ class _Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> "_Axis":
-        """Return an axis over all values with a margin. It is logarithmic if their ratio exceeds 5."""
+        """Return an axis that contains all values, with a margin. It is logarithmic if their ratio exceeds 5."""
         low, high = min(values), max(values)
         if high > 5 * low > 0:
             room = (high / low) ** 0.06

@@ -1,4 +1,4 @@
-"""The report of an FSDP plan: savings of each kind of change, and one step each of the plan and of torch's defaults."""
+"""The report of an FSDP plan: savings of each change of settings, and one step with the plan and with the defaults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ NOTE = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a plan of FSDP."""
+    """Return the name of the template and its context, for the report of an FSDP plan."""
     path = run_dir / "summary.json"
     rows: Sequence[Any] = entry(path, summary, "rows", list)
     what = (

@@ -1,4 +1,4 @@
-"""The index of all reproductions: the number of statements that agree, and a row with a link for each part."""
+"""The index of all reproductions: how many statements of papers agree, and a row with a link per part of a paper."""
 
 import re
 from pathlib import Path
@@ -13,11 +13,11 @@ OUTCOMES = {
     "unknown": "differ, cause unknown",
     "not_made": "not made",
 }
-"""Outcomes of a statement, by key, with their names on the page."""
+"""Names of the possible outcomes of a statement on the page, by their key in the summary."""
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the index."""
+    """Return the name of the template and its context, for the index."""
     path = run_dir / "summary.json"
     rows = [_row(path, row_of(path, "parts", row, i)) for i, row in enumerate(entry(path, summary, "parts", list))]
     rows = rows[: caps.rows]
@@ -77,5 +77,5 @@ def _row(path: Path, row: Row) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
-    """Write a rounded duration."""
+    """Return a duration as text, rounded."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""The report of a sweep: ranking, small multiples, sensitivity, paired changes and Pareto front."""
+"""The report of `gradtide sweep`: ranking, small multiples, sensitivity, paired changes and Pareto front."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from gradtide.words import figure as figure_of
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a study."""
+    """Return the name of the template and its context, for the report of a sweep."""
     path = run_dir / "summary.json"
     runs = entry(path, summary, "runs", int)
     ranked_by = pieces.clip(entry(path, summary, "figure", (str, type(None))) or "", 90)
@@ -43,7 +43,7 @@ _UNITS = {"ms": "ms", "us": "us", "s": "s", "bytes": "bytes", "bps": "bit/s", "p
 
 
 def named(figure: str) -> str:
-    """Return the path of a figure in words, without its job or tenant and its unit.
+    """Return a figure's dotted path in words, without job, tenant and unit.
 
     Example:
         >>> named("jobs.train.iteration_time_ms.mean")
@@ -54,13 +54,13 @@ def named(figure: str) -> str:
 
 
 def _axis(figure: str) -> str:
-    """Return the label of an axis: the figure in words, with its unit."""
+    """Return the label of an axis: the name of a figure, with its unit."""
     found = re.search(rf"_({'|'.join(_UNITS)})(?=\.|$)", figure)
     return named(figure) + (f", {_UNITS[found[1]]}" if found else "")
 
 
 def _tiles(path: Path, summary: Row, ranked: Sequence[Row]) -> list[dict[str, str]]:
-    """Return the tiles at the top: the best value, the next, the worst, and the key with the largest effect."""
+    """Return the tiles at the top: best, second and worst value, and the key with the largest effect."""
     name, tiles = summary.get("figure") or "", []
     others = [row for row in ranked if row["figure"] != ranked[0]["figure"]]
     shown = [("Best", ranked[0], "better")] if ranked else []
@@ -85,7 +85,7 @@ def _tiles(path: Path, summary: Row, ranked: Sequence[Row]) -> list[dict[str, st
 
 
 def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the ranked points, best first, with bars; the points without rank; and the command of each."""
+    """Return the ranked points with bars, the best first; the points without a rank; and the command of each point."""
     points = [
         row_of(path, "ranking", row, index, ("label", "state")) for index, row in enumerate(summary.get("ranking", []))
     ]
@@ -147,7 +147,7 @@ def _memory(row: Row) -> str:
 
 
 def _bars(panel: Row, figure: str) -> dict[str, Any]:
-    """Return a chart of bars over categorical values, with a row for each value."""
+    """Return a bar chart over the values of a categorical key, with a row per value."""
     known = [value for one in panel["lines"] for value in one["values"] if value is not None]
     largest = max(map(abs, known), default=0) or 1
     tokens = [token for token, _, _ in pieces.STYLES[1:]]
@@ -197,7 +197,7 @@ def _panel(panel: Row, figure: str, caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _short(figure: str) -> str:
-    """Return the name of a figure without its job or tenant, short enough for a chart."""
+    """Return the name of a figure without job and tenant, short enough for a chart."""
     return figure.split(".", 2)[-1]
 
 
@@ -233,7 +233,7 @@ def _effects(summary: Row, caps: pieces.Caps) -> dict[str, Any]:
 
 def _front(front: Row, figure: str, against: str, caps: pieces.Caps) -> dict[str, Any]:
     xlabel = against + (f", {front['unit']}" if front["unit"] else "")
-    # The front is drawn last, on top of the other points.
+    # The Pareto front is drawn last, on top of the other points.
     marks = [(one, 0) for one in front["others"][: caps.rows]] + [(one, 1) for one in front["corners"][: caps.rows]]
     points = [
         scatter.Point(one["x"], one["y"], colour, colour, f"{one['values']}: {one['x']:.6g}, {one['y']:.6g}")

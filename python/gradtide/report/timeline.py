@@ -1,8 +1,8 @@
-"""The timeline of one iteration as SVG: the ready time, transfer and deadline of each gradient.
+"""The timeline of one iteration as SVG: ready time, transfer and deadline of each gradient bucket.
 
-From top to bottom, the drawing has the length of the iteration, a time axis, a lane each for forward pass, backward
-pass and network, and a row per bucket, the most urgent one on top. A lane is a horizontal strip of a drawing. Colours
-are CSS classes of the theme. `Drawing` is also the canvas of `progress.py`, `lanes.py` and `waterfall.py`.
+From top to bottom, the drawing has the length of the iteration, a time axis, a lane (horizontal strip) each for forward
+pass, backward pass and network, and a row per bucket, the bucket that is needed first on top. Colours are CSS classes
+of the theme. `progress.py`, `lanes.py` and `waterfall.py` draw with `Drawing`, too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,13 +19,13 @@ _T = TypeVar("_T")
 WIDTH = 1080.0
 
 COMPUTE = ("forward", "backward", "update", "host")
-"""Kinds of ops in the compute lanes. Host time is one of them, because the device cannot compute during it."""
+"""Kinds of ops in the compute lanes. Host time is drawn there because the device cannot compute meanwhile."""
 
 MAX_ROWS = 40
-"""Largest number of buckets with a row; more rows would not be legible."""
+"""Largest number of buckets that get a row. More rows would not be legible."""
 
 TIGHTEST = 16
-"""Number of the `MAX_ROWS` rows that are reserved for the buckets with the smallest margin."""
+"""Number of rows, out of `MAX_ROWS`, that are reserved for the buckets with the smallest margin."""
 
 _LEFT, _RIGHT = 122.0, 84.0
 _TOLERANCE_US = 1e-5  # ten times the rounding error of a difference, since times have six decimals
@@ -35,8 +35,8 @@ _MERGE_PX = 0.75  # blocks that are closer to each other are drawn as one block
 class Drawing:
     """An `<svg>` element with a horizontal time axis in microseconds, and space for text on the left and right.
 
-    `ident` is the prefix of the element ids, unique in the page. With `clips`, times outside of the axis are drawn at
-    its ends.
+    `ident` is the prefix of the ids of its elements, unique in the page. With `clips`, times outside the axis are drawn
+    at the ends of the axis.
     """
 
     def __init__(self, ident: str, start: float, span: float, left: float, right: float, clips: bool = True) -> None:
@@ -49,14 +49,14 @@ class Drawing:
         self._out: list[str] = []
 
     def x(self, us: float) -> float:
-        """Return the x coordinate of a time."""
+        """Return the x coordinate of a time in microseconds."""
         share = (us - self._start) / self.span
         if self._clips:
             share = min(max(share, 0.0), 1.0)
         return self.left + share * self.plot
 
     def add(self, element: str) -> None:
-        """Add an element, given as SVG text."""
+        """Add an element, given as SVG source."""
         self._out.append(element)
 
     def path(self, kind: str, places: str) -> None:
@@ -68,7 +68,7 @@ class Drawing:
         self.add(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
 
     def block(self, kind: str, a: float, b: float, y: float, height: float, least: float = 0.6, fill: str = "") -> None:
-        """Add a block from time `a` to time `b`, at least `least` units wide; `fill` is the name of a hatching."""
+        """Add a block from time `a` to `b` in us, at least `least` units wide; `fill` is the name of a hatching."""
         paint = f' fill="url(#{self._ident}-{fill})"' if fill else ""
         wide = max(self.x(b) - self.x(a), least)
         self.add(
@@ -76,12 +76,12 @@ class Drawing:
         )
 
     def lane(self, name: str, y: float, height: float, words_y: float) -> None:
-        """Add the background of a lane, over the whole axis, and its name."""
+        """Add the background of a lane over the whole axis, and the name of the lane."""
         self.text("label", self.left - 10, words_y, name, "end")
         self.add(f'<rect class="lane" x="{self.left}" y="{y:.1f}" width="{self.plot}" height="{height:.1f}"/>')
 
     def axis(self, count: int, top: float, bottom: float, words_y: float) -> None:
-        """Add about `count` vertical lines from `top` to `bottom` at round milliseconds since the start."""
+        """Add about `count` vertical lines at round milliseconds since the start, from `top` to `bottom`."""
         for tick in ticks(self.span / 1e3, count):
             at = self.x(self._start + tick * 1e3)
             self.path("grid", f"M{at:.1f} {top}V{bottom:.1f}")
@@ -90,7 +90,7 @@ class Drawing:
 
     @contextmanager
     def row(self, words: str, y: float, height: float) -> Iterator[None]:
-        """Group the elements added in the context into a row. The page shows its description `words` on hover."""
+        """Group the elements that are added in the context into a row, which shows `words` on hover."""
         self.add(f'<g class="row" data-readout="{escape(words)}">')
         self.add(f'<rect class="hit" x="0" y="{y:.1f}" width="{WIDTH}" height="{height:.1f}"/>')
         yield
@@ -121,7 +121,7 @@ def ticks(end: float, count: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Idle:
-    """An interval in which compute is idle, microseconds; `cause` is `exposed` or `barrier`."""
+    """An interval in microseconds in which compute is idle; `cause` is `exposed` or `barrier`."""
 
     start: float
     end: float
@@ -130,7 +130,7 @@ class Idle:
 
 @dataclass
 class Window:
-    """The content of a drawing, in microseconds of simulated time; `turn` is the end of the iteration."""
+    """The content of a drawing, with times in microseconds of simulated time; `turn` is the end of the iteration."""
 
     start: float
     turn: float
@@ -142,22 +142,22 @@ class Window:
     worker: int | None = None
     """The worker whose compute is shown; None if all workers are identical."""
     in_step: bool = True
-    """Whether workers are synchronous, so that all of them begin an iteration at the same time."""
+    """Whether all workers begin an iteration at the same time."""
 
     @property
     def span_ms(self) -> float:
-        """Length of the window."""
+        """Length of the window in milliseconds."""
         return (self.end - self.start) / 1e3
 
     def idle_ms(self, cause: str) -> float:
-        """Return the idle time of compute due to `cause`, without that in the next forward pass."""
+        """Return the idle compute time due to `cause` in ms. Waiting in the next forward pass is not included."""
         return sum(x.end - x.start for x in self.idle if x.cause == cause and x.end <= self.turn + 1e-3) / 1e3
 
 
 def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
-    """Return the worker with the longest compute time in the rows of one job, and the rows of this worker.
+    """Return the worker that computes longest, and the rows of this worker, from the rows of one job.
 
-    If all workers are identical, rows have no worker, and the result is None and all rows.
+    If all workers are identical, rows have no worker; the result is then None and all rows.
     """
     rows = list(operations)
     spent: dict[int, float] = {}
@@ -171,15 +171,14 @@ def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
 
 
 def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None:
-    """Extract one iteration and the next forward pass, which uses its gradients, from the rows of one job.
+    """Return one iteration and the next forward pass, which uses its gradients, from the rows of one job.
 
-    The first iteration of a job on the packet engine has no forward pass, because the job begins with a backward pass.
-    If workers differ, the window has the compute of the slowest. If iterations begin with pulls from parameter servers,
-    the window extends from the first pull to the last update and has the pulls of the same worker.
+    The iteration is the first recorded one that has both passes; the result is None if no operation was recorded. If no
+    iteration has both passes, the result is the first backward pass and the forward pass that uses its gradients. This
+    can happen on the packet engine, where a job begins with a backward pass.
 
-    Returns:
-        The first recorded iteration that has both passes, or None if no operation was recorded. If none has both,
-        the first backward pass and the forward pass that uses its gradients.
+    If workers differ, the compute of the slowest is shown. If iterations begin with pulls from parameter servers, the
+    window extends from the first pull to the last update, and contains the pulls of the slowest worker.
     """
     worker, operations = of_slowest(operations)
     rows = sorted(operations, key=lambda row: (row["start_us"], row["end_us"]))
@@ -207,7 +206,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
         own = [row for row in own if row["direction"] == "pull"]
     found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]), worker=worker)
     pulls = (row for row in transfers if row.get("direction") == "pull")
-    # Synchronous workers begin to pull at the same time.
+    # Synchronous workers have the same ready times of pulls.
     found.in_step = len({(row["iteration"], row["ready_us"]) for row in pulls}) <= len(
         {row["iteration"] for row in transfers}
     )
@@ -218,10 +217,10 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Return the gaps of compute: time before a layer is exposed until the layer's gradient arrives, then barrier time.
+    """Return the idle times of compute: exposed until the layer's gradient arrives, barrier from then on.
 
-    In a job that pulls from parameter servers, all gaps before ops are exposed time, because ops wait only for pulls;
-    the barrier is at the end of the iteration.
+    In a job that pulls from parameter servers, idle time before an op is exposed, because ops wait only for pulls. The
+    barrier is then at the end of the iteration.
     """
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:
@@ -250,7 +249,7 @@ def _idle(view: Window) -> list[Idle]:
 
 
 def milliseconds(us: float) -> str:
-    """Write a time in ms with 1 to 3 decimals, depending on its magnitude, and a true minus sign."""
+    """Return a time in ms as text with 1 to 3 decimals, fewer for long times, and a true minus sign."""
     ms = us / 1e3
     digits = 1 if abs(ms) >= 10 else 2 if abs(ms) >= 1 else 3
     text = f"{ms:.{digits}f}"
@@ -258,7 +257,7 @@ def milliseconds(us: float) -> str:
 
 
 def size(count: float) -> str:
-    """Write bytes with a decimal prefix."""
+    """Return a number of bytes as text with a decimal prefix."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{count / scale:.2f} {unit}"
@@ -266,17 +265,17 @@ def size(count: float) -> str:
 
 
 def layers(row: Row) -> str:
-    """Name the layers of a bucket by their indices, as in `layers 10–37`."""
+    """Return the layers of a bucket by their indices, as in `layers 10–37`."""
     if row["first_layer"] == row["last_layer"]:
         return f"layer {row['first_layer']}"
     return f"layers {row['first_layer']}–{row['last_layer']}"
 
 
 def chosen(transfers: Sequence[Row]) -> list[Row]:
-    """Return the buckets that have a row, by first layer.
+    """Return the buckets that get a row, ordered by first layer.
 
-    If there are more than `MAX_ROWS`, these are the `TIGHTEST` buckets with the smallest margin and an even sample of
-    the others.
+    Of more than `MAX_ROWS` buckets, these are the `TIGHTEST` with the smallest margin, and an even sample of the
+    others.
     """
     if len(transfers) <= MAX_ROWS:
         return list(transfers)
@@ -291,7 +290,7 @@ def evenly(rows: Sequence[_T], count: int) -> list[_T]:
 
 
 def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) -> Markup:
-    """Draw a window. `span_ms` is the length of the time axis; default: that of the window."""
+    """Draw a window. `span_ms` is the length of the time axis; default: the length of the window."""
     span = (span_ms or view.span_ms) * 1e3
     rows = chosen(view.transfers)
     pitch = 21.0 if len(rows) <= 24 else 15.0
@@ -311,7 +310,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     if x(view.end) - turn > 80:
         text("muted", (turn + x(view.end)) / 2, 10, "next forward", "middle")
 
-    # Compute: passes are blocks with separators between layers, except where a layer is too narrow.
+    # Compute: a pass is a block with separators between layers, except where a layer is too narrow.
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
         drawing.lane(name, y + 1, lane - 2, y + 15)
     if view.worker is not None:
@@ -372,12 +371,11 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
 
 
 def _is_wide(drawing: Drawing, row: Row) -> bool:
-    """Return whether the block of an op is wide enough for a separator."""
+    """Return whether the block of an op is wide enough for a separator between layers."""
     return drawing.x(row["end_us"]) - drawing.x(row["start_us"]) >= 3
 
 
 def _edges(drawing: Drawing, times: Sequence[float], y: float, lane: float) -> None:
-    """Draw separators between the blocks of a lane."""
     if times:
         drawing.path("edge", "".join(f"M{drawing.x(time):.1f} {y + 1:.0f}v{lane - 2:.0f}" for time in times))
 
@@ -394,7 +392,7 @@ def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
 
 
 def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> None:
-    """Label the longest wait of each cause: inside the wait if it is wide enough, else next to it."""
+    """Label the longest wait of each cause, inside the wait if it is wide enough, else next to it."""
     x, text = drawing.x, drawing.text
     words = {"exposed": "waits for network", "barrier": "waits at barrier"}
     for cause in words:
@@ -404,8 +402,8 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
         span, middle = x(idle.end) - x(idle.start), (x(idle.start) + x(idle.end)) / 2
-        # A wait that ends by `turn`, the end of the iteration, follows the backward pass. The forward lane to its left
-        # is empty, so its label fits there, unless another wait ends where this one starts.
+        # A wait in this iteration follows the backward pass. The forward lane is empty to the left of the wait, so the
+        # label fits there, unless another wait ends where this wait starts.
         backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
         follows = any(abs(i.end - idle.start) < 1 for i in view.idle)
         free = idle.end < view.turn + 1 and bool(backward) and x(min(backward)) + wide < x(idle.start)
@@ -419,7 +417,7 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
 
 
 def describe(row: Row, origin: float) -> str:
-    """Return the description of a transfer, with times relative to `origin`, the start of the iteration."""
+    """Describe a transfer in words, with times relative to `origin`, the start of the iteration."""
     ready, start, end, needed = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us"))
     return (
         f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · "

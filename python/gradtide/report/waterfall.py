@@ -1,4 +1,4 @@
-"""The report of a recorded step: breakdown of its time, cause of each exposed transfer, and possible improvements."""
+"""The report of a recorded step: breakdown of its time, causes of exposed transfers, and possible improvements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from gradtide.report.folder import LARGEST, Row, RunFolderError, entry, read_jso
 from gradtide.report.timeline import WIDTH, Drawing, milliseconds, size
 
 MAX_ROWS, MAX_RANKS = 30, 8
-"""Largest number of transfers and ranks in the drawing."""
+"""Largest numbers of transfers and of ranks in the drawing."""
 
 PARTS = (
     ("compute", "computing", "compute", "compute"),
@@ -19,7 +19,7 @@ PARTS = (
     ("late", "waiting for a late rank", "late rank", "barrier"),
     ("idle", "neither", "neither", "idle"),
 )
-"""Parts of a step: key in the summary, name, short name, and CSS class of the colour."""
+"""Parts of a step: (key in the summary, name, short name, CSS class of the colour)."""
 
 _RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
 
@@ -27,7 +27,7 @@ _LEFT, _RIGHT = 152.0, 84.0
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a step."""
+    """Return the name of the template and its context, for the report of a recorded step."""
     path = run_dir / "summary.json"
     rows = read_table(run_dir, "waterfall.csv")
     picture = read_json(run_dir / "picture.json")
@@ -93,7 +93,7 @@ def _object(path: Path, key: str, found: object) -> Mapping[str, Any]:
 
 
 def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
-    """Return the validated ranks of the drawing: intervals of computing and waiting in nanoseconds."""
+    """Return the ranks of the drawing with their intervals of computing and waiting in nanoseconds, after checks."""
     found = []
     for one in (_object(path, "ranks", one) for one in entry(path, picture, "ranks", list)):
         rank = {key: entry(path, one, key, int) for key in ("rank", "span_ns")}
@@ -122,7 +122,7 @@ def _what(path: Path, summary: Row) -> str:
 
 
 def _premises(path: Path, summary: Row, advice: Mapping[str, Any]) -> str:
-    """Return the line of premises: the recorded step and, if savings were predicted, their network."""
+    """Return the line of premises: how the step was recorded and, if savings were predicted, on which network."""
     text = f"Premises: times as recorded, {_what(path, summary)}"
     if advice.get("rows"):
         text += "; savings are simulated on a network that is fitted to the recorded all-reduces"
@@ -140,7 +140,7 @@ def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
 
 
 def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the exposed time by cause, the largest first: cause, milliseconds and number of transfers."""
+    """Return the exposed time by cause, the longest first: cause, milliseconds and number of transfers."""
     spent: dict[str, list[float]] = {}
     for row in rows:
         late = row["exposed_late_us"]
@@ -206,7 +206,7 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
-    """Describe the network of the predictions, or the reason why there are none."""
+    """Return a sentence about the network of the predictions, or why there are no predictions."""
     why_not = pieces.clip(advice.get("why_not") or "", 300)
     if "link_rate_bps" not in advice:
         return f"No prediction: {why_not}."
@@ -228,7 +228,7 @@ def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
 
 
 def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> dict[str, Any]:
-    """Draw the compute of ranks and the transfers of the rank `shown` on one time axis."""
+    """Draw the compute of several ranks, and the transfers of the rank `shown`, on one time axis."""
     ordered = sorted(ranks, key=lambda one: (one["rank"] != shown, one["rank"]))[:MAX_RANKS]
     kept = sorted(rows, key=lambda row: (-row["exposed_us"], -row["duration_us"], row["transfer"]))[:MAX_ROWS]
     kept.sort(key=lambda row: (row["start_us"], row["transfer"]))
@@ -290,7 +290,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
 
 
 def describe(row: Row) -> str:
-    """Return the description of a transfer, with times relative to the start of the step."""
+    """Describe a transfer in words, with times relative to the start of the step."""
     ready, start, end = (
         milliseconds(us) for us in (row["ready_us"], row["start_us"], row["start_us"] + row["duration_us"])
     )

@@ -1,4 +1,5 @@
-"""The reports of studies of tenants, and their shared parts: bands, colours, heading, and changes as text."""
+"""The reports of `gradtide tenants`, and what they share: bands (traffic classes), colours, heading, changes as text.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,14 @@ BANDS = {"same": "same band", "low": "lower band"}
 
 
 class Verdict(NamedTuple):
-    """Mark and texts of a colour, for readers who cannot distinguish the colours."""
+    """Mark and texts of a colour, for readers who cannot distinguish colours."""
 
     mark: str
     badge: str
     meaning: str
 
 
-# After fig. 5.19 of Gao (2020).
+# The colours and their limits follow fig. 5.19 of Gao (2020).
 VERDICTS = {
     "green": Verdict("✓", "green: free for the job", "free: the job pays less than 1 %"),
     "yellow": Verdict("!", "yellow: the job pays", "the job pays 1 to 30 %"),
@@ -31,14 +32,14 @@ VERDICTS = {
 
 
 def colour_of(path: Path, row: Row) -> str:
-    """Return the colour of a row; `unknown` if this version does not have the colour."""
+    """Return the colour of a row; `unknown` if this version has no such colour."""
     colour: str = entry(path, row, "colour", str)
     return colour if colour in VERDICTS else "unknown"
 
 
 @dataclass(frozen=True)
 class Head:
-    """The heading of a page: job, seeds, model and subject of its study."""
+    """The heading of a page: job, seeds, model, and the subject of the study in words."""
 
     job: str
     seeds: list[int]
@@ -47,7 +48,7 @@ class Head:
 
     @classmethod
     def of(cls, path: Path, summary: Row) -> "Head":
-        """Return the heading for a summary."""
+        """Return the heading for a study's summary."""
         job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
         seeds = entry(path, summary, "seeds", list)
         if not seeds or not all(isinstance(seed, int) for seed in seeds):
@@ -62,13 +63,13 @@ class Head:
 
 
 def saved(value: float | None) -> str:
-    """Write a saving in percent."""
+    """Return a saving in percent as text; a dash for None."""
     text = "–" if value is None else f"{value:.1f}".replace("-", "−")
     return "0.0" if text == "−0.0" else text
 
 
 def change(value: float | None) -> str:
-    """Write a change in percent with its sign."""
+    """Return a change in percent as text with its sign; a dash for None."""
     text = saved(value)
     return text if text in ("–", "0.0") or text.startswith("−") else f"+{text}"
 
@@ -76,17 +77,17 @@ def change(value: float | None) -> str:
 def tint(value: float | None, ends: Any = None) -> str:
     """Return the CSS class of a saving: `agrees` if positive, `differs` if negative.
 
-    The class is empty below 0.5 %, or if the interval `ends` includes 0.
+    The class is empty if the saving is below 0.5 %, or if its interval `ends` includes 0.
     """
     is_clear = value is not None and abs(value) >= 0.5 and (ends is None or ends[0] * ends[1] > 0)
     return "" if value is None or not is_clear else "agrees" if value > 0 else "differs"
 
 
 def maybe(value: float | None) -> str:
-    """Write milliseconds, or a dash for None."""
+    """Return a time in milliseconds as text; a dash for None."""
     return "–" if value is None else pieces.ms(value)
 
 
 def count(value: float | None) -> str:
-    """Write a mean number of flows."""
+    """Return a mean number of flows as text; a dash for None."""
     return "–" if value is None else f"{value:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""The report of a job that competes with background flows, in the flows' band and in a lower one."""
+"""The report of `gradtide tenants`: a job next to background flows, in the band of the flows and in a lower band."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,12 @@ CDF_POINTS = 160
 GAINS, LOSSES = 10, 5
 
 Tables = Mapping[tuple[int, str], Sequence[Row]]
-"""Rows of the same table of all runs, by seed and band."""
+"""Rows of one table, such as `iterations.csv`, by the run's seed and band."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A background flow in both bands. Completion times are in microseconds; None if the flow did not complete."""
+    """A background flow with its completion times in both bands, in microseconds; None if it did not complete."""
 
     seed: int
     row: Row
@@ -45,12 +45,12 @@ class Pair:
 
     @property
     def gain_us(self) -> float:
-        """Reduction of the completion time in the lower band; 0 if one of the two times is unknown."""
+        """Time that the flow saves if the job is in the lower band; 0 if the flow did not complete in both runs."""
         return 0.0 if self.same is None or self.low is None else self.same - self.low
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a study of tenants."""
+    """Return the name of the template and its context, for the report of a job's bands."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     failed = summary.get("failed", {})
@@ -110,7 +110,7 @@ def _sizes(path: Path, summary: Row) -> fct.Classes:
 
 
 def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Sequence[Row]) -> list[Pair]:
-    """Pair the flows of both bands, without those in a tenant's warm-up and cool-down."""
+    """Pair the flows of both runs of a seed, without flows that start in a tenant's warm-up or cool-down."""
     warmup_ps, cooldown_ps = (
         round(1e9 * entry(path, summary, f"counted.{name}_ms", (int, float))) for name in ("warmup", "cooldown")
     )
@@ -133,9 +133,9 @@ def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Seque
 def _pair(
     path: Path, summary: Row, key: str, write: Callable[[float], str] = pieces.ms, *, adds: bool = False
 ) -> dict[str, Any]:
-    """Return a figure as text: its values in both bands and without jobs, the saving, and the interval of the saving.
+    """Return a figure as text: values in both bands and without job, saving in percent, and the saving's interval.
 
-    With `adds`, the interval is that of the increase, the negative of the saving.
+    With `adds`, the interval is the interval of the increase, i.e. of the negative saving.
     """
     pair = entry(path, summary, key, dict)
     sides = {
@@ -154,7 +154,7 @@ def _pair(
 
 
 def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
-    """Return the four tiles at the top. Each has a change, its interval, and the values in both bands."""
+    """Return the four tiles at the top, each with a change, its 95 % interval, and the values in both bands."""
     tiles = []
     for name, key, unit in TILES:
         adds = not key.startswith("classes.")
@@ -174,7 +174,7 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
 
 
 def _classes(path: Path, summary: Row) -> dict[str, Any]:
-    """Return the table of size classes. A cell has the saving and the values in both bands and without a job."""
+    """Return the table of size classes. Cells have the saving, and the values in both bands and without job."""
     first = entry(path, summary, f"classes.{fct.CLASSES[0]}", dict)
     shown = {figure: title for figure, title in FIGURES.items() if figure in first}
     rows = []
@@ -186,7 +186,7 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
 
 
 def _impact(path: Path, summary: Row, job: str) -> list[dict[str, Any]]:
-    """Return bars of the job's iteration time, and of the flows' completion times, in both bands and without job."""
+    """Return bars of iteration time and of completion times of flows, in both bands and without job."""
     sides = {"no_job": ("no job", "s6"), **{band: (name, f"band-{band}") for band, name in BANDS.items()}}
 
     def row(name: str, key: str) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _impact(path: Path, summary: Row, job: str) -> list[dict[str, Any]]:
 
 
 def _worse(path: Path, summary: Row) -> str:
-    """Return a sentence with the figures of flows that are clearly worse in the lower band; empty if none is."""
+    """Return a sentence that names the figures that are clearly worse in the lower band; empty if there are none."""
     found = []
     for name in fct.CLASSES:
         for figure in entry(path, summary, f"classes.{name}", dict):
@@ -240,7 +240,7 @@ def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]
 
 
 def _cdfs(pairs: Sequence[Pair], classes: fct.Classes, caps: pieces.Caps) -> list[dict[str, Any]]:
-    """Draw the CDF of completion times of each size class that has completed flows."""
+    """Draw the CDF of completion times for each size class with completed flows."""
     titles = {
         "small": f"Small flows, up to {_round_size(classes.small_bytes)}",
         "medium": "Medium flows",
@@ -284,14 +284,14 @@ def _round_size(count: float) -> str:
 
 
 def _log_steps(low: float, high: float, count: int) -> list[float]:
-    """Return `count` times in geometric progression, from just below `low` to just above `high`."""
+    """Return `count` values in geometric progression, from just below `low` to just above `high`."""
     low, high = low * 0.98, high * 1.002
     ratio = (high / low) ** (1 / (count - 1))
     return [float(f"{low * ratio**i:.5g}") for i in range(count - 1)] + [float(f"{high:.5g}")]
 
 
 def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the mean iteration times over seeds in both bands, up to the last iteration that all seeds have."""
+    """Draw iteration times in both bands as means over seeds, up to the last iteration that all seeds have."""
     means: dict[str, list[float]] = {}
     for band in BANDS:
         runs = [[row["time_us"] for row in tables[seed, band]] for seed in seeds]
@@ -322,7 +322,7 @@ def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict
 
 
 def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the job's first iterations in both bands, one above the other, and count late transfers."""
+    """Draw the job's first iterations in both bands, one above the other; the caption counts late transfers."""
     count = progress.drawn_iterations(panels)
     label = f"Progress of the job in {count} iteration{'s' if count != 1 else ''}, same band above lower band"
     svg = progress.draw(panels, label=label, ident="progress", cap=caps.rows)
@@ -354,14 +354,14 @@ def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) ->
 
 
 def _probed(runs: Mapping[tuple[int, str], Path], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw queue and utilisation of the busiest port over time, both bands side by side on equal axes."""
+    """Draw queue and utilisation of the busiest port over time, for both bands on equal axes."""
     samples = {name: read_table(runs[seed, band], "queues.csv", required=False) for band, name in BANDS.items()}
     drawn = pieces.probed(samples, [f"band-{band}" for band in BANDS], caps)
     return drawn and {**drawn, "note": f"Seed {seed}. {drawn['note']}"}
 
 
 def _links(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any]:
-    """Return utilisation, drops and longest queue of links in both bands. With many links, only the busiest count."""
+    """Return utilisation, drops and longest queue of links in both bands; if there are many, of the busiest links."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(seeds)
@@ -412,7 +412,7 @@ def _links(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str,
 
 
 def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the flows with the largest gains and losses in absolute time."""
+    """Return the flows that gain and lose most time in the lower band."""
     known = sorted(
         (p for p in pairs if p.same is not None and p.low is not None),
         key=lambda p: (-p.gain_us, p.seed, p.row["traffic"], p.row["flow"]),

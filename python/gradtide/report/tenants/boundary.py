@@ -1,4 +1,4 @@
-"""The report of the operating boundary: cost to the job and savings of flows over job load and background load."""
+"""The report of `gradtide tenants map`: cost to the job and savings of flows, over job load and background load."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ MAPS = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of an operating boundary."""
+    """Return the name of the template and its context, for the report of the map."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     seeds = head.seeds
@@ -78,7 +78,7 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
 def _command(
     scenario_of: str | None, rows: Sequence[float], columns: Sequence[float], seeds: Sequence[int]
 ) -> str | None:
-    """Return the command that repeats the study; None without a scenario, or if no command has these seeds."""
+    """Return the command that repeats the study; None without a scenario, or if the seeds are not consecutive."""
     if scenario_of is None or list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
     job_loads, traffic_loads = (",".join(map(repr, loads)) for loads in (sorted(rows), columns))

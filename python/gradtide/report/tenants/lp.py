@@ -1,4 +1,4 @@
-"""The report of start and band: each bucket in its window, and the cost of policies to the job and other tenants."""
+"""The report of `gradtide tenants lp`: start and band of each bucket, and how policies affect the job and the flows."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -18,7 +18,7 @@ _FIGURES = ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms", "large
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of start and band."""
+    """Return the name of the template and its context, for the report of a linear programme."""
     path = run_dir / "summary.json"
     buckets = _rows(path, summary, "buckets", ("layers",), ("bytes", "band", *(f"{key}_ms" for key in _TIMES)))
     numbers = ("high_percent", "predicted_ms", "simulated_ms", "error_percent")
@@ -93,7 +93,7 @@ def _policy(row: Row) -> list[str]:
 
 
 def _changed(row: Row, name: str, write: Callable[[float | None], str]) -> list[str]:
-    """Write the change against the policy `same`, and its interval; unknown values are dashes."""
+    """Return the change against policy `same` and its interval as texts; unknown values are dashes."""
     value, *ends = (row.get(f"{name}{end}_percent") for end in ("", "_from", "_to"))
     known = all(isinstance(end, _NUMBER) for end in ends)
     return [
@@ -125,7 +125,7 @@ def _plot(rows: Sequence[Row]) -> Markup:
 
 
 def _drawn(buckets: Sequence[Row], bands: Sequence[int]) -> Markup:
-    """Draw a row per bucket: its window [ready, needed], and its transfer in the colour of its band."""
+    """Draw a row per bucket: a window from ready to needed time, and the transfer in the colour of its band."""
     last = max(max(bucket["end_ms"], bucket["needed_ms"]) for bucket in buckets) or 1.0
     height = _ROW * len(buckets) + 28
     label = "Buckets: windows from ready to needed, and transfers"

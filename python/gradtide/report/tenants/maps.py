@@ -1,4 +1,4 @@
-"""Maps over job load and background load: cost to the job and savings of flows, one coloured cell for each pair."""
+"""Maps over job load and background load, with a coloured cell per pair of loads: cost to the job, savings of flows."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from gradtide.report import pieces
 from gradtide.report.folder import Row, finite
 from gradtide.report.tenants import VERDICTS, change, colour_of, saved
 
-# Thresholds of the shades of a saving, in percent.
+# Lower bounds of the shades of a saving, in percent.
 SHADES = (0, 5, 10, 20, 40)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its index in the summary (`at`), its loads, and its figures; an unknown figure is None."""
+    """A pair of loads with its figures, None if unknown. `at` is the dotted path of its row in the summary."""
 
     at: str
     name: str
@@ -37,7 +37,7 @@ class Cell:
         *,
         linked: bool = False,
     ) -> "Cell":
-        """Read a cell from the row `at` of a summary."""
+        """Return the cell of `row`, which is at the path `at` of the summary."""
         job_load, traffic_load = (finite(path, row, key) or 0.0 for key in ("job_load", "traffic_load"))
         found = {key: finite(path, row, key) for key in figures}
         return cls(at, name, job_load, traffic_load, colour_of(path, row), found, linked)
@@ -53,13 +53,13 @@ class Cell:
         return f"job load {load(self.job_load)}, background load {load(self.traffic_load)}"
 
     def key(self, figure: str) -> str:
-        """Return the path of a figure in the summary."""
+        """Return the dotted path of a figure of this cell in the summary."""
         return f"{self.at}.{figure}"
 
 
 @dataclass(frozen=True)
 class Appearance:
-    """Appearance of a cell of a map: CSS class, number, word below the number, and sentence of the tooltip."""
+    """How a cell looks in a map: CSS class, number, word below the number, text on hover, and mark."""
 
     cls: str
     value: str
@@ -69,12 +69,12 @@ class Appearance:
 
 
 Content = Callable[[Cell], tuple[str, Appearance]]
-"""A function that returns the key of the figure in a cell, and the appearance of the cell."""
+"""Returns, for a cell, the key of the figure that the map shows, and the cell's appearance."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Job loads in descending order, background loads in ascending order, and the subsets that fit on the page."""
+    """Job loads in descending order, background loads in ascending order, and the loads that fit on the page."""
 
     rows: Sequence[float]
     columns: Sequence[float]
@@ -83,7 +83,7 @@ class Axes:
 
     @property
     def cut(self) -> str:
-        """Note about loads that do not fit on the page, if any."""
+        """Note about the loads that do not fit on the page; empty if all fit."""
         if (len(self.shown_rows), len(self.shown_columns)) == (len(self.rows), len(self.columns)):
             return ""
         return (
@@ -103,7 +103,7 @@ def axes(cells: Sequence[Cell], caps: pieces.Caps) -> Axes:
 def draw(
     on: Axes, cells: Sequence[Cell], content: Content, *, title: str, name: str = "", note: str = ""
 ) -> dict[str, Any]:
-    """Return a map for the template; `name` is unique on the page."""
+    """Return a map for the template; `name` is its unique name on the page."""
     rows = [
         {"load": load(row), "cells": [_drawn(cells, row, column, content) for column in on.shown_columns]}
         for row in on.shown_rows
@@ -113,7 +113,7 @@ def draw(
 
 
 def legends(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return the legends of colours and shades, with the number of cells of each colour."""
+    """Return the legends of colours and of shades. Colours have their number of cells."""
     return {
         "colours": [
             {
@@ -139,12 +139,12 @@ def shades() -> list[dict[str, Any]]:
 
 
 def load(share: float) -> str:
-    """Return a load in percent."""
+    """Return a load as text in percent."""
     return f"{100 * share:.4g} %"
 
 
 def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, content: Content) -> dict[str, Any] | None:
-    """Return a cell of a map for the template; None if the study has no such cell."""
+    """Return the cell of a pair of loads for the template; None if the study has no such cell."""
     cell = next((c for c in cells if (c.job_load, c.traffic_load) == (job_load, traffic_load)), None)
     if cell is None:
         return None
@@ -154,7 +154,7 @@ def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, content:
 
 
 def price(cell: Cell) -> tuple[str, Appearance]:
-    """Return the content of a cell in the map of the cost to the job: the key of its figure, and its appearance."""
+    """Return key and appearance of a cell in the map of the job's change of iteration time."""
     value = change(cell.figures["iteration_change_percent"])
     mark, _, words = VERDICTS[cell.colour]
     sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")

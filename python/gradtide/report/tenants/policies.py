@@ -1,4 +1,4 @@
-"""The report of a comparison of policies: cost to the job against savings of the flows."""
+"""The report of `gradtide tenants policies`: cost of each policy to the job, against savings of the flows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ FIGURES = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template and its context for the report of a study of policies."""
+    """Return the name of the template and its context, for the report of a comparison of policies."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     rows = [row_of(path, "policies", row, i) for i, row in enumerate(entry(path, summary, "policies", list))]
@@ -73,7 +73,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _maps(mapped: Sequence[tuple[str, maps.Cell]], names: Sequence[str], caps: pieces.Caps) -> dict[str, Any]:
-    """Return two maps per policy: the cost to the job, coloured by the operating boundary, and the savings of flows."""
+    """Return two maps per policy, over job load and background load: cost to the job, and savings of small flows."""
     cells = [cell for _, cell in mapped]
     on = maps.axes(cells, caps)
     contents = (("the job pays", maps.price), ("small flows save", maps.saves("small", "small_mean_saves_percent")))
