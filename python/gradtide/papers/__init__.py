@@ -1,10 +1,10 @@
-"""`gradtide reproduce`: tables and figures of papers, with each published value beside ours.
+"""`gradtide reproduce`: tables and figures of papers, with our values next to the published ones.
 
-A TOML file beside each paper's module contains the published values, and the paper's statements about each figure. Our
-values are computed when the command runs. Three modules fit values: `caramel2020` the rate of a host's stages and the
-cost of a message, `pcn` the size of a burst, and `tictac2019` the disorder of orders that are not enforced. Rows to
-which a value was fitted are not counted. Where a paper leaves another parameter open, the module states our choice and
-the reason.
+A TOML file next to each paper's module contains the published values, and the paper's statements about each figure. Our
+values are computed when the command runs. Three modules fit parameters: `caramel2020` the rate of a host's stages and
+the cost of a message, `pcn` the size of a burst, and `tictac2019` the share of transfers that leave their order. Rows
+that a parameter was fitted to are not counted. For other parameters that a paper does not state, the module has our
+choice and the reason.
 """
 
 from typing import Any
@@ -25,12 +25,12 @@ PARTS = {
 
 
 def verdicts() -> dict[str, dict[str, int]]:
-    """Return the number of statements by verdict (`harness.tally`) in the last reproduction of each part."""
+    """Return, for each part of a paper, the counts of `harness.tally` in its last reproduction."""
     return published(f"{__name__}.verdicts")
 
 
 def find(what: str) -> tuple[Part, str | None] | None:
-    """Return the part and the figure that `PAPER/PART[/FIGURE]` names; `None` if there is no such part or figure."""
+    """Return the part and the figure that `PAPER/PART[/FIGURE]` names; `None` if either does not exist."""
     if what in PARTS:
         return PARTS[what], None
     name, _, figure = what.rpartition("/")
@@ -40,7 +40,7 @@ def find(what: str) -> tuple[Part, str | None] | None:
 
 
 def named(what: str) -> tuple[Part, str | None]:
-    """Return the result of `find`; raise a ValueError with the available names if there is none."""
+    """Return the result of `find`; if it is None, raise a ValueError that lists the available names."""
     found = find(what)
     if found is None:
         name = what.rpartition("/")[0]
@@ -50,7 +50,7 @@ def named(what: str) -> tuple[Part, str | None]:
 
 
 def everything(**how: Any) -> site.Site:
-    """Reproduce all parts; `how` are the arguments of `site.make`: quick, jobs, progress, keep and limits."""
+    """Reproduce all parts. The arguments `how` are quick, jobs, progress, keep and limits of `site.make`."""
     return site.make(PARTS, verdicts(), **how)
 
 

@@ -2,13 +2,15 @@
 
 The figures have no printed numbers, so our values are compared with the statements in the text. The paper leaves
 several parameters open: links, hosts, and the fixed cost of a transfer. The preset `paper/caramel2020` contains our
-choices, with reasons; they are equal for all systems. Two values of the host are fitted, each to one sentence of the
-paper, and these sentences are not compared. `validation/causes.py` tests the causes of the remaining differences.
+choices and the reasons; all systems have the same parameters. Two values of the host are fitted, each to one sentence
+of the paper, and these sentences are not compared. `validation/causes.py` tests the causes of the remaining
+differences.
 
-Models are op graphs. Caramel computes their ops in its own order. All other systems, and the parts of Caramel in its
-ablation, compute them in random orders, which differ between workers (section 3.3.2 A). Parameter servers are those of
-TensorFlow: workers pull whole tensors at the start of an iteration, and push gradients as they are computed. Pulls are
-in arbitrary orders, because TicTac (section 2.2), a paper by the same first author, observed such orders in TensorFlow.
+Models are op graphs. Caramel computes their ops in its own order. The other systems, and the incomplete versions of
+Caramel in the ablation, compute them in random orders, which differ between workers (section 3.3.2 A). Parameter
+servers are those of TensorFlow: workers pull whole tensors at the start of an iteration, and push gradients as they are
+computed. Pulls are in arbitrary orders, because TicTac (section 2.2), a paper by the same first author, observed such
+orders in TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,8 +44,8 @@ from gradtide.studies.schedules import parse_schedule
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
 
-# The models of section 6, with the mini-batches in TicTac's table 1. ResNet-152 v2 is not in that table, and gets the
-# mini-batch of ResNet-101 v2.
+# The models of section 6: {name: (op graph, mini-batch)}. Mini-batches are from table 1 of TicTac; ResNet-152 v2, which
+# is missing there, has the mini-batch of ResNet-101 v2.
 MODELS = {
     "AlexNet-v2": ("tictac_alexnet_v2", 512),
     "Inception-v3": ("tictac_inception_v3", 32),
@@ -55,7 +57,7 @@ INCEPTION, VGG = "Inception-v3", "VGG-16"
 WORKERS = (8, 16)
 
 IN_FLIGHT = 6
-"""Concurrent transfers in the first steps of Caramel's ablation.
+"""Largest number of concurrent transfers in those steps of the ablation that have no scheduler of transfers.
 
 TensorFlow runs as many ops as there are cores, and a Standard NC6 has 6 cores (section 6).
 """
@@ -72,9 +74,9 @@ KINDS = {"shuffle": "shuffle", "halving_doubling": "halving-doubling", "ring": "
 CROWDS = (4, 8, 16, 32)
 
 SEEDS = 3
-"""Number of draws of random orders, over which times are averaged."""
+"""Number of seeds over which times are averaged, where ops are in random order."""
 
-# A run: (subject, number of workers, seed). The subject is a system and a model, or a collective, a depth and a size.
+# A run: (subject, number of workers, seed). The subject is (system, model), or (collective, depth, size).
 Case = tuple[tuple[Any, ...], int, int]
 
 
@@ -99,7 +101,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     rate = job["collective"]["reduction_rate"]
     if what[0] in KINDS:
         kind, depth, size = what
-        # With FIFO and the barrier, an iteration is its compute followed by one transfer.
+        # With FIFO order and the barrier, an iteration consists of its compute, followed by this one transfer.
         layer = {"name": "all", "forward": "1ms", "backward": "1ms", "parameters": f"{SIZES[size]}B"}
         changes |= {"model": {"layers": [layer]}, "collective": {"kind": kind, "reduction_rate": rate}}
         return base.replace(
@@ -121,14 +123,14 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Study:
-    """The jobs' figures of the finished runs, by case."""
+    """The figures of the jobs, by case."""
 
     def __init__(self, base: Scenario, jobs: dict[Case, dict[str, Any]]) -> None:
         self.base = base
         self.jobs = jobs
 
     def figures(self, system: str, model: str, workers: int) -> dict[str, float]:
-        """Return the figures of a training job, averaged over its draws."""
+        """Return the figures of a training job as means over its seeds."""
         jobs = [self.jobs[(system, model), workers, seed] for seed in _seeds(system)]
         time_ms = fmean(job["iteration_time_ms"]["mean"] for job in jobs)
         comm_ms, compute_ms = (fmean(job[key] for job in jobs) for key in ("comm_ms", "compute_ms"))
@@ -142,11 +144,11 @@ class Study:
         }
 
     def time_ms(self, system: str, model: str, workers: int) -> float:
-        """Return the time of an iteration."""
+        """Return the iteration time in milliseconds."""
         return self.figures(system, model, workers)["time_ms"]
 
     def transfer_ms(self, kind: str, depth: Any, size: str, workers: int) -> float:
-        """Return the time of a transfer, including the wait before its first byte."""
+        """Return the time of a transfer in milliseconds, including the wait before its first byte."""
         job = self.jobs[(kind, depth, size), workers, 0]
         return float(job["iteration_time_ms"]["mean"]) - float(job["compute_ms"])
 
@@ -183,7 +185,7 @@ def _model_claims(study: Study) -> Iterable[Claim]:
 
 def _time_claims(study: Study) -> Iterable[Claim]:
     cells = list(product(MODELS, WORKERS))
-    # The claims of section 6.3, "Compared with Horovod".
+    # The claims are from section 6.3, "Compared with Horovod".
     gains = {cell: study.time_ms(HOROVOD, *cell) / study.time_ms(CARAMEL, *cell) for cell in cells}
     said = value(3.62, "3.62x")
     yield judged("VGG-16, 16 workers, against Horovod", said, gains[VGG, 16], "{:.2f}x", NOTES["vgg"])
@@ -213,7 +215,7 @@ def _cost_claims(study: Study) -> Iterable[Claim]:
             saved[model, n, system] = 1 - own["comm_ms"] / other["comm_ms"]
         more += own["alpha"] > others[HOROVOD]["alpha"] + words.SAME
         less += own["alpha"] < max(others[system]["alpha"] for system in (SERVERS, HALF)) - words.SAME
-    # The introduction and section 6.3 state this reduction beside the speed-up of 3.62x, which is over Horovod.
+    # The paper states this reduction together with the speed-up of 3.62x over Horovod (introduction and section 6.3).
     best = max((cell for cell in saved if cell[2] == HOROVOD), key=saved.__getitem__)
     said, text = value(73, "73 %"), f"{{:.0f}} % ({best[0]}, {best[1]} workers)"
     yield judged("largest reduction of communication, of Horovod's", said, 100 * saved[best], text, NOTES["cost"])
@@ -277,7 +279,7 @@ def _collective_claims(study: Study) -> Iterable[Claim]:
 def _by_system(
     title: str, of: Callable[[dict[str, float]], str], systems: Sequence[str], workers: Sequence[int] = WORKERS
 ) -> Callable[[Study], list[Drawn]]:
-    """Return a function that makes a table with a row per model and number of workers, and a column per system."""
+    """Return a function that draws a table, with a row per model and number of workers and a column per system."""
 
     def made(study: Study) -> list[Drawn]:
         rows = (

@@ -1,9 +1,9 @@
-"""Gao (2020), chapter 3: the compute times on which the thesis's simulations are based.
+"""Gao (2020), chapter 3: the compute times from which the thesis's simulations start.
 
-Table 3.1 is simulated on a P100-PCIe whose efficiency is calibrated on fig. 3.5, which has other mini-batches; the
-arithmetic of the table is checked, too. The thesis counts 180 modules, those that its hooks recorded, whereas ResNet-50
-has 107 with parameters. The thesis's statements about its first 80 and last 30 modules are therefore checked for the
-same shares of our layers.
+Table 3.1 is simulated on a P100-PCIe whose efficiency was calibrated with fig. 3.5, which has other mini-batches. The
+arithmetic of the table is checked as well. The thesis counts 180 modules of ResNet-50, which its hooks recorded, but
+only 107 have parameters. Its statements about the first 80 and the last 30 modules are therefore checked for the same
+shares of our layers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,14 @@ NOTES = PAPER["notes"]
 P100, T4 = PAPER["table_3_1"]["P100"], PAPER["table_3_1"]["T4"]
 STAGES: dict[str, float] = {name: float(np.mean(values)) for name, values in PAPER["stages"].items()}
 
-# A case is a device and a mini-batch.
+# A case is (device, mini-batch).
 Case = tuple[str, int]
 PCIE, PCIE_32, TESLA_T4 = ("P100-PCIe", 128), ("P100-PCIe", 32), ("T4", 256)
 CPU = ("Xeon-E5-2686v4", 32)
 CPU_S = 3.0
-"""Time of an iteration on the thesis's CPU in seconds; the thesis does not name the CPU."""
+"""Iteration time in seconds on the CPU in the thesis, which does not name the CPU."""
 MODULES, FEW, MOST = 180, 80, 150
-"""Number of modules in the thesis; end of those with very few parameters; start of those with the most."""
+"""Number of modules; index after the modules with very few parameters; index of the first with the most parameters."""
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -51,14 +51,14 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Study:
-    """The results of the finished runs, by case."""
+    """The finished runs, by case."""
 
     def __init__(self, base: Scenario, results: Mapping[Case, RunResult]) -> None:
         self.base = base
         self.results = results
 
     def time_s(self, case: Case) -> float:
-        """Return the time of an iteration, in seconds."""
+        """Return the iteration time in seconds."""
         return self.results[case].iteration_time
 
     def layers(self, case: Case) -> Sequence[Layer]:
@@ -66,7 +66,7 @@ class Study:
         return scenario(self.base, case).jobs[0].layers
 
     def without_convolutions(self) -> list[Layer]:
-        """Return the layers that the thesis computed on its CPU, with times that sum to those of its iteration."""
+        """Return the layers without convolutions, as in the CPU measurement of the thesis, scaled to `CPU_S`."""
         rest = [row for row in self.layers(CPU) if "conv" not in row.name and "downsample.0" not in row.name]
         scale = CPU_S * 1e12 / sum(row.forward_ps + row.backward_ps for row in rest)
         return [
@@ -76,7 +76,7 @@ class Study:
 
 
 def _thirds(layers: Sequence[Layer]) -> list[Sequence[Layer]]:
-    """Return the layers for which the thesis states very few, more, and the most parameters."""
+    """Split the layers into those that, in the thesis, have very few parameters, more parameters, and the most."""
     few, most = (round(len(layers) * at / MODULES) for at in (FEW, MOST))
     return [layers[:few], layers[few:most], layers[most:]]
 
@@ -93,7 +93,7 @@ def _backward_ms(layers: Iterable[Layer]) -> list[float]:
 
 
 def _table_values() -> dict[str, float]:
-    """Return the results of equation 3.1 and of the ratios for the numbers printed in the thesis."""
+    """Return our results of equation 3.1 and of the ratios, computed from the numbers in table 3.1."""
     p100_s, t4_s = (gpu["minibatch"] / gpu["images_per_s"] for gpu in (P100, T4))
     compute, times = P100["gflops"] / T4["gflops"], t4_s / p100_s
     return {
@@ -111,7 +111,7 @@ def _table_claims(study: Study) -> Iterable[Claim]:
     ours = study.time_s(TESLA_T4)
     yield "iteration time, T4, simulated", "0.90 s", f"{ours:.3f} s", FITTED, NOTES["nvidia"]
     for (what, ours), said in zip(_table_values().items(), ("0.85", "0.90", "1.15", "1.06", "7.9"), strict=True):
-        # Results of the arithmetic must agree in all printed digits.
+        # Our result must agree in all digits that the thesis prints.
         digits = len(said.partition(".")[2])
         width = 0.5 * 10**-digits
         wanted = Said(said, float(said) - width, float(said) + width)

@@ -1,4 +1,4 @@
-"""Gao (2020), chapter 4: scheduling layer by layer."""
+"""Gao (2020), chapter 4: transfers of gradients in FIFO and priority order, with and without the barrier."""
 
 from collections.abc import Mapping
 
@@ -36,19 +36,19 @@ GAO_SCHEDULES = {
     "priority without barrier": ("priority", False),
 }
 FIFO, PRIORITY = "FIFO with barrier", "priority without barrier"
-# The same schedules with the buckets of the author's program instead of the thesis's text; see `author_buckets`.
+# Schedules with the buckets of the author's program, which differ from the text of the thesis; see `author_buckets`.
 AUTHOR_FIFO, AUTHOR_PRIORITY = f"{FIFO}, author's buckets", f"{PRIORITY}, author's buckets"
 
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
-# A case is a schedule and a link rate in Gbit/s.
+# A case is (schedule, link rate in Gbit/s).
 Case = tuple[str, int]
 
 
 def chapter4(
     jobs: int, progress: Progress, figure: str | None = None, keep: Kept | None = None, limits: Limits | None = None
 ) -> Reproduction:
-    """Gao (2020): reproduce figs 4.7 to 4.11, or one of them; all runs together take a second."""
+    """Gao (2020): reproduce figs 4.7 to 4.11, or one of these figures. All runs together take a second."""
     base = Scenario.load(PAPER["preset"])
     authors = base.replace(fusion=None, buckets=author_buckets(base.jobs[0]))
     schedules = {name: (base, order, barrier) for name, (order, barrier) in GAO_SCHEDULES.items()}
@@ -111,10 +111,10 @@ def chapter4(
 
 
 def author_buckets(job: Job) -> list[int]:
-    """Return the number of layers in each bucket of the thesis author's program.
+    """Return the number of layers in each bucket of the author's program.
 
-    The program traverses the layers from layer 0. It closes a bucket before the layer that would reach the cap, and
-    before the last layer, which is therefore always alone (horovod_simulation, ringallreduce_simulator.py).
+    The program traverses the layers from layer 0. It closes a bucket before the layer with which the bucket would reach
+    the cap, and before the last layer, which is always alone (horovod_simulation, ringallreduce_simulator.py).
     """
     counts, size = [0], 0
     for layer in job.layers[:-1]:

@@ -1,9 +1,9 @@
-"""Gao (2020), chapter 5: a training job beside web-search flows, packet by packet.
+"""Gao (2020), chapter 5: a training job next to web-search flows, on the packet engine.
 
-The thesis ran on ns-3.30.1, whose fast recovery retransmits segments that are already in flight. These runs do the same
+The thesis ran on ns-3.30.1, whose fast recovery retransmits segments that are already in flight. These runs do so, too
 (`cluster.transport.recovery`). docs/validation/thesis-ch5.md has the reason, and the results with the default.
 
-The module is longer than 600 lines because 5 tables and 19 figures share one grid of runs.
+The module is longer than 600 lines because tables 5.1 to 5.5 and figs 5.5 to 5.23 share one grid of runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,9 +41,9 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import BANDS, variant
 from gradtide.studies.tenants.comparison import colour
 
-# Table 5.3: compute time per iteration in ms, by compute-to-network ratio.
+# Table 5.3: {ratio of compute to network: compute time per iteration in ms}.
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}
-# Table 5.4: flows per second and host.
+# Table 5.4: flows per second on each host.
 FLOW_RATES = (23, 46, 92, 184)
 # "Each configuration is run three times with different seeds" (section 5.4.4).
 SEEDS = (0, 1, 2)
@@ -53,17 +53,18 @@ QUANTITIES = ("small", "large", "iteration")
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
 
-# Values of cluster.transport.recovery: the thesis's, which the preset has, and the default, which agrees with ns-3.37.
+# Values of `cluster.transport.recovery`: that of the thesis, which the preset has, and the default, which agrees with
+# ns-3.37.
 THESIS_RECOVERY = Scenario.load(PAPER["preset"]).to_dict()["cluster"]["transport"]["recovery"]
 DEFAULT_RECOVERY = "sack"
 
-# (Compute-to-network ratio, flow rate).
+# (ratio of compute to network, flows per second and host), as in tables 5.3 and 5.4.
 Cell = tuple[int, int]
-# (Compute-to-network ratio, flow rate, band, seed).
+# (ratio, flow rate, band of the job, seed).
 Key = tuple[int, int, str, int]
-# (Key, recovery).
+# (key, value of `cluster.transport.recovery`).
 Case = tuple[Key, str]
-# By quantity: mean in the same band, mean in the low band, and change in % as in the thesis.
+# {quantity: (mean in the same band, mean in the low band, change in % as in the thesis)}.
 Means = dict[str, tuple[float, float, float]]
 
 PUBLISHED: dict[Cell, Means] = {
@@ -74,7 +75,7 @@ NS3_37: dict[tuple[int, int, str], tuple[float, ...]] = {
     (row["ratio"], row["rate"], row["band"]): tuple(row["means"]) for row in PAPER["ns3_37"]
 }
 
-# Number of points in a distribution of completion times.
+# Number of points of a CDF of completion times.
 CDF_POINTS = 40
 
 ALL = tuple(PUBLISHED)
@@ -90,15 +91,15 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """Figures of a run that are kept.
+    """The figures of a run that are kept.
 
     Attributes:
         web: figures of the flows, by size class.
         iteration_time: mean iteration time of the job, in seconds.
         iterations: number of iterations.
         link_use_percent: mean utilisation of all links.
-        small_us: start and completion times of the counted small flows, NaN for unfinished flows; each of shape
-            (flows,).
+        small_us: start times and completion times of small flows that start after warm-up and before cool-down; each of
+            shape (flows,), NaN for unfinished flows.
         exchanges_us: start and end times of the all-reduces.
         drawn: the whole result, if its timeline is drawn; otherwise None.
     """
@@ -121,7 +122,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs with the thesis's recovery, by ratio, rate, band and seed; `others` have the default recovery and seed 0."""
+    """The runs with the recovery of the thesis, by key. `others` are runs with the default recovery and seed 0."""
 
     base: Scenario
     results: Mapping[Key, Seen]
@@ -129,7 +130,7 @@ class Study:
 
     @cached_property
     def means(self) -> dict[Cell, Means]:
-        """Averages over the seeds, by cell; changes are defined as in the thesis (its fig. 5.19)."""
+        """Means over the seeds, by cell. Changes are computed as in the thesis (fig. 5.19)."""
         return {cell: self._means(cell) for cell in dict.fromkeys(key[:2] for key in self.results)}
 
     def _means(self, cell: Cell) -> Means:
@@ -140,32 +141,32 @@ class Study:
         }
 
     def runs(self, cell: Cell, band: str) -> list[Seen]:
-        """Return the runs of a cell and a band, by seed."""
+        """Return the runs with the job in a band, one per seed."""
         return [self.results[(*cell, band, seed)] for seed in SEEDS]
 
     def p99_ms(self, cell: Cell, band: str) -> float:
-        """Return the 99th percentile of completion times of small flows in ms, averaged over the seeds."""
+        """Return the 99th percentile of small flows' completion times in ms, as a mean over the seeds."""
         return float(np.mean([result.web["small"]["p99_fct_ms"] for result in self.runs(cell, band)]))
 
     def link_use_percent(self, cell: Cell, band: str) -> float:
-        """Return the utilisation of all links in per cent, averaged over the seeds."""
+        """Return the mean utilisation of all links in percent, as a mean over the seeds."""
         return float(np.mean([result.link_use_percent for result in self.runs(cell, band)]))
 
     def small_ms(self, cell: Cell, band: str, seed: int) -> NDArray[np.float64]:
-        """Return the completion times of the counted small flows in ms, NaN for unfinished flows; shape (flows,)."""
+        """Return completion times of `small_us` in ms, NaN for unfinished flows; shape (flows,)."""
         return self.small_us(cell, band, seed)[1] / 1e3
 
     def small_us(self, cell: Cell, band: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return start and completion times of the counted small flows in us; each of shape (flows,)."""
+        """Return `Seen.small_us` of a run: start and completion times in us, each of shape (flows,)."""
         return self.results[(*cell, band, seed)].small_us
 
     def gains_percent(self, cell: Cell) -> list[float]:
-        """Return by how many per cent small flows take longer in the same band than in the low band, by seed."""
+        """Return, for each seed, by how many percent small flows take longer in the same band than in the low band."""
         means = [[np.nanmean(self.small_ms(cell, band, seed)) for band in BANDS] for seed in SEEDS]
         return [float(100 * (same - low) / low) for same, low in means]
 
     def ring_share(self, cell: Cell, starts_us: NDArray[np.float64], seed: int) -> NDArray[np.bool_]:
-        """Return whether each instant is within an all-reduce of the run in the same band; shape of `starts_us`."""
+        """Return whether each instant is during an all-reduce of the run in the same band; shape of `starts_us`."""
         within = np.zeros(len(starts_us), dtype=bool)
         for start, end in zip(*self.results[(*cell, "same", seed)].exchanges_us, strict=True):
             within |= (starts_us >= start) & (starts_us < end)
@@ -173,7 +174,7 @@ class Study:
 
 
 def quantities(result: Seen) -> tuple[float, float, float]:
-    """Return the mean FCT of small and of large flows in ms, and the iteration time in s."""
+    """Return (mean FCT of small flows in ms, mean FCT of large flows in ms, iteration time in s)."""
     return result.web["small"]["mean_fct_ms"], result.web["large"]["mean_fct_ms"], result.iteration_time
 
 
@@ -198,7 +199,7 @@ def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str
 
 
 def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
-    """Check the averages of cells against the thesis's; values read from plots have the tolerance of text."""
+    """Return a function that checks means against the thesis, with the tolerance of text also for values from plots."""
 
     def claims(study: Study) -> Iterable[Claim]:
         for quantity in QUANTITIES:
@@ -216,7 +217,7 @@ def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
 
 
 def _right(total: int, wrong: Sequence[str]) -> tuple[str, bool, str]:
-    """Return the number of agreeing values, whether all agree, and our values where they differ."""
+    """Return "n of `total`" for the values that agree, whether all do, and a sentence with the values in `wrong`."""
     return f"{total - len(wrong)} of {total}", not wrong, f"Ours differs: {'; '.join(wrong)}."
 
 
@@ -350,9 +351,9 @@ def _where(cell: Sequence[int]) -> str:
 
 
 def _use(base: Scenario, cell: Cell) -> tuple[float, float, float, float]:
-    """Return the utilisation by the job, by the flows and by both in per cent, and flows : job (eqs 5.2 to 5.5).
+    """Return the link utilisation in percent by job, flows, and both, and the ratio of flows to job (eqs 5.2 to 5.5).
 
-    As in the thesis, the size of the model is 100 MB, and the mean size of a flow is 1.7 MB.
+    As in the thesis, the model has 100 MB, and flows have 1.7 MB on average.
     """
     job_bits = 100e6 * 2 * (1 - 1 / base.jobs[0].workers) * 8
     job = job_bits / (COMPUTE_MS[cell[0]] / 1e3) / base.link_rate_bps
@@ -442,7 +443,7 @@ def _count_table(study: Study) -> list[Drawn]:
 
 
 def _maps(study: Study) -> Iterable[Drawn]:
-    """Yield the three maps of fig. 5.19, published and ours; the highest load by the job is on top, as there."""
+    """Yield the three maps of fig. 5.19, published and ours. As in the thesis, the job's highest load is on top."""
     titles = {"iteration": "What the job pays", "small": "What small flows gain", "large": "What large flows gain"}
     for (quantity, title), (who, means) in product(titles.items(), _sources(study)):
         rows = []
@@ -470,7 +471,7 @@ def _changes(study: Study, cells: Sequence[Cell]) -> list[Drawn]:
 
 
 def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
-    """Return a function that draws all quantities over the flow rate, with a line per band, published and ours."""
+    """Return a function that draws each quantity over the flow rate, with a published line and ours per band."""
     x = ("flows/s per host", [rate for _, rate in cells])
 
     def series(study: Study) -> Iterable[Drawn]:
@@ -497,7 +498,7 @@ def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
 
 
 def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], Iterable[Drawn]]:
-    """Return a function that draws the changes over the utilisation: entry `use` of `_use`, with axis label `label`."""
+    """Return a function that draws changes over a utilisation: entry `use` of `_use`, with the axis label `label`."""
 
     def series(study: Study) -> Iterable[Drawn]:
         x = (label, [round(_use(study.base, cell)[use], 3) for cell in cells])
@@ -512,7 +513,7 @@ def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], 
 
 
 def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
-    """Return a function that draws the distribution of small flows' completion times, with a chart for each run."""
+    """Return a function that draws the CDF of small flows' completion times in a cell, with a chart per seed."""
 
     def series(study: Study) -> Iterable[Drawn]:
         for seed in SEEDS:
@@ -533,7 +534,7 @@ def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
 
 
 def _gains_over_time(study: Study) -> Iterable[Drawn]:
-    """Draw the time that small flows save in each fifth of a second, and the activity of the ring."""
+    """Draw the time that small flows save per fifth of a second, and when all-reduces are under way."""
     cell = (16, 23)
     for seed in SEEDS:
         (starts, same), (_, low) = (study.small_us(cell, band, seed) for band in BANDS)
@@ -597,7 +598,7 @@ def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
 
 HALF: tuple[Cell, ...] = ((16, 23), (8, 46), (4, 92), (2, 184))
 QUARTER: tuple[Cell, ...] = ((8, 23), (4, 46), (2, 92))
-"""Cells in which flows send half of the job's traffic (`HALF`) or a quarter of it (`QUARTER`)."""
+"""Cells in which the flows send half as much as the job (`HALF`), or a quarter as much (`QUARTER`)."""
 
 FIGURES: dict[str, Figure[Study, Case]] = {
     "5.19": _figure(ALL, _map_claims, maps=_maps),

@@ -1,15 +1,14 @@
-"""The common parts of all reproductions: figures with claims and drawings, and the folder with the results.
+"""What all reproductions share: figures with claims and drawings, and the folder with the results.
 
-A TOML file beside each paper's module contains what the paper published: titles, statements about each figure, and
-values. The module computes our values: it defines the runs of each figure, and derives claims, tables and charts from
-them. The same rule decides for all papers whether our value agrees:
+A TOML file next to each paper's module contains what the paper published: titles, statements about each figure, and
+values. The module defines the runs of each figure, and derives claims, tables and charts from the runs. The same rule
+decides for all papers whether our value agrees:
 
-- a statement of a paper is counted once, even if it can be read in several ways; - a value agrees within `TOLERANCES`;
-signs, orders, counts and arithmetic agree exactly; - the number that is judged is the number that the row of the claim
-prints, and it is the same statistic as in the
-  table of the figure (`judged`);
-- a variant of our own, or a value to which a parameter was fitted, is shown and not counted;
-- a difference has a known cause, stated in a sentence.
+- A statement of a paper is counted once, even if it can be read in several ways.
+- A value agrees within `TOLERANCES`. Signs, orders, counts and arithmetic must agree exactly.
+- The number that is compared is the one that the row prints and the figure's table contains (`judged`).
+- A variant of our own, or a value to which a parameter was fitted, is shown but not counted.
+- A difference has a known cause, which a sentence states, or its cause is unknown.
 """
 
 import math
@@ -38,9 +37,9 @@ Check = dict[str, Any]
 Drawn = dict[str, Any]
 
 TOLERANCES = {"text": 0.1, "plot": 1 / 3}
-"""Largest relative difference between our value and a published one that agrees, by the source of the published value.
+"""Largest relative difference with which our value agrees with a published one, by where the latter is published.
 
-A value printed in a text or a table was measured in one run on one machine. From a plot, little more than the height
+Values in a text or a table come from one run on one machine. From a plot, little more than the height of lines and bars
 can be read.
 """
 
@@ -51,7 +50,7 @@ RULE = (
     "count: those marked shown are variants of our own, and on those marked fitted something was fitted. The number "
     "that a row prints is the one that is judged."
 )
-"""The rule as printed on the pages."""
+"""The rule as printed on the pages of results."""
 
 SHOWN: Literal["shown"] = "shown"
 FITTED: Literal["fitted"] = "fitted"
@@ -60,49 +59,50 @@ fitted."""
 
 Verdict = bool | Literal["shown", "fitted"]
 Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]
-"""Quantity, published text, our text, verdict, and a note: the cause of a difference, or why the row is not counted."""
+"""(quantity, published text, our text, verdict, note): the note is the cause of a difference, or why it is not counted.
+"""
 
 
 @dataclass(frozen=True)
 class Said:
-    """A paper's statement about a quantity, and the bounds within which our value agrees, which are set in advance."""
+    """A paper's statement about a quantity, with the bounds, fixed in advance, within which our value agrees."""
 
     words: str
     low: float = -math.inf
     high: float = math.inf
 
     def agrees(self, ours: float) -> bool:
-        """Whether a value agrees; no other function judges a value."""
+        """Return whether our value agrees. No other function decides this."""
         return self.low <= ours <= self.high
 
 
 _ROUNDED = 1 + 1e-12
-"""Relative slack for rounding, so that a value exactly at a tolerance agrees."""
+"""Relative slack for rounding errors, so that a value exactly at the tolerance agrees."""
 
 
 def value(theirs: float, words: str, source: Literal["text", "plot"] = "text") -> Said:
-    """Return the statement that a quantity has a value; ours agrees within the tolerance of the source."""
+    """Return the statement that a quantity has the value `theirs`, with the tolerance of its source."""
     width = TOLERANCES[source] * abs(theirs) * _ROUNDED
     return Said(words, theirs - width, theirs + width)
 
 
 def least(theirs: float, words: str) -> Said:
-    """Return the statement that a quantity is at least a value printed in the text; ours agrees with its tolerance."""
+    """Return the statement that a quantity is at least `theirs`, with the tolerance of text."""
     return Said(words, low=theirs - TOLERANCES["text"] * abs(theirs) * _ROUNDED)
 
 
 def above(limit: float, words: str) -> Said:
-    """Return the statement that a quantity is above our limit for a word, such as 5 % for "significant"."""
+    """Return the statement that a quantity is above `limit`, our reading of a word such as "significant" (5 %)."""
     return Said(words, low=math.nextafter(limit, math.inf))
 
 
 def below(limit: float, words: str) -> Said:
-    """Return the statement that a quantity is below our limit for a word of the paper."""
+    """Return the statement that a quantity is below `limit`, our reading of a word of the paper."""
     return Said(words, high=math.nextafter(limit, -math.inf))
 
 
 def exactly(theirs: float, words: str) -> Said:
-    """Return the statement of a count or an arithmetic result; ours agrees if its printed value is equal."""
+    """Return the statement of a count or of an arithmetic result, which our printed value must equal."""
     return Said(words, theirs, theirs)
 
 
@@ -114,11 +114,11 @@ def judged(
     note: str = "",
     counts: "Verdict | None" = None,
 ) -> Claim:
-    """Return the claim that our values agree with a statement, judged by the numbers as the claim prints them.
+    """Return the claim that our values agree with a statement. The printed, i.e. rounded, values are compared.
 
     Args:
         quantity: the quantity of the statement.
-        said: the statement, or one statement for each of our values.
+        said: the statement, or one statement per value.
         ours: our values, one for each place of `form`.
         form: format of our values, as in `"{:.1f} % on average"`.
         note: cause of a difference, or the reason why the claim is not counted.
@@ -135,9 +135,9 @@ def judged(
 def changed(
     quantity: str, words: str, ours: tuple[float, float], form: str, note: str = "", *, grows: bool, by: float = 0.0
 ) -> Claim:
-    """Return the claim that a quantity grows (or shrinks) from one value to the next, judged by the printed values.
+    """Return the claim that a quantity grows, or else shrinks, from the first to the second printed value of `ours`.
 
-    `by` is the smallest change that counts, relative to the first value; it is our reading of the paper's word.
+    `by` is the smallest change that counts, relative to the first value: our reading of the paper's word.
     """
     shown = [format(one, spec) for one, spec in zip(ours, _PLACE.findall(form), strict=True)]
     before, after = map(float, shown)
@@ -149,16 +149,16 @@ _PLACE = re.compile(r"\{:([^{}]*)\}")
 
 
 def near(ours: float, theirs: float, source: Literal["text", "plot"] = "text") -> bool:
-    """Whether our value agrees with a published one."""
+    """Return whether our value agrees with a published one."""
     return value(theirs, "", source).agrees(ours)
 
 
 class Reproduction:
-    """Checks, tables, series and timelines of one part of a paper.
+    """The results of one part of a paper: checks, tables, series and timelines.
 
     Attributes:
         summary: the document of `--json`.
-        runs: the runs of drawn timelines, by name.
+        runs: the runs whose timelines are drawn, by name.
     """
 
     def __init__(self, summary: dict[str, Any], runs: Mapping[str, RunResult]) -> None:
@@ -166,7 +166,7 @@ class Reproduction:
         self.runs = runs
 
     def only(self, figure: str) -> "Reproduction":
-        """Return the part of the result that belongs to one figure or table."""
+        """Return the part of the results that belongs to one figure or table."""
         kept = {
             key: [item for item in self.summary[key] if figure in item["figure"].split(", ")]
             for key in ("checks", "tables", "series", "timelines", "commands")
@@ -184,7 +184,7 @@ class Reproduction:
         return path
 
     def write(self, folder: Path, **more: Any) -> None:
-        """Write the result into the existing `folder`; `more` is added to the summary."""
+        """Write the results into the existing `folder`; `more` is added to the summary."""
         write_runs(self.runs, folder)
         write_summary({**self.summary, **more}, folder)
         write_versions(folder)
@@ -193,11 +193,10 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a paper that can be reproduced; each of its `figures` can also be reproduced alone.
+    """A part of a paper, such as a chapter, that can be reproduced as a whole or figure by figure.
 
-    `make` runs the part. Its arguments are the number of jobs, progress, and optionally a figure, the store of finished
-    runs and the limits. With a figure, only the runs of this figure are made. If there are `slow` figures, `quick=True`
-    omits them.
+    `make` runs the part. Its arguments are those of `Statements.make`. With a figure, only the runs of this figure are
+    made. If there are `slow` figures, `quick=True` omits them.
 
     Attributes:
         seconds: approximate time for all figures, with two jobs on two cores.
@@ -213,7 +212,7 @@ class Part:
     quick_seconds: float = 1.0
 
     def figure(self, name: str) -> str | None:
-        """Return the figure with a name; "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
+        """Return the figure with a name, or `None`: "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
 
         def plain(text: str) -> str:
             return text.lower().replace("-", " ")
@@ -222,7 +221,7 @@ class Part:
 
 
 def command_name(figure: str) -> str:
-    """Return the name of a figure on a command line, such as 5.20 for "5.20, 5.21" and table-5.1 for "Table 5.1"."""
+    """Return the name of a figure on a command line: 5.20 for "5.20, 5.21", and table-5.1 for "Table 5.1"."""
     return figure.partition(", ")[0].lower().replace(" ", "-")
 
 
@@ -237,10 +236,10 @@ def _nothing(_study: Any) -> tuple[()]:
 
 @dataclass(frozen=True)
 class Figure(Generic[S, C]):
-    """A reproduced figure or table: the cases that must be run, and functions that derive results from a study of them.
+    """A reproduced figure or table: its cases (runs), and functions that derive results from the study of the runs.
 
-    `claims` compares the paper's statements with our values. `runs` returns the runs that `progress` draws, by name. A
-    slow figure's runs need more than half a minute of processor time.
+    `claims` compares the paper's statements with our values. `runs` returns the runs that `progress` draws, by name.
+    The runs of a slow figure need more than half a minute of CPU time.
     """
 
     cases: Iterable[C] = ()
@@ -255,13 +254,13 @@ class Figure(Generic[S, C]):
 
 
 def published(module: str) -> dict[str, Any]:
-    """Return the published values from the TOML file beside a module."""
+    """Return the content of the TOML file next to a module, with what the paper published."""
     file = f"{module.rpartition('.')[2]}.toml"
     return parse_toml(resources.files(__package__).joinpath(file).read_text(encoding="utf-8"), file)
 
 
 def tally(checks: Sequence[Check]) -> dict[str, int]:
-    """Return the numbers of statements, of those that agree, and of those that differ with known and unknown cause."""
+    """Return the numbers of statements: all, agreeing, and differing with a known or an unknown cause."""
     differ = [one for one in checks if one["verdict"] == "differs"]
     known = sum(bool(one["note"]) for one in differ)
     agree = sum(one["verdict"] == "agrees" for one in checks)
@@ -269,28 +268,28 @@ def tally(checks: Sequence[Check]) -> dict[str, int]:
 
 
 def statements_hold(checks: Sequence[Check], _study: object = None, _figure: str | None = None) -> str:
-    """Return a sentence with the result of checks."""
+    """Return a sentence with how many statements agree and differ."""
     return counted(tally(checks))
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Return a sentence with the counts of `tally`."""
+    """Return a sentence with the counts that `tally` returned."""
     parts = [f"; {counts[key]} differ, cause {key}" for key in ("known", "unknown") if counts[key]]
     return f"{counts['agree']} of {counts['statements']} statements agree{''.join(parts)}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statements(Generic[S, C]):
-    """A part that compares a paper's statements about its figures with runs.
+    """A part that compares a paper's statements about figures with runs.
 
     Attributes:
-        paper: content of the paper's TOML file, in which `title` is the title in lists and `preset` names a scenario.
+        paper: content of the paper's TOML file: `title` is the title in lists, `preset` the name of a scenario.
         figures: the figures, by name.
-        scenario: function that returns the scenario of a case, from the paper's preset and the case.
-        study: function that makes the study of the figures from the preset and, by case, the return values of `seen`.
+        scenario: function that returns the scenario of a case, from the preset and the case.
+        study: function that returns the study of all figures, from the preset and {case: value of `seen`}.
         headline: function that returns a sentence with the result, from the checks.
-        seen: function that returns the data to keep of a run, from its case and the run.
-        seeds: seeds of the runs, if a figure has several.
+        seen: function that returns the data of a run to keep, from the case and the run.
+        seeds: seeds of the runs, if there are several.
         base: scenario from which all runs are derived. Default: the preset.
     """
 
@@ -304,11 +303,11 @@ class Statements(Generic[S, C]):
     base: Scenario | None = None
 
     def part(self, *, seconds: float = 1.0, quick_seconds: float = 1.0) -> Part:
-        """Return the part; the arguments are its approximate times with and without the slow figures."""
+        """Return the part; the arguments are its approximate times in seconds, with and without the slow figures."""
         return Part(self.paper["title"], self.make, self.figures, seconds, self._slow, quick_seconds)
 
     def changed(self, change: Callable[[C, Scenario], Scenario]) -> "Statements[S, C]":
-        """Return the same statements with a change to the scenario of each case, to test the cause of a difference."""
+        """Return a copy in which `change` edits the scenario of each case, to test what causes a difference."""
         return replace(self, scenario=lambda base, case: change(case, self.scenario(base, case)))
 
     @property
@@ -325,7 +324,7 @@ class Statements(Generic[S, C]):
         *,
         quick: bool = False,
     ) -> Reproduction:
-        """Make all figures, or one of them; the arguments are those of `Part.make`."""
+        """Reproduce all figures, or one of them. `quick` omits the slow figures, `keep` stores finished runs."""
         left_out = self._slow if quick and figure is None else []
         wanted = self.figures if figure is None else {figure: self.figures[figure]}
         shown = {name: one for name, one in wanted.items() if name not in left_out}
@@ -375,7 +374,7 @@ class Statements(Generic[S, C]):
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict, note: str = "") -> Check:
-    """Return a published value beside ours; `note` is the cause of a difference, or why the row is not counted."""
+    """Return a row with a published value and ours; `note` is the cause of a difference, or why it is not counted."""
     verdict = agrees if isinstance(agrees, str) else "agrees" if agrees else "differs"
     return {
         "figure": figure,
@@ -390,15 +389,15 @@ def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict
 
 
 _VALUE = re.compile(r"(?<![\w.,:/-])([-+−]?\d+(?:\.\d+)?) ?(%|[A-Za-z]+(?:/s)?)?(?![\d.:/-]*\d)")
-"""A number with its unit that is not part of a name, a ratio or a list."""
+"""A number with its unit, if it is not part of a name, a ratio or a list."""
 
 
 _BOUND = re.compile(r"\b(less|more|at least|at most|up to|within)\b(?! *$)")
-"""Words that make our value a bound, which has no difference in per cent; but "60 % less" is a value."""
+"""Words that make our value a bound, which has no difference in percent; but "60 % less" is a value."""
 
 
 def difference_percent(published: str, ours: str) -> float | None:
-    """Return the relative difference of ours in per cent; `None` unless both texts have one number of the same unit."""
+    """Return how many percent ours is above the published value; `None` unless both are one number of the same unit."""
     if _BOUND.search(ours):
         return None
     (theirs, unit), (own, own_unit) = _value(published), _value(ours)
@@ -408,7 +407,7 @@ def difference_percent(published: str, ours: str) -> float | None:
 
 
 def _value(text: str) -> tuple[float | None, str]:
-    """Return the only number of a text, and its unit; text in brackets (the place of a value) is ignored."""
+    """Return the number and the unit in a text, (None, "") if it has several numbers; text in brackets is ignored."""
     plain = re.sub(r"\(.*?\)", "", text)
     found = _VALUE.findall(plain)
     if len(found) != 1 or len(re.findall(r"\d+(?:\.\d+)?", plain)) != 1:
@@ -423,13 +422,13 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], not
 
 
 def line(name: str, values: Iterable[float | None], **style: str) -> Drawn:
-    """Return a line of a chart; `band` and `who` (ours or published) determine its style."""
+    """Return a line of a chart. `style` may contain `band`, and `who` (ours or published)."""
     return {"name": name, **style, "values": list(values)}
 
 
 def chart(
     title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
 ) -> Drawn:
-    """Return a chart of lines over one axis; `x` are its label and values, and the note is printed below the chart."""
+    """Return a chart of lines over one axis. `x` is (label, values); the note is printed below the chart."""
     axes = {"x": {"label": x[0], "values": list(x[1])}, "y": {"label": ylabel}}
     return {"title": title, **axes, "lines": list(lines), **({} if note is None else {"note": note})}

@@ -1,7 +1,8 @@
-"""Kang et al. (2021), «Proactive Congestion Avoidance for Distributed Deep Learning»: the gain of announced bursts.
+"""Kang et al. (2021), «Proactive Congestion Avoidance for Distributed Deep Learning» (PCN).
 
-The paper ran a traffic generator on BMv2, a software switch. It does not state the rate of the switch, the TCP of the
-hosts, the number of workers, or the size of a burst. Our choices are:
+Hosts announce bursts, and switches then mark packets at a lower threshold. The paper ran a traffic generator on BMv2, a
+software switch. It does not state the rate of the switch, the TCP of the hosts, the number of workers, or the size of a
+burst. Our choices are:
 
 - Links between switches have 100 Mbit/s.
 - Hosts run CUBIC with ECN, byte counting and HyStart, the default of Linux, on which BMv2 runs.
@@ -9,7 +10,7 @@ hosts, the number of workers, or the size of a burst. Our choices are:
 - The path holds D = 12 packets without queues. D follows from section 3.2: the queue of the long flows falls to 25
   packets when CUBIC reduces the packets in flight to 0.7 of their number. Before, D packets are on the path, and 41 in
   the queue (the threshold of 40, and one more), so 0.7 (D + 41) = D + 25.
-- Bursts come from iperf3, whose set-up takes five round trips.
+- Bursts are sent by iperf3, whose set-up takes five round trips.
 - A burst has 400 kB. Of the sizes in figure «Hosts», 300 and 400 kB are nearest to the published completion time and
   throughput. No other parameter is fitted.
 """
@@ -52,12 +53,12 @@ PACKET_S = PACKET_BYTES * 8 / LINK_BPS
 CAPACITY, ANNOUNCED = 60, 10
 EVERY = "500us"
 DELAY_US = 100.0
-"""One-way delay of a host's link."""
+"""One-way delay of a host's link, in microseconds."""
 SETUP_ROUNDS = 5
 """Round trips of iperf3's set-up: handshake, cookie, parameters, handshake of the data connection, second cookie."""
 REPETITIONS = 8
 APART_S = 0.037
-"""Additional delay of the bursts in each repetition, in seconds: bursts then meet another phase of CUBIC's sawtooth."""
+"""Delay in seconds by which each repetition starts its bursts later, at another phase of CUBIC's sawtooth."""
 
 BURSTS = 6
 SETTLED_S = (10.0, 20.0)
@@ -70,17 +71,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Case:
-    """A run, by its differences from the set-up of `paper/pcn`.
+    """A run, by its differences from the preset `paper/pcn`.
 
     Attributes:
-        announced: announced threshold in packets; `None` for no announcements.
+        announced: marking threshold in packets while a burst is announced; `None` for no announcements.
         slow_start: slow start of CUBIC: whether it counts acknowledgements or bytes, and whether HyStart ends it.
         workers: number of hosts that send bursts at the same time through the leaf.
         setup_rounds: round trips, with a queue at the announced threshold, before the first byte of a burst.
         round_packets: packets on the path without queues: RTT · C / MTU.
         across: whether long flows end behind the other leaf, where they meet acknowledgements of other flows.
-        mark_at: when the queue is compared with the threshold.
-        has_bursts: whether the run continues into the time of the bursts.
+        mark_at: when the queue is compared with the threshold: "enqueue" or "dequeue" of a packet.
+        has_bursts: whether the run lasts long enough for bursts; otherwise it has only long flows.
     """
 
     announced: int | None
@@ -99,24 +100,24 @@ class Case:
 
 
 def _again(case: Case) -> list[Case]:
-    """Return the repetitions of a case."""
+    """Return the `AGAIN` repetitions of a case."""
     return [replace(case, repetition=number) for number in range(AGAIN)]
 
 
 def _pair(case: Case) -> tuple[Case, Case]:
-    """Return a case without and with announcements."""
+    """Return a case (without, with) announcements."""
     return replace(case, announced=None), case
 
 
 ON = Case(ANNOUNCED)
 REPEATED = tuple(replace(one, repetition=number) for number in range(REPETITIONS) for one in _pair(ON))
 AGAIN = 4
-"""Number of repetitions for settings that the paper does not state."""
+"""Number of repetitions of runs that vary settings which the paper does not state."""
 
 SIZES = ("100kB", "200kB", "300kB", "400kB", "500kB", "1MB", "2MB")
 ROUNDS = {"cubic+ecn": (12, 20, 33, 50, 111), "newreno+ecn": (12, 33, 111), "dctcp": (12, 33, 111)}
 ALONE = replace(ON, workers=1, setup_rounds=0, burst="2MB", slow_start=HYSTART, round_packets=33)
-"""One worker whose bursts are long (2 MB) and start without set-up, as soon as the connection is open."""
+"""A single worker, whose bursts have 2 MB and no set-up before the first byte."""
 VARIANTS = tuple(
     dict.fromkeys(
         [replace(ON, transport=kind, round_packets=packets) for kind, rounds in ROUNDS.items() for packets in rounds]
@@ -141,7 +142,7 @@ FIXED = tuple(
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     topology = dict(base.to_dict()["cluster"]["topology"])
-    # The path has two host links, and one or two links between switches, in each direction. A round trip has the
+    # In each direction, the path has two host links and one or two links between switches. A round trip includes the
     # serialisation times of a packet and an acknowledgement on each link.
     trunks = 2 if case.across else 1
     rates = (case.host_bps, case.host_bps, *(LINK_BPS for _ in range(trunks)))
@@ -181,7 +182,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 def _attached(link: dict[str, Any], case: Case) -> dict[str, Any]:
-    """Return a host's link; a receiver's link leads to the leaf across the root, or to the root."""
+    """Return a host's link. The link of a receiver leads to the root or, if long flows end `across`, to a leaf."""
     number = int(link["a"][1:])
     leaf = ("b" if number < 12 else "a") if case.across else "root"
     return {**link, "b": leaf} if number >= 8 else link
@@ -192,15 +193,15 @@ class Burst:
     """Measurements of a burst.
 
     Attributes:
-        at_s: time of its announcement, or of its begin without one.
-        waited_s: time from `at_s` to its first segment.
-        sent_s: time from its first segment to its last byte at the receiver.
-        start: queue before its first segment arrived, in packets.
-        longest, latency_s, drops: longest queue, mean waiting time of a packet, and number of dropped packets, from the
-            first segment to the end of the burst.
+        at_s: time of the burst's announcement; without announcements, the time of its start.
+        waited_s: time from `at_s` to the burst's first segment.
+        sent_s: time from the first segment to the last byte at the receiver.
+        start: queue before the first segment arrived, in packets.
+        longest, latency_s, drops: longest queue in packets, mean waiting time of a packet, and number of dropped
+            packets, from the first segment to the end of the burst.
         whole_latency_s: mean waiting time of a packet from `at_s` to the end of the burst.
-        later_bps, meanwhile_bps: rate of the long flows in the `LATER_S` seconds after `at_s`, and until the burst's
-            end.
+        later_bps, meanwhile_bps: rate of the long flows, in the `LATER_S` seconds after `at_s`, and until the end of
+            the burst.
     """
 
     at_s: float
@@ -216,17 +217,17 @@ class Burst:
 
     @property
     def whole_s(self) -> float:
-        """Time from the announcement to the last byte at the receiver."""
+        """Time from `at_s` to the last byte at the receiver, in seconds."""
         return self.waited_s + self.sent_s
 
     @property
     def rate(self) -> float:
-        """Bursts per second, if all bursts took as long as this one."""
+        """Bursts per second, if they followed each other without pauses and all took as long as this one."""
         return 1 / self.sent_s
 
 
 class Seen:
-    """A run, as observed at the bottleneck link. Only results are kept, because its samples have some ten megabytes."""
+    """Measurements of a run at the bottleneck link. The run is dropped, because its samples have some ten megabytes."""
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.case = case
@@ -255,16 +256,16 @@ class Seen:
 
     @property
     def step_s(self) -> float:
-        """Time between two samples."""
+        """Time between two samples, in seconds."""
         return float(self.at_s[1] - self.at_s[0])
 
     def _latency_s(self, from_s: float, until_s: float) -> float:
-        """Return the mean waiting time of a packet, by Little's law: mean queue / packets that leave per second."""
+        """Return the mean waiting time of a packet, by Little's law: mean queue divided by departures per second."""
         within = (self.at_s > from_s) & (self.at_s <= until_s)
         return float(self.queue[within].mean()) * PACKET_S / float(self.busy[within].mean())
 
     def _long_bps(self, from_s: float, until_s: float) -> float:
-        """Return the rate of the long flows: the sending rate of the link less the rate of the bursts.
+        """Return the rate of the long flows: the sending rate of the link minus the rate of the bursts.
 
         Each burst is assumed to send at a constant rate from its start to its end.
         """
@@ -275,7 +276,7 @@ class Seen:
         return float(self.busy[within].mean()) * LINK_BPS - own_bps
 
     def _burst(self, at_s: float, end_s: float, sent_at_s: Floats) -> Burst:
-        # `first_s` is the time of the last sample without packets of the burst in flight.
+        # `first_s` is the time of the last sample before packets of the burst are in flight.
         first_s = float(sent_at_s[(sent_at_s > at_s) & (sent_at_s < end_s)].min()) - self.step_s
         before = int(np.searchsorted(self.at_s, first_s + self.step_s / 2)) - 1
         during = (self.at_s > first_s) & (self.at_s <= end_s)
@@ -294,41 +295,41 @@ class Seen:
 
     @property
     def settled(self) -> Floats:
-        """Queue of the long flows without bursts."""
+        """Samples of the queue in the time before the bursts, in packets."""
         queue: Floats = self.queue[(self.at_s >= SETTLED_S[0]) & (self.at_s < SETTLED_S[1])]
         return queue
 
 
 class Study:
-    """The data of the runs, by case."""
+    """The measurements of the runs, by case."""
 
     def __init__(self, seen: dict[Case, Seen]) -> None:
         self.seen = seen
 
     def repeated(self, is_announced: bool) -> list[Case]:
-        """Return the repetitions without or with PCN."""
+        """Return the repetitions of the paper's setting, either with or without announcements."""
         return [case for case in REPEATED if (case.announced is not None) == is_announced]
 
     def of(self, cases: Iterable[Case]) -> list[Burst]:
-        """Return all bursts of the given cases that were run."""
+        """Return the bursts of these cases, as far as the cases were run."""
         return [burst for case in cases if case in self.seen for burst in self.seen[case].bursts]
 
     def values(self, is_announced: bool, figure: str) -> Floats:
-        """Return a figure of every burst of the repetitions."""
+        """Return an attribute of `Burst` for every burst of the repetitions."""
         return values(self.of(self.repeated(is_announced)), figure)
 
     def change(self, figure: str) -> float:
-        """Return the change of a figure's mean by PCN, in per cent."""
+        """Return by how many percent announcements change the mean of an attribute of `Burst`."""
         return percent(self.values(False, figure).mean(), self.values(True, figure).mean())
 
 
 def values(bursts: Iterable[Burst], figure: str) -> Floats:
-    """Return an attribute of `Burst` for each burst."""
+    """Return the attribute `figure` of each burst."""
     return np.array([getattr(burst, figure) for burst in bursts])
 
 
 def percent(without: float, with_pcn: float) -> float:
-    """Return the relative change in per cent."""
+    """Return the change from the first to the second value in percent."""
     return float(100 * (with_pcn / without - 1))
 
 
@@ -352,7 +353,7 @@ def _queue_claims(study: Study) -> Iterable[Claim]:
 def _changes(
     published: str, figures: Mapping[str, str], note: str, *, fitted: bool
 ) -> Callable[[Study], Iterable[Claim]]:
-    """Compare a published change with our changes of several figures of bursts, of which only the first counts."""
+    """Return a function that compares a published change with changes of several figures; only the first one counts."""
 
     def claims(study: Study) -> Iterable[Claim]:
         theirs = PAPER[published]
@@ -414,7 +415,7 @@ _FIGURES = {
     "drops": ".1f",
     **dict.fromkeys(("sent_s", "whole_s", "rate", "latency_s", "whole_latency_s", "later_bps"), ""),
 }
-"""Attributes of bursts in `_COLUMNS`: format of both means; empty for the change of the mean in per cent."""
+"""Format of an attribute's two means, without and with announcements; empty for the change of the mean in percent."""
 
 
 def _host_tables(study: Study) -> list[Drawn]:
@@ -448,7 +449,7 @@ def _host_tables(study: Study) -> list[Drawn]:
 
 
 def _name(case: Case) -> str:
-    """Return the differences of a case from `paper/pcn` that have no column of their own."""
+    """Return the differences of a case from `paper/pcn` that have no column of their own in the table."""
     rate = "" if case.host_bps == ON.host_bps else f", links of {case.host_bps / 1e6:g} Mbit/s"
     place = ", behind the other leaf" if case.across else ""
     return case.transport + rate + place + ("" if case.mark_at == ON.mark_at else f", marked at {case.mark_at}")
@@ -465,7 +466,7 @@ def _k_seen(study: Study, packets: int) -> list[Burst]:
 
 
 def _through_one(study: Study) -> list[Drawn]:
-    """Return the queue around the third burst of the first repetition."""
+    """Draw the queue around the third burst of the first repetition, without and with announcements."""
     lines, times = [], np.arange(-0.05, 0.3, 0.001)
     for case in REPEATED[:2]:
         seen = study.seen[case]

@@ -44,7 +44,7 @@ class Site:
         Args:
             parts: the requested parts, by name.
             made: the finished reproductions, by name.
-            known: counts of `tally` from the last time that a part was made with all of its figures.
+            known: for each part, the counts of `tally` when it was last made with all of its figures.
             is_quick: whether slow figures are omitted.
             ended: reason why not all parts are made, in a sentence; empty if they are.
         """
@@ -93,7 +93,7 @@ def make(
 
     Args:
         parts: the parts to make, by name.
-        known: counts of `tally` from the last time that a part was made with all of its figures.
+        known: for each part, the counts of `tally` when it was last made with all of its figures.
         quick: omit the slow figures.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction; parts are weighted by their usual times.

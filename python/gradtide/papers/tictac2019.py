@@ -1,7 +1,7 @@
 """TicTac (Hashemi et al., 2019): table 1, random orders, figs 4 and 9 to 15, on simulated K80s and CPUs.
 
 Most figures have no printed numbers, so our values are compared with the statements in the text. The paper leaves
-several parameters open; the preset `paper/tictac2019` contains our choices, with reasons, for all figures. As in
+several parameters open; the preset `paper/tictac2019` contains our choices for all figures, and the reasons. As in
 section 6, a test has 10 measured iterations after 2 discarded ones. The time of an iteration is the mean of the 10; the
 straggler effect and the overlap coefficient are the largest of the 10 values. With arbitrary orders, tests scatter, so
 figs 9, 12 and 14 repeat each test ten times and state the spread.
@@ -12,7 +12,7 @@ fitted. With TicTac, the share of transfers out of order is the published one. I
 TicTac are random, and orders with TicTac have no deviations. This reading contradicts section 2.2, and is shown for
 comparison.
 
-The module is longer than 600 lines because 10 figures and a table share one set of runs.
+The module is longer than 600 lines because table 1 and figs 4 and 9 to 15 share one set of runs.
 """
 
 import time
@@ -54,13 +54,13 @@ NOTES = PAPER["notes"]
 TABLE_1: dict[str, dict[str, Any]] = PAPER["models"]
 
 NONE = ""
-"""Key of runs without an enforced order, in both readings."""
+"""Key of runs without an enforced order, for both readings of the paper."""
 
 MODELS = (
     "Inception v1", "VGG-19", "Inception v2", "AlexNet v2", "VGG-16", "ResNet-50 v1", "ResNet-50 v2", "Inception v3",
     "ResNet-101 v1",
 )  # fmt: skip
-"""Models of figs 9 to 12 and 14, in the order of fig. 9; these are all models but ResNet-101 v2."""
+"""Models of figs 9 to 12 and 14, in the order of fig. 9: all models of table 1 except ResNet-101 v2."""
 
 INFERENCE, TRAIN = TASKS = ("inference", "train")
 TRAIN_OR_NOT = {INFERENCE: "inference", TRAIN: "training"}
@@ -71,15 +71,14 @@ WORKERS = (1, 2, 4, 8, 16)
 SERVERS = (1, 2, 4)
 FACTORS = (0.5, 1, 2)
 READINGS: dict[str, dict[str, float | None]] = {ARBITRARY: {TIC: None, TAC: 0.004, REVERSED: None}, RANDOM: {}}
-"""The readings of the paper: each key is the order of transfers without TicTac, and each value has the share of
-transfers that deviate from each enforced order.
+"""The two readings of the paper: {order without TicTac: {enforced order: share of transfers that leave it}}.
 
-Section 5.1 has the shares for TIC and for TAC. `None` is the share of the preset, which is that of TIC. Only the first
-reading is counted.
+The shares for TIC and TAC are from section 5.1. `None` is the share in the preset, which is that of TIC. An enforced
+order that is missing has the share 0. Only the first reading is counted.
 """
 
 SIGNIFICANT = 5
-"""Smallest gain of throughput in per cent that we read as "significant", a word of the paper without a number."""
+"""Smallest gain of throughput in percent that counts as "significant", which the paper writes without a number."""
 
 DISCARDED = 2
 MEASURED = 10
@@ -90,14 +89,14 @@ REPEATS = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """A run: a model of table 1, by its name in the paper, in one of the paper's environments.
+    """A run of a model of table 1, by the model's name in the paper, in one of the paper's environments.
 
     Attributes:
         order: order of pulls; "file" is the reverse of the model's own order.
-        is_cpu: whether the environment is envC.
-        factor: factor on the mini-batch.
-        disorder: share of pulls that leave their order; `None` for the preset's.
-        noise: noise of compute, as a multiple of the preset's.
+        is_cpu: whether the environment is envC, with CPUs.
+        factor: factor on the mini-batch of table 1.
+        disorder: share of pulls that leave their order; `None` for the preset's share.
+        noise: multiple of the preset's noise of compute times.
         iterations: number of simulated iterations, including discarded ones.
     """
 
@@ -114,12 +113,12 @@ class Case:
 
 
 def _enforced(case: Case, none: str) -> Case:
-    """Return a case with the disorder of a reading, which the argument `none`, its order without TicTac, identifies."""
+    """Return a case with the disorder of its order in the reading `none`, which is a key of `READINGS`."""
     return replace(case, disorder=READINGS[none].get(case.order, 0.0))
 
 
 def _pairs(cases: Iterable[Case], enforced: Sequence[str] = (TIC,)) -> list[Case]:
-    """Return variants of each case for both readings: without an enforced order, and with each of `enforced`."""
+    """Return, for both readings, the runs without an enforced order and with each of the orders `enforced`."""
     return [
         _enforced(replace(case, order=which), none)
         for case in cases
@@ -129,7 +128,7 @@ def _pairs(cases: Iterable[Case], enforced: Sequence[str] = (TIC,)) -> list[Case
 
 
 def servers_of(workers: int) -> int:
-    """Return the number of servers: a quarter of the workers, at least one (section 6.1)."""
+    """Return the number of parameter servers: a quarter of the workers, at least one (section 6.1)."""
     return max(1, workers // 4)
 
 
@@ -138,20 +137,20 @@ def _scaled(model: str, task: str, workers: int) -> Case:
 
 
 SCALED = [_scaled(model, task, n) for n, model, task in product(WORKERS, MODELS, TASKS)]
-"""Cases of fig. 9. Figs 12 and 14 use them as well, because the paper does not state their number of workers."""
+"""Cases of fig. 9. They also serve for figs 12 and 14, for which the paper states no number of workers."""
 
 SHARED = [case for case in SCALED if case.workers > 1]
 EXAMPLE = [Case("Inception v3", task, TIC, 2, 1) for task in TASKS]
 SPREAD = [Case(model, task, TIC, 8, count) for count, model, task in product(SERVERS, MODELS, TASKS)]
 LOADED = [Case(model, INFERENCE, TIC, 4, 1, factor=factor) for factor, model in product(FACTORS, MODELS)]
-# The paper states no number of workers for figs 13 and 15, or for the text on orders. We use 4 workers and 1 server for
-# the figures, and one worker, which observes the orders, for the text.
+# The paper states no number of workers for figs 13 and 15, or for the text on orders. The figures have 4 workers and a
+# server, and the text has one worker, because it is about orders that a worker observes.
 REPEATED = {task: Case("Inception v2", task, TAC, is_cpu=True, iterations=REPEATS) for task in TASKS}
 NOISES = (1, 0, 3)
 SMALL = ("Inception v2", "VGG-16", "AlexNet v2")
 HEURISTICS = [Case(model, task, TAC, is_cpu=True) for model, task in product(SMALL, TASKS)]
 SEEN = {"ResNet-50 v2": 1000, "Inception v3": 1000, "VGG-16": 493}
-"""Number of unique orders among 1000 iterations (section 2.2)."""
+"""Numbers of unique orders that section 2.2 states for 1000 iterations."""
 
 ORDERS = [Case(model, INFERENCE, ARBITRARY, 1, 1, iterations=REPEATS) for model in SEEN]
 
@@ -179,9 +178,9 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """Data of a run that are kept: its figures, and time, overlap, waits and pull orders of every iteration.
+    """The data of a run that are kept: figures, and per iteration time, overlap, waits and pull orders.
 
-    The whole run is dropped: it has a row for each pull of each worker and iteration, which is some ten megabytes.
+    The run itself is dropped, because its row for each pull of each worker and iteration takes some ten megabytes.
     """
 
     def __init__(self, case: Case, result: RunResult) -> None:
@@ -195,18 +194,18 @@ class Seen:
 
 
 class Study:
-    """The runs by case, in one of the readings, and their measured iterations, which are those after `DISCARDED`."""
+    """The runs by case, in the reading with the order `none`. Values are of iterations after `DISCARDED`."""
 
     def __init__(self, results: Mapping[Case, Seen], none: str = ARBITRARY) -> None:
         self.results = results
         self.none = none
 
     def without(self, case: Case) -> Case:
-        """Return a case without an enforced order."""
+        """Return the case that corresponds to `case` without an enforced order."""
         return replace(case, order=self.none, disorder=0.0)
 
     def kept(self, case: Case) -> Case:
-        """Return a case with the disorder that its order has in this reading."""
+        """Return a case with the disorder of its order in this reading."""
         return _enforced(case, self.none)
 
     def column(self, case: Case, name: str) -> np.ndarray:
@@ -214,27 +213,27 @@ class Study:
         return self.results[case].iterations[name][DISCARDED:]
 
     def time_ms(self, case: Case) -> float:
-        """Return the mean time of an iteration, in milliseconds."""
+        """Return the mean iteration time in milliseconds."""
         return float(self.column(case, "time_us").mean()) / 1e3
 
     def gain(self, case: Case) -> float:
-        """Return the relative increase of a case's throughput over no enforced order."""
+        """Return the gain in throughput over no enforced order, as a fraction."""
         return self.time_ms(self.without(case)) / self.time_ms(self.kept(case)) - 1
 
     def gains(self, cases: Iterable[Case]) -> dict[Case, float]:
-        """Return the gains of cases."""
+        """Return `gain` of each case."""
         return {case: self.gain(case) for case in cases}
 
     def tested(self, cases: Iterable[Case]) -> np.ndarray:
-        """Return the gains of cases in each test, shape (cases, tests)."""
+        """Return the gains of each case in each test of `MEASURED` iterations, shape (cases, tests)."""
         times = [[self._tests(self.column(one, "time_us")) for one in (self.without(c), self.kept(c))] for c in cases]
         none, kept = np.moveaxis(np.mean(times, axis=-1), 1, 0)
         return np.asarray(none / kept - 1)
 
     def straggler(self, case: Case) -> float:
-        """Return the longest wait of any worker for another, as a share of the iteration (section 6.3).
+        """Return the longest wait of a worker for another, as a share of the iteration (section 6.3).
 
-        It is the largest of the iterations of a test, averaged over tests.
+        It is the maximum over the iterations of a test, averaged over tests.
         """
         waits = self.results[case].straggler_us[DISCARDED:]
         return float(self._tests(waits / self.column(case, "time_us")).max(axis=1).mean())
@@ -244,19 +243,19 @@ class Study:
         return column.reshape(-1, MEASURED)
 
     def rho(self, case: Case) -> float:
-        """Return the ratio of communication to computation."""
+        """Return the ratio of communication to compute."""
         return float(self.results[case].job["rho"])
 
     def alpha(self, case: Case) -> float:
-        """Return the largest overlap coefficient."""
+        """Return the largest overlap coefficient of an iteration."""
         return float(self.column(case, "alpha").max())
 
     def orders(self, case: Case) -> int:
-        """Return the number of unique pull orders that a worker has observed."""
+        """Return the number of unique pull orders in a run with one worker."""
         return self.results[case].order_count
 
     def normalised(self, task: str, noise: int = 1) -> dict[str, np.ndarray]:
-        """Return the time of the fastest of all steps divided by the time of each step, by order."""
+        """Return the shortest step time divided by the time of each step, by order."""
         times = {which: self.column(case, "time_us") for which, case in self._repeated(task, noise).items()}
         fastest = min(float(column.min()) for column in times.values())
         return {which: fastest / column for which, column in times.items()}
@@ -270,14 +269,14 @@ class Study:
         return {NONE: self.without(case), TAC: self.kept(case)}
 
     def determination(self, task: str, noise: int = 1, orders: Sequence[str] = (NONE, TAC)) -> float:
-        """Return R² of normalised step time over overlap; the steps of all orders are pooled, as in fig. 13 (a)."""
+        """Return R² of normalised step time over overlap, for the steps of all orders together, as in fig. 13 (a)."""
         alpha, step = self.overlap(task, noise), self.normalised(task, noise)
         x, y = (np.concatenate([by_order[which] for which in orders]) for by_order in (alpha, step))
         return float(np.corrcoef(x, y)[0, 1] ** 2)
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return Spearman's coefficient, with ties at the mean of their ranks; NaN if all values of x or y are equal."""
+    """Return Spearman's coefficient; ties have the mean of their ranks. NaN if all values of x or y are equal."""
 
     def ranks(values: Sequence[float]) -> np.ndarray:
         column = np.asarray(values)
@@ -294,7 +293,7 @@ def _percent(share: float, digits: int = 1) -> str:
 
 
 def _both(claims: Callable[[Study], Iterable[Claim]]) -> Callable[[Study], Iterable[Claim]]:
-    """Return the claims of both readings, of which the first is counted."""
+    """Return a function that returns the claims in both readings. Claims in the second reading are not counted."""
 
     def of_both(study: Study) -> Iterable[Claim]:
         yield from claims(study)
@@ -346,7 +345,7 @@ def _order_claims(study: Study) -> Iterable[Claim]:
 
 
 def _example_claims(study: Study) -> Iterable[Claim]:
-    # The claims use the means that the table prints.
+    # The claims compare the means that the table prints.
     for case in EXAMPLE:
         none, kept = (study.results[one].job for one in (study.without(case), study.kept(case)))
         for what, key, scale, form in (
@@ -379,7 +378,7 @@ def _worker_claims(study: Study) -> Iterable[Claim]:
 
 
 def _over_tests(shares: np.ndarray) -> str:
-    """Return the format of the mean of tests, with their range."""
+    """Return a format for the mean over tests, followed by the range of `shares`, the values of the tests."""
     return f"{{:.1f}} % ({_percent(float(shares.min()))} to {_percent(float(shares.max()))})"
 
 
@@ -414,12 +413,12 @@ def _batch_claims(study: Study) -> Iterable[Claim]:
 
 
 def _sizes(task: str, models: Iterable[str]) -> list[int]:
-    """Return the number of ops of each model in table 1."""
+    """Return the number of ops of each model, from table 1."""
     return [TABLE_1[model][task] for model in models]
 
 
 def _mean_gains(study: Study, task: str) -> dict[str, float]:
-    """Return the mean gain of each model over the numbers of workers in fig. 9."""
+    """Return the mean gain of each model over the numbers of workers of fig. 9."""
     return {
         model: float(np.mean([study.gain(case) for case in SCALED if (case.model, case.task) == (model, task)]))
         for model in MODELS
@@ -463,7 +462,7 @@ def _straggler_claims(study: Study) -> Iterable[Claim]:
     both = (100 * before, 100 * mean)
     form = "{:.1f} % to {:.1f} %"
     yield changed("mean, TIC", "reduced", both, form, NOTES["stray"], grows=False, by=words.SAME)
-    # "Up to" refers to a single setting; the text also has the factor of the means.
+    # "Up to" refers to a single setting. The printed text also has the factor between the means.
     factors = {case: plain[case] / kept[case] for case in SHARED if kept[case]}
     top = max(factors, key=factors.__getitem__)
     text = f"{{:.1f}} ({_where(top)}, {TRAIN_OR_NOT[top.task]}; of the means {before / mean:.1f})"
@@ -525,7 +524,7 @@ _GAIN = "speed-up (%)"
 
 
 def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Iterable[float]]) -> Drawn:
-    """Return bars: for each row one bar per group; values are shares, drawn in per cent."""
+    """Return a bar chart with a row per name and a bar per group; values are fractions, drawn in percent."""
     made = [{"name": name, "values": [100 * value for value in values]} for name, values in groups.items()]
     return {"title": title, "unit": unit, "rows": list(rows), "groups": made}
 
@@ -533,7 +532,7 @@ def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Itera
 def _gain_bars(
     cases: Iterable[Case], title: Callable[[Case], str], group: Callable[[Case], str]
 ) -> Callable[[Study], list[Drawn]]:
-    """Return a function that draws gains: a chart per title, with a row per model, and a bar per group and reading."""
+    """Return a function that draws gains: a chart per title, with a row per model and a bar per group and reading."""
 
     def drawn(study: Study) -> list[Drawn]:
         found: dict[str, dict[str, dict[str, float]]] = {}
@@ -584,7 +583,7 @@ def _straggler_bars(study: Study) -> Iterable[Drawn]:
 
 def _size_series(study: Study) -> Iterable[Drawn]:
     for task in TASKS:
-        # ResNet-50 v1 and Inception v1 have the same number of ops in inference, so they share a point with their mean.
+        # ResNet-50 v1 and Inception v1 have equally many ops in inference; their common point is the mean of both.
         by_size: dict[int, list[float]] = {}
         for model, gain in _mean_gains(study, task).items():
             by_size.setdefault(TABLE_1[model][task], []).append(100 * gain)

@@ -1,8 +1,8 @@
 """Zhang et al. (2017): how much should we invest in the network? One gradient exchange on Clos networks.
 
 The paper's figures have no printed numbers, so our values are compared with its statements. The paper states neither
-the size of the gradient nor the routing. We use 100 MB, and SimGrid's d-mod-k, because the paper ran on SimGrid; ECMP
-and spread are shown in addition. The latency of a switch is modelled as the delay of a link.
+the size of the gradient nor the routing. We use 100 MB, and d-mod-k, the routing of SimGrid, on which the paper ran.
+ECMP and spread are shown in addition. The latency of a switch is modelled as the delay of a link.
 """
 
 import re
@@ -37,7 +37,7 @@ from gradtide.studies.result import RunResult
 PAPER = published(__name__)
 GRADIENT_BYTES = Scenario.load(PAPER["preset"]).jobs[0].parameter_bytes
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
-# Section 3.1: the rates of 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latencies of a switch.
+# Section 3.1: rates of 40G InfiniBand and of 10G Ethernet "with TCP overhead", and latencies of a switch.
 RATES_BPS = {"4 GB/s": 32 * 10**9, "1 GB/s": 8 * 10**9}
 DELAYS = ("0.2us", "1us")
 ROUTINGS = ("dmodk", "ecmp", "spread")
@@ -46,19 +46,19 @@ PACKED, DISTRIBUTED, FLAT, LAYERED = METHODS = ("ps+packed", "ps+distributed", "
 NAMES = {PACKED: "PS, packed", DISTRIBUTED: "PS, distributed", FLAT: "BF, flat", LAYERED: "BF, layered"}
 
 SPREAD = "The paper ran on SimGrid, whose routes are d-mod-k."
-"""Reason why a row with other routes is not counted."""
+"""Reason why a row with another routing is not counted."""
 
 FACTOR, AGAINST = "{:.2f}x", "{:.1f} ms against {:.1f} ms"
 AFFECTED = 1.05
-"""Smallest slowdown that we read as "affected", a word of the paper without a number."""
+"""Smallest slowdown that counts as "affected", which the paper writes without a number."""
 
 SAME = 1.001
-"""Ratio below which two times are equal: latencies of a few microseconds are added to hundreds of milliseconds."""
+"""Largest ratio of two times that count as equal, because latencies add microseconds to hundreds of milliseconds."""
 
 
 @dataclass(frozen=True)
 class Net:
-    """A network of the paper: clos2 or clos3, ports per switch (k in the paper), and number of hosts in use."""
+    """A network of the paper: kind (clos2 or clos3), ports per switch (k in the paper), and number of hosts in use."""
 
     kind: str
     ports: int
@@ -71,8 +71,8 @@ class Net:
         return f"{self.kind[-1]}-layer, {self.nodes}{star} nodes"
 
 
-# No full 3-layer network has k³/4 = 256 hosts. Switches with k = 16 ports are the smallest that allow all four ratios;
-# 256 nodes fill 4 of the 16 pods.
+# A full 3-layer network has k³/4 hosts, which is never 256. Switches with k = 16 ports are the smallest that allow all
+# four ratios; 256 hosts fill 4 of the 16 pods.
 STARRED = Net("clos3", 16, 256)
 TWO_LAYERS = (Net("clos2", 16, 128), Net("clos2", 32, 512), Net("clos2", 64, 2048))
 THREE_LAYERS = (STARRED, Net("clos3", 16, 1024))
@@ -82,11 +82,11 @@ CLOS2_2048, CLOS3_1024 = TWO_LAYERS[-1], THREE_LAYERS[-1]
 SIMGRID = {
     (Net(row["kind"], row["ports"], row["nodes"]), row["method"]): tuple(row["time_s"]) for row in PAPER["simgrid"]
 }
-"""SimGrid's times at 4 GB/s and 0.2 us with d-mod-k at ratios 1 to 1/8, by (network, method)."""
+"""SimGrid's times in seconds at each of `RATIOS`, with 4 GB/s, 0.2 us and d-mod-k, by (network, method)."""
 
 Case = tuple[Net, Fraction, str, str, str, str]
 COUNTED = (LAYERED, "4 GB/s", "0.2us", "dmodk")
-"""Method, rate, delay and routing of the exchanges whose links are used to count switches and cables."""
+"""(method, rate, delay, routing) of the exchanges in which switches and cables are counted."""
 
 
 def _cases(
@@ -100,7 +100,7 @@ def _cases(
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
-    """Return the exchange of a case."""
+    """Return the scenario of a case: a single exchange."""
     net, ratio, method, rate, delay, routing = case
     cluster = base.set({"cluster.link.delay": delay, "cluster.routing": routing})
     topology = {"kind": net.kind, "ports": net.ports, "bisection": str(ratio)}
@@ -112,7 +112,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """Data of an exchange that are kept: its time, and for `COUNTED` exchanges the numbers of switches and cables."""
+    """The data of an exchange that are kept: time and, for `COUNTED` exchanges, numbers of switches and of cables."""
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.time_s = exchange_s(result)
@@ -130,16 +130,16 @@ class Study:
     def time_s(
         self, net: Net, ratio: Fraction, method: str, rate: str = "4 GB/s", delay: str = "0.2us", routing: str = "dmodk"
     ) -> float:
-        """Return the time of an exchange, in seconds."""
+        """Return the time of an exchange in seconds."""
         return self.results[net, ratio, method, rate, delay, routing].time_s
 
     def slowdown(self, net: Net, method: str, routing: str = "dmodk") -> float:
-        """Return the time of an exchange at a ratio of 1/8 divided by that at 1."""
+        """Return the time of an exchange with a bisection ratio of 1/8, divided by the time with full bisection."""
         least_s, full_s = (self.time_s(net, ratio, method, routing=routing) for ratio in (RATIOS[-1], RATIOS[0]))
         return least_s / full_s
 
     def nodes_and_cables(self, net: Net, ratio: Fraction) -> tuple[int, int]:
-        """Return the numbers of switches and cables of a built network, counted on its links."""
+        """Return (switches, cables) of a network as built, counted in the names of its links."""
         return self.results[(net, ratio, *COUNTED)].nodes_and_cables
 
 
@@ -155,7 +155,7 @@ def _factor(value: float) -> str:
 
 
 def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
-    """Return a function that checks the statements about figs 7 and 8."""
+    """Return a function that checks the statements about fig. 7 or 8 for a network."""
 
     def claims(study: Study) -> Iterable[Claim]:
         slower = {method: study.slowdown(net, method) for method in METHODS}
@@ -185,12 +185,12 @@ def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
 
 
 def _fourfold(quantity: str, factors: Sequence[float]) -> Claim:
-    """Return the claim that all given factors are 4."""
+    """Return the claim that all given factors are 4, within 0.01."""
     return judged(quantity, Said("4x", 3.99, 4.01), [min(factors), max(factors)], "{:.4f} to {:.4f}x")
 
 
 def _conclusion_claims(study: Study) -> Iterable[Claim]:
-    # The paper's statements about all networks are counted with its routes only; other routes are shown.
+    # Statements about all networks are counted for d-mod-k, the paper's routing; the other routing is only shown.
     routings = ((NETS, "dmodk", ""), (THREE_LAYERS, "spread", ", 3 layers, routes that spread"))
     for nets, routing, which in routings:
         slower = [study.slowdown(net, LAYERED, routing) for net in nets]
@@ -243,7 +243,7 @@ def _faster_in(cells: Sequence[Any], missing: Sequence[Any]) -> str:
 
 
 def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
-    """Return the names of cells, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
+    """Return the names of networks and ratios, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
     ratios: dict[Net, list[str]] = {}
     for net, ratio in cells:
         ratios.setdefault(net, []).append(str(ratio))
@@ -251,7 +251,7 @@ def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
 
 
 def table_1(net: Net, ratio: Fraction) -> tuple[Fraction, Fraction]:
-    """Return the numbers of switches and links by the formulas of table 1."""
+    """Return (switches, links) by the formulas of table 1."""
     k = Fraction(net.ports)
     if net.kind == "clos2":
         return k / 2 * (2 + ratio), k**2 / 2 * (1 + ratio)
@@ -290,7 +290,7 @@ def _step_claims(study: Study) -> Iterable[Claim]:
     flat_s, layered_s = (study.time_s(CLOS3_1024, RATIOS[0], method) for method in (FLAT, LAYERED))
     both = (1e3 * flat_s, 1e3 * layered_s)
     yield changed("flat against layered at full bisection", "slightly faster", both, AGAINST, grows=True)
-    # Section 2.1: flat has log2 N steps, layered has log2 n + log2 m + log2 n; n is 8 here.
+    # Section 2.1: flat has log2 N steps, layered has log2 n + log2 m + log2 n, where n is 8 here.
     levels = CLOS3_1024.nodes.bit_length() - 1
     expected = [levels, levels + 3]
     step_s = GRADIENT_BYTES * 8 / RATES_BPS["4 GB/s"]
@@ -339,7 +339,7 @@ def _count_table(study: Study) -> list[Drawn]:
 
 
 def _time_tables(study: Study) -> list[Drawn]:
-    """Return all exchanges by network, rate and latency, and SimGrid's times beside ours where SimGrid was run."""
+    """Draw tables of the times of all exchanges, and of SimGrid's times next to ours where SimGrid was run."""
     ratios = [f"r = {ratio}" for ratio in RATIOS]
     rows = []
     for net, rate, delay, method in product(NETS, RATES_BPS, DELAYS, METHODS):
@@ -357,7 +357,7 @@ def _time_tables(study: Study) -> list[Drawn]:
 def _over_ratio(
     title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
 ) -> Callable[[Study], Drawn]:
-    """Return a function that draws the time of an exchange over the bisection ratio."""
+    """Return a function that draws exchange times over the bisection ratio."""
     ratios = sorted(RATIOS)
 
     def drawn(study: Study) -> Drawn:

@@ -1,5 +1,4 @@
-"""The reports of `gradtide tenants`, and what they share: bands (traffic classes), colours, heading, changes as text.
-"""
+"""The reports of `gradtide tenants`, and what they share: bands (traffic classes), colours, heading, texts."""
 
 from dataclasses import dataclass
 from pathlib import Path
