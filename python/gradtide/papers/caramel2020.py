@@ -6,11 +6,11 @@ choices and the reasons; all systems have the same parameters. Two values of the
 of the paper, and these sentences are not compared. `validation/causes.py` tests the causes of the remaining
 differences.
 
-Models are op graphs. Caramel computes their ops in its own order. The other systems, and the incomplete versions of
-Caramel in the ablation, compute them in random orders, which differ between workers (section 3.3.2 A). Parameter
-servers are those of TensorFlow: workers pull whole tensors at the start of an iteration, and push gradients as they are
-computed. Pulls are in arbitrary orders, because TicTac (section 2.2), a paper by the same first author, observed such
-orders in TensorFlow.
+Models are op graphs. Caramel computes their ops in its own order. Horovod, and the incomplete versions of Caramel in
+the ablation, compute them in random orders, which differ between workers (section 3.3.2 A). Parameter servers are those
+of TensorFlow: workers pull whole tensors at the start of an iteration, and push gradients as they are computed. Pulls
+are in arbitrary orders, because TicTac (section 2.2), a paper by the same first author, observed such orders in
+TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +74,7 @@ KINDS = {"shuffle": "shuffle", "halving_doubling": "halving-doubling", "ring": "
 CROWDS = (4, 8, 16, 32)
 
 SEEDS = 3
-"""Number of seeds over which times are averaged, where ops are in random order."""
+"""Number of seeds over which the times of systems with random orders of ops or pulls are averaged."""
 
 # A run: (subject, number of workers, seed). The subject is (system, model), or (collective, depth, size).
 Case = tuple[tuple[Any, ...], int, int]

@@ -66,7 +66,7 @@ class Study:
         return scenario(self.base, case).jobs[0].layers
 
     def without_convolutions(self) -> list[Layer]:
-        """Return the layers without convolutions, as in the CPU measurement of the thesis, scaled to `CPU_S`."""
+        """Return the layers that the thesis computed on its CPU (no convolutions), with times that sum to `CPU_S`."""
         rest = [row for row in self.layers(CPU) if "conv" not in row.name and "downsample.0" not in row.name]
         scale = CPU_S * 1e12 / sum(row.forward_ps + row.backward_ps for row in rest)
         return [
@@ -76,7 +76,7 @@ class Study:
 
 
 def _thirds(layers: Sequence[Layer]) -> list[Sequence[Layer]]:
-    """Split the layers into those that, in the thesis, have very few parameters, more parameters, and the most."""
+    """Split the layers at the same shares as the thesis: very few parameters, more parameters, most parameters."""
     few, most = (round(len(layers) * at / MODULES) for at in (FEW, MOST))
     return [layers[:few], layers[few:most], layers[most:]]
 
@@ -93,7 +93,7 @@ def _backward_ms(layers: Iterable[Layer]) -> list[float]:
 
 
 def _table_values() -> dict[str, float]:
-    """Return our results of equation 3.1 and of the ratios, computed from the numbers in table 3.1."""
+    """Return the results of equation 3.1 and of the thesis's ratios, for the numbers printed in table 3.1."""
     p100_s, t4_s = (gpu["minibatch"] / gpu["images_per_s"] for gpu in (P100, T4))
     compute, times = P100["gflops"] / T4["gflops"], t4_s / p100_s
     return {

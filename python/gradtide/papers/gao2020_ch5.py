@@ -53,8 +53,7 @@ QUANTITIES = ("small", "large", "iteration")
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
 
-# Values of `cluster.transport.recovery`: that of the thesis, which the preset has, and the default, which agrees with
-# ns-3.37.
+# Values of `cluster.transport.recovery`: the thesis's, as in the preset; and the default, which agrees with ns-3.37.
 THESIS_RECOVERY = Scenario.load(PAPER["preset"]).to_dict()["cluster"]["transport"]["recovery"]
 DEFAULT_RECOVERY = "sack"
 
@@ -122,7 +121,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs with the recovery of the thesis, by key. `others` are runs with the default recovery and seed 0."""
+    """The runs by key: `results` with the thesis's recovery, `others` with the default recovery and seed 0."""
 
     base: Scenario
     results: Mapping[Key, Seen]
@@ -130,7 +129,7 @@ class Study:
 
     @cached_property
     def means(self) -> dict[Cell, Means]:
-        """Means over the seeds, by cell. Changes are computed as in the thesis (fig. 5.19)."""
+        """Means over the seeds, by cell (ratio, flow rate). Changes are computed as in the thesis (fig. 5.19)."""
         return {cell: self._means(cell) for cell in dict.fromkeys(key[:2] for key in self.results)}
 
     def _means(self, cell: Cell) -> Means:
@@ -141,7 +140,7 @@ class Study:
         }
 
     def runs(self, cell: Cell, band: str) -> list[Seen]:
-        """Return the runs with the job in a band, one per seed."""
+        """Return the runs of a cell in which the job is in a band, one per seed."""
         return [self.results[(*cell, band, seed)] for seed in SEEDS]
 
     def p99_ms(self, cell: Cell, band: str) -> float:
@@ -153,7 +152,7 @@ class Study:
         return float(np.mean([result.link_use_percent for result in self.runs(cell, band)]))
 
     def small_ms(self, cell: Cell, band: str, seed: int) -> NDArray[np.float64]:
-        """Return completion times of `small_us` in ms, NaN for unfinished flows; shape (flows,)."""
+        """Return the completion times of `small_us` in ms, NaN for unfinished flows; shape (flows,)."""
         return self.small_us(cell, band, seed)[1] / 1e3
 
     def small_us(self, cell: Cell, band: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -166,7 +165,7 @@ class Study:
         return [float(100 * (same - low) / low) for same, low in means]
 
     def ring_share(self, cell: Cell, starts_us: NDArray[np.float64], seed: int) -> NDArray[np.bool_]:
-        """Return whether each instant is during an all-reduce of the run in the same band; shape of `starts_us`."""
+        """Return, for each of `starts_us`, whether an all-reduce is then under way in the run with the same band."""
         within = np.zeros(len(starts_us), dtype=bool)
         for start, end in zip(*self.results[(*cell, "same", seed)].exchanges_us, strict=True):
             within |= (starts_us >= start) & (starts_us < end)
@@ -199,7 +198,7 @@ def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str
 
 
 def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
-    """Return a function that checks means against the thesis, with the tolerance of text also for values from plots."""
+    """Return a function that checks means against the thesis, for values from plots also with the tolerance of text."""
 
     def claims(study: Study) -> Iterable[Claim]:
         for quantity in QUANTITIES:
@@ -471,7 +470,7 @@ def _changes(study: Study, cells: Sequence[Cell]) -> list[Drawn]:
 
 
 def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
-    """Return a function that draws each quantity over the flow rate, with a published line and ours per band."""
+    """Return a function that draws each quantity over the flow rate, with two lines per band: published and ours."""
     x = ("flows/s per host", [rate for _, rate in cells])
 
     def series(study: Study) -> Iterable[Drawn]:
@@ -498,7 +497,7 @@ def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
 
 
 def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], Iterable[Drawn]]:
-    """Return a function that draws changes over a utilisation: entry `use` of `_use`, with the axis label `label`."""
+    """Return a function that draws changes of FCT and iteration time over a utilisation, entry `use` of `_use`."""
 
     def series(study: Study) -> Iterable[Drawn]:
         x = (label, [round(_use(study.base, cell)[use], 3) for cell in cells])

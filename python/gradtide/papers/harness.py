@@ -8,7 +8,7 @@ decides for all papers whether our value agrees:
 - A value agrees within `TOLERANCES`. Signs, orders, counts and arithmetic must agree exactly.
 - The number that is compared is the one that the row prints and the figure's table contains (`judged`).
 - A variant of our own, or a value to which a parameter was fitted, is shown but not counted.
-- A difference has a known cause, which a sentence states, or its cause is unknown.
+- A sentence states the cause of a difference; otherwise the cause counts as unknown.
 """
 
 import math
@@ -37,7 +37,7 @@ Check = dict[str, Any]
 Drawn = dict[str, Any]
 
 TOLERANCES = {"text": 0.1, "plot": 1 / 3}
-"""Largest relative difference with which our value agrees with a published one, by where the latter is published.
+"""Largest relative difference at which our value agrees with a published one, by where the paper has its value.
 
 Values in a text or a table come from one run on one machine. From a plot, little more than the height of lines and bars
 can be read.
@@ -54,8 +54,7 @@ RULE = (
 
 SHOWN: Literal["shown"] = "shown"
 FITTED: Literal["fitted"] = "fitted"
-"""Verdicts of rows that are not counted: SHOWN for a variant of our own, FITTED for a value to which a parameter was
-fitted."""
+"""Verdicts of rows that are not counted: variants of our own, and values to which a parameter was fitted."""
 
 Verdict = bool | Literal["shown", "fitted"]
 Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]
@@ -87,7 +86,7 @@ def value(theirs: float, words: str, source: Literal["text", "plot"] = "text") -
 
 
 def least(theirs: float, words: str) -> Said:
-    """Return the statement that a quantity is at least `theirs`, with the tolerance of text."""
+    """Return the statement that a quantity is at least `theirs`, minus the tolerance for values from a text."""
     return Said(words, low=theirs - TOLERANCES["text"] * abs(theirs) * _ROUNDED)
 
 

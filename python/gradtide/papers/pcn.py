@@ -58,7 +58,7 @@ SETUP_ROUNDS = 5
 """Round trips of iperf3's set-up: handshake, cookie, parameters, handshake of the data connection, second cookie."""
 REPETITIONS = 8
 APART_S = 0.037
-"""Delay in seconds by which each repetition starts its bursts later, at another phase of CUBIC's sawtooth."""
+"""Seconds by which each repetition starts its bursts later, at another phase of CUBIC's sawtooth."""
 
 BURSTS = 6
 SETTLED_S = (10.0, 20.0)
@@ -295,7 +295,7 @@ class Seen:
 
     @property
     def settled(self) -> Floats:
-        """Samples of the queue in the time before the bursts, in packets."""
+        """Samples of the queue in packets while only the long flows send (`SETTLED_S`)."""
         queue: Floats = self.queue[(self.at_s >= SETTLED_S[0]) & (self.at_s < SETTLED_S[1])]
         return queue
 
@@ -353,7 +353,7 @@ def _queue_claims(study: Study) -> Iterable[Claim]:
 def _changes(
     published: str, figures: Mapping[str, str], note: str, *, fitted: bool
 ) -> Callable[[Study], Iterable[Claim]]:
-    """Return a function that compares a published change with changes of several figures; only the first one counts."""
+    """Return a function that compares a published change with changes of several figures, of which the first counts."""
 
     def claims(study: Study) -> Iterable[Claim]:
         theirs = PAPER[published]

@@ -82,7 +82,7 @@ SIGNIFICANT = 5
 
 DISCARDED = 2
 MEASURED = 10
-"Iterations of a test (section 6)."
+"""Numbers of discarded and of measured iterations in a test (section 6)."""
 TESTS = 10
 REPEATS = 1000
 
@@ -194,7 +194,7 @@ class Seen:
 
 
 class Study:
-    """The runs by case, in the reading with the order `none`. Values are of iterations after `DISCARDED`."""
+    """The runs by case, in the reading whose order without TicTac is `none`. Discarded iterations are left out."""
 
     def __init__(self, results: Mapping[Case, Seen], none: str = ARBITRARY) -> None:
         self.results = results
@@ -233,7 +233,7 @@ class Study:
     def straggler(self, case: Case) -> float:
         """Return the longest wait of a worker for another, as a share of the iteration (section 6.3).
 
-        It is the maximum over the iterations of a test, averaged over tests.
+        The share is the maximum over the iterations of a test, averaged over tests.
         """
         waits = self.results[case].straggler_us[DISCARDED:]
         return float(self._tests(waits / self.column(case, "time_us")).max(axis=1).mean())

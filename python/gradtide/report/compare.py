@@ -11,8 +11,7 @@ from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Schedules are compared within a group, i.e. among rows with equal values in these columns. Charts have the last on
-the x axis."""
+"""Columns whose values are equal among schedules that are compared (a group). The last one is the x axis of charts."""
 
 MOST_COLUMNS = 12
 MOST_LINES = len(pieces.STYLES)
@@ -54,8 +53,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     is_over_groups = len(schedules) == 1 < len(groups)
     if is_over_groups:
-        # If there is only one schedule, the page compares groups: the name of a group replaces the name of the
-        # schedule.
+        # With a single schedule, the page compares groups, and a group's name replaces the schedule's.
         short = _short_names({key: title(key) for key in groups})[0]
         chosen = [{**row, "schedule": short[key]} for key, own in groups.items() for row in own]
     else:
@@ -269,7 +267,7 @@ def _rate_charts(
         keys = sorted(keys, key=lambda key: key[-1])
         found = {(row["schedule"], key): row["saves_percent"] for key in keys for row in groups[key]}
         values = {s: [found.get((s, key)) for key in keys] for s in schedules}
-        # The line of schedules that save nothing is drawn only if there is no other; its name is the label at zero.
+        # `first` is the line at zero, of which only the name is drawn, as label, unless there is no other line.
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",

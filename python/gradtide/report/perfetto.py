@@ -188,7 +188,7 @@ def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int
     """Return the arrows by id() of their row: arrows that begin there (flow_ids 47), or end (terminating_flow_ids 48).
 
     A transfer has two arrows: from the backward op that completes its gradient, and to the forward op that needs it.
-    The second value is the number of arrows so far.
+    The second value is `flow` plus the number of arrows.
     """
     compute: dict[tuple[int, str, int], Row] = {}
     first: dict[tuple[int, int], Row] = {}

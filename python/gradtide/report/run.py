@@ -21,8 +21,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
-    # The packet engine measures an iteration from backward pass to backward pass, the fluid engine from forward pass to
-    # forward pass.
+    # On the packet engine, an iteration lasts from backward pass to backward pass; else from forward to forward pass.
     packets = summary.get("engine") == "packet"
     measured = ", measured from one backward pass to the next" if packets else ""
     views = []

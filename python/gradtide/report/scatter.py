@@ -137,7 +137,7 @@ class _Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> "_Axis":
-        """Return an axis that contains all values, with a margin. It is logarithmic if their ratio exceeds 5."""
+        """Return an axis over all values, with a margin; logarithmic if the largest is over 5 times the smallest."""
         low, high = min(values), max(values)
         if high > 5 * low > 0:
             room = (high / low) ** 0.06

@@ -89,7 +89,7 @@ class OrderResult:
 
     @property
     def answer(self) -> Answer:
-        """The answer to the study's question, with its premises."""
+        """The study's answer: headline, premises, and the makespan next to its lower bound."""
         by = self.scheduler
         most = words.difference(100 * self.proven_gap)
         best = "and no order is faster" if self.optimal else f"at most {most} more than with the best order"

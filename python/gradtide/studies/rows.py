@@ -40,7 +40,7 @@ class StudyRows:
 
     @property
     def answer(self) -> Answer:
-        """The answer to the study's question, with its premises."""
+        """The study's answer: headline, premises and candidates."""
         return Answer.of(self.summary)
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ BANDS = {"same": "same band", "low": "lower band"}
 
 
 class Verdict(NamedTuple):
-    """Mark and texts of a colour, for readers who cannot distinguish colours."""
+    """Mark and texts that go with a colour, for readers who cannot distinguish colours."""
 
     mark: str
     badge: str

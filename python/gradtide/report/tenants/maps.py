@@ -69,7 +69,7 @@ class Appearance:
 
 
 Content = Callable[[Cell], tuple[str, Appearance]]
-"""Returns, for a cell, the key of the figure that the map shows, and the cell's appearance."""
+"""Function that returns, for a cell, the key of the figure that the map shows, and the cell's appearance."""
 
 
 @dataclass(frozen=True)
