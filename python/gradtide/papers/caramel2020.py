@@ -215,7 +215,7 @@ def _cost_claims(study: Study) -> Iterable[Claim]:
             saved[model, n, system] = 1 - own["comm_ms"] / other["comm_ms"]
         more += own["alpha"] > others[HOROVOD]["alpha"] + words.SAME
         less += own["alpha"] < max(others[system]["alpha"] for system in (SERVERS, HALF)) - words.SAME
-    # The paper states this reduction together with the speed-up of 3.62x over Horovod (introduction and section 6.3).
+    # The paper states this reduction next to the speed-up of 3.62x over Horovod, so Horovod is the baseline here.
     best = max((cell for cell in saved if cell[2] == HOROVOD), key=saved.__getitem__)
     said, text = value(73, "73 %"), f"{{:.0f}} % ({best[0]}, {best[1]} workers)"
     yield judged("largest reduction of communication, of Horovod's", said, 100 * saved[best], text, NOTES["cost"])

@@ -180,7 +180,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 class Seen:
     """The data of a run that are kept: figures, and per iteration time, overlap, waits and pull orders.
 
-    The run itself is dropped, because its row for each pull of each worker and iteration takes some ten megabytes.
+    The run itself is dropped, because it has one row per pull, worker and iteration, some ten megabytes.
     """
 
     def __init__(self, case: Case, result: RunResult) -> None:
@@ -194,7 +194,7 @@ class Seen:
 
 
 class Study:
-    """The runs by case, in the reading whose order without TicTac is `none`. Discarded iterations are left out."""
+    """The runs by case, in the reading of the paper whose order without TicTac is `none`, a key of `READINGS`."""
 
     def __init__(self, results: Mapping[Case, Seen], none: str = ARBITRARY) -> None:
         self.results = results

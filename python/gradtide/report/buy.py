@@ -68,7 +68,7 @@ _FIGURES = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a study of what to buy."""
+    """Return the name of the Jinja template and its context, for the report of a study of what to buy."""
     path = run_dir / "summary.json"
     model, nodes = entry(path, summary, "model", str), entry(path, summary, "nodes", int)
     unit = pieces.clip(entry(path, summary, "cost_unit", str), 20)

@@ -11,7 +11,7 @@ from gradtide.report.run import resolved_scenario
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a comparison with another simulator."""
+    """Return the name of the Jinja template and its context, for the report of a comparison with another simulator."""
     path = run_dir / "summary.json"
     other = pieces.clip(entry(path, summary, "against", str), 40)
     flows = [row for row in read_table(run_dir, "flows_in_both.csv") if _is_whole(row["fct_us"], row["other_fct_us"])]

@@ -19,7 +19,7 @@ SHOWN = 3
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a comparison of collectives."""
+    """Return the name of the Jinja template and its context, for the report of a comparison of collectives."""
     path = run_dir / "summary.json"
     rows = read_table(run_dir, "collectives.csv")
     if not rows:

@@ -33,7 +33,7 @@ def inside(folder: Path, *parts: str) -> Path:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a comparison."""
+    """Return the name of the Jinja template and its context, for the report of a comparison."""
     path = run_dir / "rows.csv"
     rows = read_table(run_dir, "rows.csv")
     if not rows:

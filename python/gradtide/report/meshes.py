@@ -23,7 +23,7 @@ def memory(row: Row) -> dict[str, str]:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a comparison of meshes."""
+    """Return the name of the Jinja template and its context, for the report of a comparison of meshes."""
     path = run_dir / "summary.json"
     rows: Sequence[Any] = entry(path, summary, "rows", list)
 

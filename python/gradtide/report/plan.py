@@ -17,7 +17,7 @@ _COUNTS = ("depth", "buckets", "chunk_bytes", "messages")
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a plan."""
+    """Return the name of the Jinja template and its context, for the report of a plan."""
     path = run_dir / "summary.json"
     model, workers = entry(path, summary, "model", str), entry(path, summary, "workers", int)
     plan, predicted = entry(path, summary, "plan", dict), entry(path, summary, "plan.predicted", dict)

@@ -31,7 +31,7 @@ def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a reproduction."""
+    """Return the name of the Jinja template and its context, for the report of a reproduction."""
     path = run_dir / "summary.json"
     checks = [_check(path, check) for check in _objects(path, summary, "checks")]
     agree, scored = (sum(check["verdict"] in of for check in checks) for of in (("agrees",), SCORED))

@@ -11,7 +11,7 @@ from gradtide.report.timeline import milliseconds, size
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a run."""
+    """Return the name of the Jinja template and its context, for the report of a run."""
     path = run_dir / "summary.json"
     jobs = objects(path, summary, "jobs")
     tables = {

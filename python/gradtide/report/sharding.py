@@ -15,7 +15,7 @@ NOTE = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of an FSDP plan."""
+    """Return the name of the Jinja template and its context, for the report of an FSDP plan."""
     path = run_dir / "summary.json"
     rows: Sequence[Any] = entry(path, summary, "rows", list)
     what = (

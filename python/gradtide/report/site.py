@@ -17,7 +17,7 @@ OUTCOMES = {
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the index."""
+    """Return the name of the Jinja template and its context, for the index."""
     path = run_dir / "summary.json"
     rows = [_row(path, row_of(path, "parts", row, i)) for i, row in enumerate(entry(path, summary, "parts", list))]
     rows = rows[: caps.rows]

@@ -12,7 +12,7 @@ from gradtide.words import figure as figure_of
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a sweep."""
+    """Return the name of the Jinja template and its context, for the report of a sweep."""
     path = run_dir / "summary.json"
     runs = entry(path, summary, "runs", int)
     ranked_by = pieces.clip(entry(path, summary, "figure", (str, type(None))) or "", 90)

@@ -206,7 +206,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
         own = [row for row in own if row["direction"] == "pull"]
     found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]), worker=worker)
     pulls = (row for row in transfers if row.get("direction") == "pull")
-    # Synchronous workers have the same ready times of pulls.
+    # If workers are synchronous, all their pulls of an iteration are ready at the same time.
     found.in_step = len({(row["iteration"], row["ready_us"]) for row in pulls}) <= len(
         {row["iteration"] for row in transfers}
     )

@@ -27,7 +27,7 @@ _LEFT, _RIGHT = 152.0, 84.0
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a recorded step."""
+    """Return the name of the Jinja template and its context, for the report of a recorded step."""
     path = run_dir / "summary.json"
     rows = read_table(run_dir, "waterfall.csv")
     picture = read_json(run_dir / "picture.json")

@@ -32,8 +32,8 @@ SPARE_PACKETS = 100
 """Queue capacity beyond the packets of the largest flow, in packets."""
 
 TIMES_LINE_RATE = 4
-"""Interval between the starts of two flows, before `PAUSES`: `PAUSE_PS` (20 ms) plus the earlier flow's set-up time,
-and this multiple of its serialization time.
+"""The interval between the starts of two flows, which `PAUSES` multiplies, is `PAUSE_PS` (20 ms) plus the set-up time,
+and this multiple of the serialization time, of the earlier flow.
 
 A guess, which affects only how often flows are simulated again, because overlapping flows are detected.
 """

@@ -92,8 +92,8 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
 def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
     """Return a one-job scenario with its collective replaced, and with further changes.
 
-    `name` has the syntax of `parse_collective`. A collective of the same kind as the scenario's keeps the scenario's
-    other keys; one of another kind keeps only the keys of the reduction, if it reduces. Keys in `name` take precedence.
+    `name` has the syntax of `parse_collective`. If the kind stays the same, other keys of the scenario's collective are
+    kept. Otherwise only keys of the reduction are kept, if the new collective reduces. Keys in `name` take precedence.
     """
     keys = parse_collective(name)
     depth = {"depth": keys.pop("depth")} if "depth" in keys else {}

@@ -56,7 +56,7 @@ def as_folder_error(path: Path) -> Iterator[None]:
 
 
 def refuse_foreign(path: Path, *known: str) -> None:
-    """Raise if results at `path` would replace foreign files. Called before a long study, whose result would be lost.
+    """Raise if results at `path` would replace foreign files. Called before a long study, so that no result is lost.
 
     Leftovers of a killed process at `path` are repaired first. Entries of the folder that `known` names are ignored.
     """
@@ -84,7 +84,7 @@ def what_is_replaced(path: Path) -> str | None:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Raise if a folder cannot be created at `path`. Called before a long study, whose result would be lost."""
+    """Raise if a folder cannot be created at `path`. Called before a long study, so that no result is lost."""
     real = Path(os.path.realpath(path))
     with as_folder_error(path):
         parent = real if files.is_fixed(real) else real.parent

@@ -132,8 +132,7 @@ def _model(given: Any, *, is_on_cluster: bool) -> Any:
         try:
             return given.to_model()
         except TraceError:
-            # The trace does not fit a list of layers: its steps send more than gradients, or receive parameters op by
-            # op.
+            # The trace is not a list of layers: its steps send more than gradients, or receive parameters op by op.
             for other in (given.to_step, given.to_dag):
                 try:
                     return other()
@@ -170,7 +169,7 @@ def _is_model_file(given: str | Path) -> bool | None:
 
 
 def _refuse_misspelt(given: Any) -> None:
-    """Raise if a name, which is not a model, resembles the name of a built-in model."""
+    """Raise if a name without slash and suffix resembles the name of a built-in model."""
     if isinstance(given, str) and "/" not in given and not Path(given).suffix:
         hint = did_you_mean(given, [*presets.model_names(), *presets.language_names()], "", '"{}"', kind="model")
         if hint:

@@ -50,7 +50,7 @@ class Pair:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a job's bands."""
+    """Return the name of the Jinja template and its context, for the report of a job's bands."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     failed = summary.get("failed", {})

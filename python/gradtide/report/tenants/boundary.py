@@ -30,7 +30,7 @@ MAPS = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of the map."""
+    """Return the name of the Jinja template and its context, for the report of the map."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     seeds = head.seeds

@@ -18,7 +18,7 @@ _FIGURES = ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms", "large
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a linear programme."""
+    """Return the name of the Jinja template and its context, for the report of a linear programme."""
     path = run_dir / "summary.json"
     buckets = _rows(path, summary, "buckets", ("layers",), ("bytes", "band", *(f"{key}_ms" for key in _TIMES)))
     numbers = ("high_percent", "predicted_ms", "simulated_ms", "error_percent")

@@ -21,7 +21,7 @@ FIGURES = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the name of the template and its context, for the report of a comparison of policies."""
+    """Return the name of the Jinja template and its context, for the report of a comparison of policies."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     rows = [row_of(path, "policies", row, i) for i, row in enumerate(entry(path, summary, "policies", list))]
