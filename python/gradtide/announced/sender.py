@@ -39,7 +39,8 @@ class Burst:
 
     Attributes:
         burst: number of the burst, from 0.
-        start_s: time from the call's first burst to this one's announcement, or to its TCP handshake if there is none.
+        start_s: time from the start of the first burst to the announcement of this burst, or to its TCP handshake if it
+            is not announced.
         answer_ms: time from the announcement to its answer; `None` without an announcement or after the timeout.
         burst_ms: time from the first byte to the receiver's confirmation.
         completion_ms: time from `start_s` to the confirmation, which includes `answer_ms`, the handshake and `setup`.

@@ -101,7 +101,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
 
 
 class _Commands(Mapping[str, Any]):
-    """typer's objects of the commands. Each is created on first use, because typer reads a signature slowly."""
+    """Maps names to typer's commands. Each is created on first use, because typer reads signatures slowly."""
 
     def __getitem__(self, name: str) -> Any:
         return _made(name, COMMANDS[name])

@@ -508,7 +508,6 @@ def _under(heading: str, hint: Any) -> Any:
 
 
 def _completed(parameter: inspect.Parameter, complete: Complete) -> inspect.Parameter:
-    """Return the parameter with a completion function for its values."""
     is_annotated = get_origin(parameter.annotation) is Annotated
     kind, declared = get_args(parameter.annotation) if is_annotated else (None, parameter.default)
     declared = copy.copy(declared)

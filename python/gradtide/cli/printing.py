@@ -119,7 +119,7 @@ def put(*lines: str) -> None:
 
 
 def put_at_once(*lines: str) -> bool:
-    """Print lines without wrapping and flush them; return whether the reader of stdout still exists."""
+    """Print lines without wrapping and flush them; return whether stdout can still be written to."""
     put(*lines)
     return takes_more("stdout")
 

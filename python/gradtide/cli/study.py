@@ -159,7 +159,6 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
 
 
 def _keep(common: Common) -> "Kept | None":
-    """Return the store of a study's finished runs."""
     from gradtide.studies.keep import Kept
     from gradtide.studies.store import Store
 

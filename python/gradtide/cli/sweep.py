@@ -188,7 +188,6 @@ def list_store(
 
 
 def _give(result: "SweepResult", common: Common) -> None:
-    """Write the results of a study to its folder and print them."""
     from gradtide.extras import how_to_install
     from gradtide.studies.sweep.table import has_parquet
 

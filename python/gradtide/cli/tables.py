@@ -66,7 +66,6 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def _longest_word(text: str) -> int:
-    # Short texts such as the header "T, ms" are not wrapped.
     return len(text) if len(text) <= SHORT else max((len(line) for line in _lines(text, 1)), default=0)
 
 

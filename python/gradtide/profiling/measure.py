@@ -1,8 +1,8 @@
 """Measures the times of each layer on the model's device by marks, i.e. timestamps at calls of layers and at gradients.
 
 The forward time of a layer is from its first call to that of the next layer. Its backward time is from the gradient of
-the following layer to its own gradient, when its gradient is ready to send. Therefore the layers' times sum to the time
-of the pass. All times are from one run, the fastest of several after a warm-up. TicTac (MLSys 2019) instead takes the
+the following layer to its own gradient, which can then be sent. Therefore the layers' times sum to the time of the
+pass. All these times are from one run, the fastest of several after a warm-up. TicTac (MLSys 2019) instead takes the
 minimum of five runs for each op; on a shared machine, the sum of these minima can be far below the time of every run.
 
 Marks cannot separate layers that begin in one module call, e.g. if a module uses the parameters of its children itself.

@@ -237,7 +237,6 @@ class _Greeting:
 
 
 def _connect(rank: int, share: Callable[[Any], Any]) -> socket.socket:
-    """Return the connection to rank 0."""
     key, port, host = share(None)
     until, said = time.monotonic() + CONNECT_S, ""
     while (left := until - time.monotonic()) > 0:

@@ -125,7 +125,6 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             raise TrainingError(f"server {self._rank} has lost a worker: {error}") from error
 
     def _deliver(self, worker: int, numbers: Sequence[int]) -> None:
-        """Send the requested parameters to a worker."""
         counter = Counter(numbers)
         order = [number for one in numbers for number in counter.request(one)] if self.order else numbers
         dist.send(torch.tensor(order, dtype=torch.int64), worker, group=self._group, tag=ORDER)

@@ -221,7 +221,7 @@ class Sender:
             self._pump()
 
     def _on_left(self) -> None:
-        """Fail if a rank has left while training waits for a transfer, because it will never be announced."""
+        """Fail if a rank has left while training waits for a transfer that, for this reason, is never announced."""
         with self.guard.changed:
             departed = self.guard.departed
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())

@@ -37,7 +37,7 @@ _FIXES = {
     "duration": "give each compute node its duration, since a model needs recorded times",
     "start": "the file says what is done and not when; record a run with its times",
 }
-"""Fixes of gaps that change the length of a step, because of which the trace cannot become a model."""
+"""How to fix kinds of gaps that change the length of a step. A trace with such a gap cannot become a model."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Gap:
 
     @property
     def fix(self) -> str | None:
-        """How to fix a gap because of which the trace cannot become a model; `None` for harmless gaps."""
-        # A model contains only all-reduces, so it does not lack an unmatched call of another collective.
+        """How to fix this gap if it prevents the trace from becoming a model; otherwise `None`."""
+        # A model contains only all-reduces, so unmatched calls of other collectives leave nothing out of it.
         words = [name.replace("_", "") for name in self.names]
         if self.what == "unmatched_call" and not any("allreduce" in word or "unknown" in word for word in words):
             return None

@@ -199,7 +199,7 @@ def _host_rows(
     weights: Sequence[int],
     names: Sequence[str],
 ) -> list[Layer]:
-    """Return the rows of host time: before each all-reduce of gradients, before the row `rest`, and after the last one.
+    """Return rows of host time before each all-reduce of gradients, before the row `rest`, and after the last transfer.
 
     Args:
         chosen: the rank's step, with unmerged intervals.

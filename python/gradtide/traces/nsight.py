@@ -78,8 +78,7 @@ _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Rec
 _HEADER = struct.Struct("<qqQQ")
 """Header of a payload in `binaryData`: domain, schema, size of the payload, and a second size, which is ignored.
 
-Source: GindaChen/nsys-ai, its module on NCCL communicators. Payloads whose size is not that of their header are
-    skipped.
+The layout is that of GindaChen/nsys-ai, module on NCCL communicators. Payloads of another size than stated are skipped.
 """
 
 
