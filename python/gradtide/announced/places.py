@@ -14,18 +14,18 @@ from typing import Any
 from gradtide.announced.wire import SIZE
 
 SILENCE_S = 60.0
-"""Timeout after which a receiver closes a connection that sends no data, or has not sent the size of its burst.
+"""Seconds after which a receiver closes a connection that has not sent the size of its burst, or whose burst stalls.
 
-A sender sends the size after its `setup`, which takes a few seconds at most.
+A sender sends the size after its `setup`, the start-up time of its application, which is a few seconds at most.
 """
 MOST_CONNECTIONS = 256
-"""Number of places, which is the number of connections that a receiver serves concurrently."""
+"""Number of places, i.e. of connections from which a receiver reads bursts at the same time."""
 MOST_OF_ADDRESS = MOST_CONNECTIONS * 3 // 4
-"""Largest number of places of one address."""
+"""Largest number of places that a single address may occupy, and of its connections that may wait for one."""
 MOST_WAITING = 256
 """Largest number of connections that wait for a place."""
 PATIENCE_S, SLOW_BYTES_PER_S = 5.0, 1 << 16
-"""After `PATIENCE_S` seconds, a sender with a lower mean rate loses its place if another connection needs it."""
+"""After `PATIENCE_S` seconds, a sender with a mean rate below `SLOW_BYTES_PER_S` may lose its place to another."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class Sender:
     Attributes:
         connection: the socket.
         address: the socket address: host, port, and for IPv6 flow info and scope.
-        since_s: time at which the connection was accepted, or, once it is admitted, the time of admission.
+        since_s: time at which the connection was accepted; from admission on, the time of admission.
         received_s: time of the last received bytes.
         begun_s: time at which the size of the burst was received completely.
         head: bytes received before admission: the size of the burst, or its beginning.
@@ -64,10 +64,10 @@ class Sender:
 class Places:
     """Admission control of a receiver: decides which connections get a place, and which are closed.
 
-    Pure logic: times are arguments, sockets are not used. A connection waits until it has sent the size of its burst
-    and a place is free. Connections of the address with the fewest places go first, so that an address with many
-    connections cannot starve others. If too many connections wait, the oldest one of the address with the most waiting
-    connections is closed; connections that have not sent a size are closed first.
+    Pure logic: the time is an argument, and the caller reads and closes the sockets. A connection waits until it has
+    sent the size of its burst and a place is free. Connections of the address with the fewest places go first, so that
+    an address with many connections cannot starve others. If too many connections wait, the oldest one of the address
+    with the most waiting connections is closed; connections that have not sent a size are closed first.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Places:
         self.active: list[Sender] = []
 
     def arrive(self, sender: Sender) -> list[Sender]:
-        """Enqueue a new connection; return the waiting connections to close because there are too many."""
+        """Enqueue a new connection; if too many wait now, return the one to close, else an empty list."""
         self.waiting.append(sender)
         own = [one for one in self.waiting if one.host == sender.host]
         if len(own) > MOST_OF_ADDRESS:
@@ -83,7 +83,7 @@ class Places:
         return self._oldest(self.waiting) if len(self.waiting) > MOST_WAITING else []
 
     def spare(self) -> list[Sender]:
-        """Return a waiting connection to close, if there is one, because no file descriptors are left."""
+        """Return a waiting connection to close if file descriptors run out; empty if no connection waits."""
         return self._oldest(self.waiting)
 
     def _oldest(self, those: Sequence[Sender]) -> list[Sender]:
@@ -124,7 +124,7 @@ class Places:
         return None
 
     def expired(self, now_s: float) -> list[Sender]:
-        """Remove and return the connections whose deadline has passed."""
+        """Remove and return the connections that have been silent for longer than `SILENCE_S`."""
         late = [one for one in self.waiting if one.size_bytes is None and now_s - one.since_s > SILENCE_S]
         late += [one for one in self.active if now_s - one.received_s > SILENCE_S]
         for one in late:

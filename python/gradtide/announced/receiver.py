@@ -30,9 +30,9 @@ from gradtide.announced.wire import (
 from gradtide.system import enable_service_type, receive_marked
 
 LARGEST_BYTES = 1 << 50
-"""Largest valid burst size. The first bytes of other protocols would be a larger size, so such senders are rejected."""
+"""Largest valid burst size in bytes. It rejects other protocols, whose first eight bytes are a larger number."""
 POLL_S = 0.05
-"""Interval at which a receiver checks its deadlines."""
+"""Interval at which a receiver checks its timeouts, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Arrival:
     Attributes:
         sender: address of the sender.
         size_bytes: size of the burst.
-        burst_ms: time from the complete size field to the last byte.
-        announced_packets: announced threshold in packets; `None` if the burst was not announced.
+        burst_ms: time from the receipt of the size, which the first eight bytes contain, to that of the last byte.
+        announced_packets: marking threshold that the sender announced; `None` if it announced none.
     """
 
     sender: str
@@ -58,7 +58,7 @@ def receive(*, listen: str = "", port: int = PORT, together: int = 1, count: int
     Args:
         listen: address to listen at. Default: all addresses of this host.
         port: UDP and TCP port.
-        together: number of bursts that are confirmed together, like `bursts.together` of a scenario.
+        together: number of bursts that are confirmed at once, when all have arrived (`bursts.together` of a scenario).
         count: number of bursts to receive. Default: no limit.
 
     Raises:
@@ -102,13 +102,13 @@ class Receiver:
         self.port = port
         found = addresses(listen, port, socket.AI_PASSIVE)
         failed: OSError | None = None
-        # IPv4 comes first, because IPv6 must use the same port, which the system may have chosen.
+        # If `port` is 0, the system chooses a port for IPv4, and IPv6 uses the same one.
         for family, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
             try:
                 self._open(family, address)
             except OSError as error:
                 failed = error
-        # One address family may fail, because a host may have only IPv4 or only IPv6.
+        # A host may lack IPv4 or IPv6, so the failure of one of them is ignored unless its port is in use.
         if failed is not None and (not self._udp or failed.errno == errno.EADDRINUSE):
             self.close()
             where = f"{listen or 'this host'} port {self.port}"
@@ -159,7 +159,7 @@ class Receiver:
         try:
             connection, address = tcp.accept()
         except OSError as error:
-            # Other errors mean that the sender has closed the connection already.
+            # EMFILE and ENFILE: no file descriptor is left. After other errors, the sender has closed the connection.
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 with self._lock:
                     closed = self._places.spare()
@@ -196,7 +196,7 @@ class Receiver:
         self._drop(selector, [sender])
 
     def _admit(self, selector: selectors.BaseSelector, arrivals: "queue.SimpleQueue[Arrival]") -> None:
-        """Start a receiving thread for each admitted connection, and close those past their deadline."""
+        """Start a receiving thread for each admitted connection; close evicted and silent connections."""
         now_s = self._clock()
         with self._lock:
             late = self._places.expired(now_s)
@@ -234,7 +234,7 @@ class Receiver:
         self._udp.append(udp)
 
     def _answer(self, udp: socket.socket) -> None:
-        """Answer an announcement; anything else is ignored."""
+        """Read a UDP packet and answer it if it is an announcement."""
         with suppress(OSError):
             payload, service, sender = receive_marked(udp, 64)
             if service & (START | ACK) == START and payload.startswith(MARK) and len(payload) == NUMBER.size:
@@ -268,7 +268,7 @@ class Receiver:
             arrivals.put(Arrival(f"{sender.host} port {sender.address[1]}", size_bytes, burst_ms, announced))
 
     def _confirm(self, connection: socket.socket) -> None:
-        """Confirm the arrival to all waiting senders, once the last burst of the group has arrived."""
+        """Confirm a burst; with `together` above 1, confirm the whole group when its last burst has arrived."""
         with self._lock:
             self._arrived.append(connection)
             left = [one for one in self._arrived if _has_left(one)]

@@ -27,7 +27,7 @@ from gradtide.results import Table
 from gradtide.system import choose_congestion_control
 
 _RETRANSMITS_AT = 100
-"""Offset of `tcpi_total_retrans` in Linux's `struct tcp_info`."""
+"""Offset of `tcpi_total_retrans` in Linux's `struct tcp_info`, in bytes."""
 
 TIMEOUT = "200ms"
 """Default time to wait for the answer to an announcement: Linux's minimum retransmission timeout."""
@@ -35,14 +35,15 @@ TIMEOUT = "200ms"
 
 @dataclass(frozen=True)
 class Burst:
-    """A burst that has arrived.
+    """Times of a confirmed burst, measured by its sender.
 
     Attributes:
         burst: number of the burst, from 0.
-        start_s: time from the first burst to the announcement of this burst, or to its start if it was not announced.
+        start_s: time from the start of the first burst to the announcement of this burst, or to its TCP handshake if it
+            is not announced.
         answer_ms: time from the announcement to its answer; `None` without an announcement or after the timeout.
         burst_ms: time from the first byte to the receiver's confirmation.
-        completion_ms: time from `start_s` to the confirmation, including the answer, the handshake and the setup.
+        completion_ms: time from `start_s` to the confirmation, which includes `answer_ms`, the handshake and `setup`.
         retransmits: number of retransmitted segments; None if the system does not report it.
     """
 
@@ -56,12 +57,12 @@ class Burst:
 
 @dataclass(frozen=True)
 class BurstsResult:
-    """Bursts that were sent.
+    """The result of `bursts`.
 
     Attributes:
         receiver: address and port of the receiver.
         size_bytes: size of each burst.
-        announced_packets: the announced threshold in packets; `None` without announcements.
+        announced_packets: the announced marking threshold; `None` without announcements.
         rows: one entry per burst.
     """
 
@@ -95,7 +96,7 @@ def bursts(  # noqa: PLR0913 - the options of the command
     transport: str | None = None,
     on_burst: Callable[[Burst], object] | None = None,
 ) -> BurstsResult:
-    """Send bursts to a host that runs `receive`, as a training worker does: with a pause after each.
+    """Send bursts to a host that runs `receive`, with a pause after each burst, as a training worker does.
 
     Args:
         host: name or address of the receiver.
@@ -105,7 +106,7 @@ def bursts(  # noqa: PLR0913 - the options of the command
         idle: pause from the end of a burst to the start of the next, as in "7s".
         setup: time that the application takes before the first byte of a burst. The TCP handshake runs meanwhile.
         start: delay before the first burst.
-        announce: threshold to announce before each burst, as in "10pkt": a multiple of 5, at most 75. Default: none.
+        announce: marking threshold to announce before each burst: a multiple of 5 of at most "75pkt". Default: none.
         timeout: time after which a burst begins even if its announcement is not answered.
         transport: TCP congestion control. Default: the system's.
         on_burst: called after each burst.
@@ -197,7 +198,7 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
 
 
 def type_of_service(threshold_packets: int) -> int:
-    """Return the type of service of an announcement: the START flag, and a fifth of the threshold in packets."""
+    """Return the type of service of an announcement: the START bit, and the threshold in units of five packets."""
     return START | threshold_packets // units.ANNOUNCED_STEP << 2
 
 

@@ -2,11 +2,10 @@
 
 Packets on the wire:
 
-    START, ACK          UDP between the two ports of the burst's TCP connection, 64 bytes on Ethernet; the kind is in
-    the
-                        type of service (fig. 7), the number of the burst is in the payload
-    burst               TCP; the first eight bytes contain its size
-    confirmation        one byte of TCP in the other direction
+    START, ACK          UDP: the announcement of a burst, and the receiver's answer. They use the same two ports as the
+                        burst's TCP connection. The type of service says which it is (Kang et al. 2021, fig. 7).
+    burst               TCP; the first eight bytes contain the size of the burst in bytes
+    confirmation        one byte from the receiver on the same TCP connection
 """
 
 import socket
@@ -18,10 +17,10 @@ from gradtide.errors import SimulationError
 PORT, MAX_PORT = 7474, 65_535
 
 START, ACK = 1 << 7, 1 << 6
-"""Flags in the type of service of a control packet: announcement of a burst, and its answer (fig. 7)."""
+"""Bits of a control packet's type of service: START announces a burst, ACK answers (Kang et al. 2021, fig. 7)."""
 MARK = b"PCN1"
 NUMBER = struct.Struct("!4sI10x")
-"""Payload of a control packet: eighteen bytes, which fill the minimum Ethernet frame of 64 bytes."""
+"""Payload of a control packet: `MARK`, the burst's number, and zeros up to the minimum Ethernet frame of 64 bytes."""
 SIZE = struct.Struct("!Q")
 ARRIVED = b"\x06"
 CHUNK_BYTES = 1 << 20
@@ -32,8 +31,8 @@ class BurstError(SimulationError):
 
 
 def addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return family and address of each resolved address of a host; an empty name means this host."""
-    if not 0 <= port <= MAX_PORT:  # otherwise the system would silently use another port
+    """Resolve a host: return (address family, socket address) pairs. An empty name means this host."""
+    if not 0 <= port <= MAX_PORT:  # getaddrinfo would silently use another port
         raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)

@@ -1,4 +1,4 @@
-"""The command `gradtide`: reads options, calls a study and prints. Nothing but `__main__` imports it.
+"""The command `gradtide`: reads options, calls a study and prints its result. Only `__main__` imports this package.
 
 Results go to stdout, messages and progress to stderr. Slow imports are inside the commands, so that errors of the
 command line are reported at once.
@@ -66,7 +66,7 @@ from gradtide.cli.options import exact_command, with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
 from gradtide.errors import GradtideError, InternalError
 
-# In the order of `gradtide --help`.
+# Commands are in the order of `gradtide --help`.
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "compare": compare.compare,
@@ -101,7 +101,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands of typer, each created on first use, because reading its signature takes time."""
+    """Maps names to typer's commands. Each is created on first use, because typer reads signatures slowly."""
 
     def __getitem__(self, name: str) -> Any:
         return _made(name, COMMANDS[name])
@@ -127,7 +127,7 @@ def _made(name: str, command: Callable[..., None]) -> Any:
 
 
 class Root(Helped, TyperGroup):
-    """The command `gradtide`, which lists its commands in the order of `COMMANDS`."""
+    """The command `gradtide`; its help lists the subcommands in the order of `COMMANDS`."""
 
     commands: Any
 
@@ -140,11 +140,11 @@ class Root(Helped, TyperGroup):
         return list(self.commands)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after `gradtide`."""
+        """Return what follows `gradtide` in the usage line."""
         return ["[OPTIONS]", self.subcommand_metavar]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the summary of each command."""
+        """Write the list of commands with the summary of each."""
         self.commands = {name: Listed(name, command) for name, command in COMMANDS.items()}
         super().format_commands(ctx, formatter)
 
@@ -170,26 +170,26 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line and exit with the code of its result; the caller installs the signal handlers."""
+    """Run the command line in `sys.argv` and exit with its exit code. The caller installs the signal handlers."""
     signals.last_words = _last_words
     sys.exit(_printed(_main()))
 
 
 def _main() -> int:
-    """Run the command line in `sys.argv`, print the one document that `--json` promises, and return the exit code."""
+    """Run the command line, print its JSON document if `--json` is given, and return the exit code."""
     with one_document() as document:
         try:
             try:
                 signals.answer()
                 code = _run()
             finally:
-                # No signal interrupts the printing of the result, which is short.
+                # From here on, a signal raises no exception, because printing the result takes little time.
                 signals.settle()
         except BaseException as error:
             if isinstance(error, SystemExit):
                 if not isinstance(error.__context__, OSError):
                     raise
-                # typer replaces a broken pipe by SystemExit(1), and keeps the OSError as its context.
+                # typer raises SystemExit(1) for a broken pipe; its __context__ is the original OSError.
                 error = error.__context__
             failure = _explained(error)
             code = failure["exit_code"]
@@ -199,11 +199,11 @@ def _main() -> int:
 
 
 def _printed(code: int) -> int:
-    """Flush the output and return the exit code of a command that ends with `code`."""
+    """Flush stdout and stderr; return `code`, or an error code if some output of the command was lost."""
     lost = [failure for failure in streams.failures() if not failure.reader_left]
     for name, error in lost:
         talk(f"error: cannot print to {name}: {error.strerror}")
-    # A command that failed keeps its own exit code, because it is more specific.
+    # The exit code of a failed command is kept, because it is more specific than that of lost output.
     return EXIT_CANNOT_GO_ON if lost and code in (0, EXIT_CHECK_FAILED) else code
 
 
@@ -224,20 +224,20 @@ def _explained(error: BaseException) -> dict[str, Any]:
             talk("interrupted; nothing half-written is left behind")
         return stopped_document(number)
     if isinstance(error, GradtideError) and not isinstance(error, InternalError):
-        # Each fault of an input is a block of several lines; other errors are one line.
+        # An invalid input has several faults of several lines each; other errors are one line.
         talk(*str(error).split("\n")) if hasattr(error, "errors") else talk(f"error: {error}")
         return document_of(error)
     if isinstance(error, OSError) and error.strerror:
-        # For a full disk or a read-only folder, the message of the operating system is clear enough.
+        # A full disk or a read-only folder: the message of the operating system is clear enough.
         named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
         message = f"{' and '.join(named) or 'the system'}: {error.strerror}"
         talk(f"error: {message}")
         return error_document("failed", message)
     if hasattr(error, "format_message"):
-        # Errors of the command line, from click, which typer imports or contains.
+        # Only errors of the command line, which click raises inside typer, have this attribute.
         return _explained_usage(error)
     for part in traceback.format_exception(error):
-        # A stack frame has two or more lines, and a message has one; both are escaped line by line.
+        # `talk` escapes line breaks. Those of a stack frame are kept; those of an exception's message are not.
         talk(*(part.rstrip().split("\n") if part.startswith("  File ") else [part.rstrip("\n")]))
     talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
     return error_document("bug", "".join(traceback.format_exception_only(error)).strip())
@@ -246,7 +246,7 @@ def _explained(error: BaseException) -> dict[str, Any]:
 def _explained_usage(error: Any) -> dict[str, Any]:
     context = getattr(error, "ctx", None)
     if context is not None and type(error).__name__ == "NoArgsIsHelpError":
-        # This error has the whole help as its message.
+        # Without arguments, the message of the error is the whole help.
         talk(*context.get_help().split("\n"))
         return error_document("usage", "no command is given")
     message = usage_message(error)
@@ -263,7 +263,7 @@ def _explained_usage(error: Any) -> dict[str, Any]:
 
 
 def _last_words(number: int) -> None:
-    """Print the last message of an unresponsive command, without the locks of stdout and stderr, which it may hold."""
+    """Write the last message of a command that does not respond. No lock is taken, because the command may own it."""
     limit = signals.reached if number == signals.LIMIT else None
     document = document_of(limit) if isinstance(limit, GradtideError) else stopped_document(number)
     why = "interrupted" if limit is None else str(limit)

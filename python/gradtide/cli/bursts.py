@@ -160,7 +160,7 @@ def thresholds(
 
 
 def print_thresholds(rows: "Sequence[Mapping[str, Any]]") -> None:
-    """Print thresholds in packets, with the names of the links if the rows have names."""
+    """Print a table of thresholds in packets; it has a column of link names if the rows have them."""
     columns = {"link": "link"} if "link" in rows[0] else {}
     columns |= {
         "long_flows": "long flows",

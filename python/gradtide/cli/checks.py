@@ -13,7 +13,7 @@ from gradtide.errors import did_you_mean
 
 
 class Check:
-    """A comparison of a figure with a limit; the command fails if the comparison is true."""
+    """A comparison of a figure of the results with a limit. The command fails if it is true."""
 
     def __init__(self, text: str, figure: str, operator: str, limit: float) -> None:
         self.text, self.figure, self.limit = text, figure, limit
@@ -25,12 +25,12 @@ class Check:
         }[operator]
 
     def holds(self, value: float) -> bool:
-        """Return whether the comparison is true for this value of the figure."""
+        """Return whether the comparison is true if the figure has this value."""
         return self._holds(float(value), self.limit)
 
 
 def parse_check(text: str) -> Check:
-    """Parse the text of a check, as in `iteration_time_ms>950`; ends with a usage error for other texts."""
+    """Parse a check such as `iteration_time_ms>950`; raises `UsageError` if the text is invalid."""
     match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*", text)
     try:
         if match is not None and math.isfinite(limit := float(match[3])):
@@ -41,7 +41,7 @@ def parse_check(text: str) -> Check:
 
 
 def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]]) -> None:
-    """Refuse checks of unknown figures before any run; `example` returns the known figures, of a small result."""
+    """Raise `UsageError` for a check of an unknown figure. `example` returns the figures of a small run."""
     if not checks:
         return
     known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))
@@ -56,8 +56,8 @@ def apply_checks(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mappin
 
     Args:
         checks: the checks of the command line.
-        figures_of: name and figures of each result. Results of different kinds may have different figures. A check
-            applies to the results that have its figure; if none has, the command fails.
+        figures_of: (name, figures) of each result. A check applies only to results that have its figure, because
+            different kinds of results have different figures; if no result has it, the check fails.
     """
     if failed := failures(checks, figures_of):
         talk(*failed)
@@ -65,7 +65,7 @@ def apply_checks(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mappin
 
 
 def failures(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Return a line for each failed check and result, ordered by check; the arguments are those of `apply_checks`."""
+    """Return a message for each pair of a check and a result that fails it. Arguments: as in `apply_checks`."""
     lines: list[list[str]] = [[] for _ in checks]
     counts = [0] * len(checks)
     is_found = [False] * len(checks)
@@ -89,4 +89,4 @@ def failures(checks: Sequence[Check], figures_of: Iterable[tuple[str, Mapping[st
 
 
 MAX_SHOWN = 20
-"""Largest number of results that are named for a failed check."""
+"""Largest number of failing results that are listed for each check."""

@@ -148,7 +148,7 @@ def _print_comparison(result: "CompareResult") -> None:
         groups.setdefault(tuple(row[key] for key in GROUP), {})[row["schedule"]] = row
     varied = [key for key in GROUP if len({row[key] for row in result.rows}) > 1]
     if len(groups) > 1:
-        # These three columns always come first; the other keys of a group follow if their values differ.
+        # These three columns are always shown; other keys of a group only if their values differ between groups.
         first = ("model", "workers", "rate_bps")
         shown = [*first, *(key for key in varied if key not in first)]
         table = []
@@ -174,7 +174,7 @@ def _print_comparison(result: "CompareResult") -> None:
 
 
 def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
-    """Print the figures of each schedule of one group; with `--wide` by the symbols of the papers."""
+    """Print a table with one row per schedule; with `--wide`, its headers are the symbols of the papers."""
     from gradtide import words
 
     def share(value: float | None) -> str:

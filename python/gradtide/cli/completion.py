@@ -1,7 +1,7 @@
-"""Completion of values in the shell: names of presets, keys of `--set`, codes of errors, and words of options.
+"""Shell completion of values: names of presets, keys of `--set`, error codes, and fixed values of options.
 
-`COMPLETIONS` has a function for each parameter of a command; `with_options` attaches them. A parameter that is not in
-the table is completed with file names by the shell.
+`COMPLETIONS` maps names of parameters to functions, which `with_options` attaches to the commands. For all other
+parameters the shell completes file names.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Complete = Callable[[Any, str], list[str]]
-"""Takes the context of the command line so far and an incomplete value; returns the values that begin with it."""
+"""Takes click's context of the command line so far and an incomplete value; returns possible complete values."""
 
 SCENARIO_SUFFIXES = (".toml", ".json", ".csv")
 
@@ -22,7 +22,7 @@ def _words(words: Callable[[], Iterable[str]]) -> Complete:
 
 
 def _list(words: Callable[[], Iterable[str]]) -> Complete:
-    """Complete the last value of a comma-separated list, and keep the values before it."""
+    """Complete the last value of a comma-separated list; the values before it are kept."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -130,7 +130,7 @@ def keys_of(schema: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> It
 
     Args:
         schema: the JSON Schema of scenario files.
-        names: names of the scenario's jobs and of its tenants, each under the name of their table.
+        names: names of the jobs under the key `job`, and of the tenants under the key `traffic`.
     """
 
     def walk(node: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Iterator[str]:
@@ -197,4 +197,4 @@ COMPLETIONS: dict[str, Complete] = {
     "what": _words(_parts),
     "set_": _changes,
 }
-"""Functions that complete the value of a parameter, by the name of the parameter."""
+"""Completion functions by the name of the parameter that they complete."""

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and the errors of the command line."""
+"""Exit codes of commands, errors of the command line, and the JSON document of a failed command."""
 
 import re
 import signal
@@ -11,7 +11,7 @@ from gradtide import signals
 from gradtide.errors import Fault, GradtideError, ScenarioError, cannot_write
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, signals.EXIT_CANNOT_GO_ON, 70
-# POSIX: SIGHUP, which Windows lacks, SIGINT and SIGTERM.
+# 1, 2 and 15 are SIGHUP, SIGINT and SIGTERM of POSIX. Windows has no signal.SIGHUP.
 EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (signals.EXIT_SIGNAL + number for number in (1, 2, 15))
 
 EXIT_CODES = {
@@ -39,7 +39,7 @@ KINDS = {
     "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
     "bug": (EXIT_BUG, "a bug of gradtide"),
 }
-"""Kinds of error documents, with exit code and meaning."""
+"""Exit code and meaning of each value of `kind` in an error document."""
 
 KEYS_OF_AN_ERROR = tuple(Fault("", "", "").to_dict())
 
@@ -48,7 +48,7 @@ class UsageError(GradtideError):
     """An invalid command line.
 
     Attributes:
-        option: name of the wrong option; None if the message names none.
+        option: the option that is wrong, as in `--rate`; None if the message names none.
     """
 
     kind = "usage"
@@ -60,17 +60,17 @@ class UsageError(GradtideError):
 
 
 def fail_usage(message: str) -> NoReturn:
-    """End with a usage error."""
+    """Raise `UsageError`."""
     raise UsageError(message)
 
 
 class Stopped(GradtideError):  # noqa: N818 - it ends the command, and is no error
-    """The command was interrupted, and the message about its kept runs has been printed."""
+    """A signal interrupted the command, which has already printed which finished runs are kept."""
 
 
 @contextmanager
 def as_usage_error(*errors: type[Exception], option: str | None = None) -> Iterator[None]:
-    """Convert these exceptions into usage errors that name `option`, if given; a `ScenarioError` is not converted."""
+    """Convert `errors` of the block into `UsageError`, with `option` if given. A `ScenarioError` is not converted."""
     try:
         yield
     except (ScenarioError, UsageError):
@@ -81,7 +81,7 @@ def as_usage_error(*errors: type[Exception], option: str | None = None) -> Itera
 
 @contextmanager
 def writing(path: Path, option: str = "--output") -> Iterator[None]:
-    """Convert an `OSError` into an error that names the file, or a usage error of `option` if the name is invalid."""
+    """Convert an `OSError` of the block into an error about `path`, or about `option` if the name is invalid."""
     try:
         yield
     except OSError as error:
@@ -100,7 +100,7 @@ def error_document(
         kind: a key of `KINDS`.
         message: the error in one sentence.
         errors: the faults of an input, each with some of `KEYS_OF_AN_ERROR`.
-        exit_code: exit code of the command; None for the exit code of `kind`.
+        exit_code: exit code of the command. Default: that of `kind`.
     """
     return {
         "schema": "gradtide.error/1",
@@ -112,13 +112,13 @@ def error_document(
 
 
 def stopped_document(number: int) -> dict[str, Any]:
-    """Return the JSON document of a command that signal `number` ended before it had a result."""
+    """Return the JSON document of a command that was ended by the signal with this number."""
     kind = "interrupted" if number == signal.SIGINT else "terminated"
     return error_document(kind, f"ended by {signal.Signals(number).name}", exit_code=signals.EXIT_SIGNAL + number)
 
 
 def document_of(error: GradtideError) -> dict[str, Any]:
-    """Return the JSON document of an exception of gradtide."""
+    """Return the JSON document of a command that ended with this exception."""
     faults = getattr(error, "errors", ())
     if faults:
         more = len(faults) - 1

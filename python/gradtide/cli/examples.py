@@ -1,13 +1,13 @@
-"""Examples of every command, for its help and for the error message if its argument is missing.
+"""Examples of every command. They are shown in its help, and by the error about a missing argument.
 
-A test parses every example. Names such as scenario.toml stand for files of the user.
+A test parses every example. Files such as scenario.toml need not exist.
 """
 
 import re
 import shlex
 
 END = " \\"
-"""End of a line that continues on the next line, as in a shell."""
+"""End of a line that the shell continues on the next line."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": (
@@ -74,18 +74,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explain": ("gradtide explain GT012",),
     "doctor": ("gradtide doctor",),
 }
-"""Example command lines by the name of the command; the empty name is `gradtide` itself."""
+"""Example command lines by the name of the command; the empty name has those of `gradtide` itself."""
 
 
 def example_lines(name: str, width: int) -> list[str]:
-    """Return the examples of a command; those longer than `width` have several lines, continued as in a shell."""
+    """Return the examples of a command; those longer than `width` are divided into lines that end with `END`."""
     return [line for example in EXAMPLES[name] for line in _continued(example, width)]
 
 
 def _continued(example: str, width: int) -> list[str]:
     if len(example) <= width:
         return [example]
-    # An option stays with its value.
+    # Lines are divided only before options, so that an option and its value stay together.
     first, *rest = re.split(r" (?=-)", example)
     lines = [first]
     for part in rest:
@@ -97,5 +97,5 @@ def _continued(example: str, width: int) -> list[str]:
 
 
 def words_of(example: str) -> list[str]:
-    """Return the arguments of an example, without `gradtide` and without a redirection."""
+    """Return the words of an example between `gradtide` and a redirection, as in `sys.argv[1:]`."""
     return shlex.split(example.partition(" > ")[0])[1:]

@@ -1,4 +1,4 @@
-"""The classes of commands: their help, commands with subcommands, and errors of the command line."""
+"""Subclasses of typer's commands: help texts, commands with subcommands, and messages of usage errors."""
 
 import difflib
 import inspect
@@ -13,41 +13,41 @@ from gradtide.cli.ends import UsageError
 from gradtide.cli.examples import example_lines
 from gradtide.words import shown, uncapitalised
 
-# The class of click, which typer imports or contains, depending on the version of typer.
+# click's class. Some versions of typer import click, others contain a copy of it.
 Command: Any = next(cls for cls in TyperGroup.__mro__ if cls.__name__ == "Command")
 
 
 OPTIONS = "Options"
-"""Heading of options without a heading of their own, most of which belong to one command alone."""
+"""Default heading of options in a help text. Most of these options belong to a single command."""
 
 
 def first_paragraph(text: str | None) -> str:
-    """Return the summary of a command: the first paragraph of its help, on one line."""
+    """Return the first paragraph of a command's help on one line."""
     return " ".join((text or "").partition("\n\n")[0].split())
 
 
 def name_of(ctx: Any) -> str:
-    """Return the name of a command without `gradtide`, as in `tenants map`."""
+    """Return the name of a command after `gradtide`, e.g. `tenants map`."""
     return str(ctx.command_path).partition(" ")[2]
 
 
 class Helped:
-    """Mix-in for the help of a command: its text is wrapped, never cut, and has examples and groups of options."""
+    """Mix-in for help texts: adds examples, groups options by heading, and wraps summaries, which click truncates."""
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Return the whole summary, whatever the limit, because the list of commands wraps it."""
+        """Return the first paragraph; `limit` is ignored, because the list of commands wraps long summaries."""
         return first_paragraph(self.help)  # type: ignore[attr-defined]
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
-        """Write the usage line, with arguments by their names."""
+        """Write the usage line with the names of the arguments."""
         formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the name of the command."""
+        """Return what follows the name of the command in the usage line."""
         return ["[OPTIONS]", *(argument_name(param) for param in self.get_params(ctx) if is_argument(param))]  # type: ignore[attr-defined]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, and below it the examples."""
+        """Write the help text and, below it, the examples."""
         super().format_help_text(ctx, formatter)  # type: ignore[misc]
         with formatter.section("Examples"):
             for line in example_lines(name_of(ctx), formatter.width - formatter.current_indent):
@@ -70,12 +70,12 @@ class Helped:
 
 
 def is_argument(param: Any) -> bool:
-    """Return whether a parameter of a command is an argument, and not an option."""
+    """Return whether a parameter of a command is an argument rather than an option."""
     return bool(param.param_type_name == "argument")
 
 
 def argument_name(param: Any) -> str:
-    """Return an argument as the usage line names it, in brackets if it may be left out."""
+    """Return the name of an argument in the usage line, in brackets if it is optional."""
     name = param.metavar or param.name.upper()
     return name if param.required else f"[{name}]"
 
@@ -91,19 +91,19 @@ def _option_record(param: Any, ctx: Any) -> tuple[str, str] | None:
 
 
 def with_default(param: Any) -> str:
-    """Return the help of an option, and its default unless the help states it."""
+    """Return the help of an option with its default appended, unless the help already states it."""
     text = str(param.help)
     is_stated = param.is_flag or callable(param.default) or param.default in (None, "", ()) or "Default:" in text
     return text if is_stated else f"{text} Default: {param.default}."
 
 
 def is_missing(error: Any) -> bool:
-    """Return whether an error of typer is a missing argument or option."""
+    """Return whether a usage error is due to a missing argument or option."""
     return type(error).__name__ == "MissingParameter"
 
 
 def usage_message(error: Any) -> str:
-    """Return the message of a command-line error of typer, with the option, its value and the fix."""
+    """Return our message for a usage error of typer: the option, its value, and how to fix it."""
     param, kind = getattr(error, "param", None), type(error).__name__
     if kind == "MissingParameter" and param is not None:
         return f"Missing argument {argument_name(param)}: {uncapitalised(param.help or 'see the help')}"
@@ -122,7 +122,7 @@ def usage_message(error: Any) -> str:
 
 
 def _given(param: Any) -> str:
-    """Return the value of an option from the command line, because the error of typer does not contain the value."""
+    """Return the value of an option from `sys.argv`, because typer's errors do not contain it."""
     for place, word in enumerate(sys.argv):
         name, _, value = word.partition("=")
         if name in param.opts:
@@ -131,7 +131,7 @@ def _given(param: Any) -> str:
 
 
 def _number(param: Any) -> str:
-    """Return the range of a numeric option in words, as in `a whole number of at least 1`; empty for other options."""
+    """Describe the valid values of a numeric option, e.g. `a whole number of at least 1`; empty for other options."""
     kinds: dict[Any, str] = {int: "a whole number", float: "a number"}
     kind = kinds.get(getattr(getattr(param, "type_descriptor", None), "annotation", None), "")
     if not kind:
@@ -142,7 +142,7 @@ def _number(param: Any) -> str:
 
 
 def _unexpected(words: str, ctx: Any) -> str:
-    """Return the message for surplus arguments; suggest a subcommand if the first argument resembles one."""
+    """Return the message for unexpected arguments, with the subcommand that the first one resembles, if any."""
     below = getattr(ctx.command, "commands", {})
     near = difflib.get_close_matches(next(iter(sys.argv[2:]), ""), below, n=1)
     hint = (
@@ -154,10 +154,10 @@ def _unexpected(words: str, ctx: Any) -> str:
 
 
 class Once:
-    """Mix-in that refuses a repeated option with a single value, because typer would use the last value.
+    """Mix-in that rejects repeated options, of which typer would use the last, and empty values of options.
 
-    Options that collect values, such as `--set`, and flags may be repeated. An empty value, as of an unset variable of
-    the shell, is refused, too: as a path it would be the current folder.
+    Flags and options that collect values, such as `--set`, may be repeated. An empty value usually comes from an unset
+    shell variable; as a path it would mean the current folder.
     """
 
     def make_parser(self, ctx: Any) -> Any:
@@ -173,7 +173,7 @@ class Once:
                     names = "/".join(sorted(param.opts, key=len))
                     raise UsageError(f"{names} is given twice; leave one of the two out", max(param.opts, key=len))
                 given = opts.get(param.name)
-                # A store refuses every name that is no file, with its own exit code.
+                # `--store` checks its value itself, and has another exit code for an invalid file name.
                 is_checked = param.param_type_name == "option" and param.name != "store"
                 if is_checked and "" in (given if isinstance(given, list) else [given]):
                     names = "/".join(sorted(param.opts, key=len))
@@ -189,20 +189,20 @@ class OneCommand(Helped, Once, TyperCommand):
 
 
 class Listed(Helped, TyperCommand):
-    """A command as the list of commands shows it: without its options, because reading its signature takes time."""
+    """A command without its options, for the list of commands. It avoids reading the signature, which is slow."""
 
     def __init__(self, name: str, command: Callable[..., None]) -> None:
         super().__init__(name, help=inspect.getdoc(command))
 
 
 class CommandWithSubcommands(Helped, Once, TyperGroup):
-    """A command that takes an argument or a subcommand, as in `tenants SCENARIO` and `tenants map SCENARIO`."""
+    """A command that also runs without a subcommand: `tenants SCENARIO` and `tenants map SCENARIO`."""
 
     allow_extra_args = False
     allow_interspersed_args = True
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Pass the arguments to the subcommand named by the first one; otherwise read the options of the command."""
+        """Leave the arguments unparsed if the first one names a subcommand; otherwise parse the options."""
         if not args or args[0] not in self.commands:
             parsed: list[str] = Command.parse_args(self, ctx, args)
             return parsed
@@ -220,19 +220,19 @@ class CommandWithSubcommands(Helped, Once, TyperGroup):
             return subcommand.invoke(inner)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete subcommands and options, and values of the argument, which may stand in place of a subcommand."""
+        """Return completions: subcommands, options, and values of the first argument."""
         found: list[Any] = super().shell_complete(ctx, incomplete)
         arguments = [] if incomplete.startswith("-") else [param for param in self.params if is_argument(param)]
         return found + [item for param in arguments[:1] for item in param.shell_complete(ctx, incomplete)]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage of the command without a subcommand; the help lists the subcommands below the options."""
+        """Return the usage without a subcommand; the help lists the subcommands below the options."""
         return Helped.collect_usage_pieces(self, ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters of the command; none before a subcommand, because its usage line would begin with them.
+        """Return the parameters; none in the context of a subcommand, whose usage line would begin with them.
 
-        Shell completion gets no arguments, because the first argument may be a subcommand.
+        Shell completion gets only the options, because the first argument may be the name of a subcommand.
         """
         if ctx.command is not self:
             return []

@@ -1,7 +1,7 @@
-"""Options that several commands share; each is defined once, in a group.
+"""Options that several commands share, in groups.
 
-A group is a dataclass, such as `Changes`. `with_options` replaces a command's parameter of that type by one option for
-each field of the group, and passes the values to the command as one instance of the group.
+A group is a dataclass with one field per option, such as `Changes`. If a command has a parameter of this type,
+`with_options` gives the command the options of the group, and passes their values as one instance of it.
 """
 
 import copy
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Scenario
 
 OUTPUT, LIMITS = "Output", "Runs and limits"
-"""Headings of options in the help; groups of options have further headings."""
+"""Headings of options in the help. Groups define further headings in `heading`."""
 
 OutputOption = Annotated[
     Path | None,
@@ -102,14 +102,14 @@ SeedsOption = Annotated[
 
 
 def option(metavar: str | None, text: str, default: Any = None, *names: str, **limits: float) -> Any:
-    """Return the declaration of an option, for the default of a command's parameter.
+    """Declare an option; the result is used as the default of a command's parameter.
 
     Args:
-        metavar: name of the option's value in the help; None for a flag, and for a number that the help calls N.
+        metavar: name of the option's value in the help. None for flags; None for numbers means N.
         text: help of the option.
         default: value if the option is not on the command line.
-        names: names of the option, as in `--from`; without any, the option has the name of the parameter.
-        limits: `min` and `max` of a number.
+        names: names of the option, e.g. `--from`. Default: the name of the parameter.
+        limits: `min` and `max` of a numeric option.
     """
     return typer.Option(default, *names, metavar=metavar, help=text, **limits)  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ class Limited:
 
     @cached_property
     def limits(self) -> "Limits":
-        """The limits of `--max-memory` and `--max-time`."""
+        """Parsed values of `--max-memory` and `--max-time`."""
         from gradtide.estimate import limits
 
         with as_usage_error(ValueError):
@@ -140,7 +140,7 @@ class Limited:
 
 @dataclass(frozen=True, kw_only=True)
 class Common(Limited):
-    """Output, checks and limits of a command that simulates."""
+    """Options of all commands that simulate: output, checks, and limits."""
 
     output: OutputOption = None
     as_json: JsonOption = False
@@ -176,7 +176,7 @@ class Common(Limited):
     ] = False
 
     def __post_init__(self) -> None:
-        """Refuse invalid values before any work."""
+        """Reject invalid values before anything is simulated."""
         if self.quiet and self.verbose:
             fail_usage("--quiet and --verbose exclude each other; leave one out")
         if self.estimate:
@@ -185,7 +185,7 @@ class Common(Limited):
 
     @cached_property
     def checks(self) -> list[Check]:
-        """The checks of `--fail-if`."""
+        """Parsed values of `--fail-if`."""
         return [parse_check(text) for text in self.fail_if or ()]
 
     @property
@@ -195,14 +195,14 @@ class Common(Limited):
 
 
 def refuse_beside_estimate(options: Mapping[str, Any]) -> None:
-    """Refuse options that affect only runs if they are given beside `--estimate`."""
+    """Raise `UsageError` if any of `options` is given. `--estimate` runs nothing, so they would have no effect."""
     for flag, given in options.items():
         if given:
             fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
 
 
 OPTION_OF = {"link_rate": "--rate", "collective": "--collective"}
-"""Options whose names differ from the short names of their keys."""
+"""Names of options by the short names of the keys that they set, where the two differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,13 +229,13 @@ class Changes:
     ] = None
 
     def load(self, name: str) -> "Scenario":
-        """Read a scenario and change it."""
+        """Read a scenario and apply these options to it."""
         from gradtide.scenario import Scenario
 
         return self.of(Scenario.load(name))
 
     def trained(self, name: str, cluster: str | None, **keys: Any) -> "Scenario":
-        """Read a scenario, or a model and the cluster that trains it, and apply the changes of these options.
+        """Read a scenario, or a model and the cluster that trains it, and apply these options.
 
         Args:
             name: scenario or model, as on the command line.
@@ -260,7 +260,7 @@ class Changes:
         return self.of(scenario)
 
     def of(self, scenario: "Scenario") -> "Scenario":
-        """Return the scenario with the changes of these options; raises `ScenarioError` if the result cannot be run."""
+        """Apply these options to a scenario and print its warnings; raises `ScenarioError` if the result is invalid."""
         with self.naming():
             changed = scenario.set(self.values) if self.values else scenario
         changed.check_built()
@@ -269,7 +269,7 @@ class Changes:
         return changed
 
     def naming(self) -> AbstractContextManager[None]:
-        """Return a context in which an error about the seed or the engine names its option instead of the key."""
+        """Return a context in which errors about `run.seed` and `run.engine` name `--seed` and `--engine` instead."""
         from gradtide.scenario.source import as_options
 
         own = {"run.seed": "--seed", "run.engine": "--engine"}
@@ -277,7 +277,7 @@ class Changes:
         return as_options({key: option for key, option in own.items() if key not in typed})
 
     def _refuse_contradictions(self, keys: Mapping[str, Any]) -> None:
-        """Refuse a key if `--set` and another option give it different values."""
+        """Raise `UsageError` if `--set` and another option give a key different values."""
         from gradtide.scenario.keys import short_names
 
         paths = {path: name for name, path in short_names().items()}
@@ -292,7 +292,7 @@ class Changes:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The values of these options by the paths of their keys; refuses two values of one key."""
+        """Values of these options by dotted key; raises `UsageError` if a key has two values."""
         values: dict[str, Any] = {}
         given: dict[str, str] = {}
 
@@ -314,7 +314,7 @@ class Changes:
 
 
 def mesh(text: str | None) -> dict[str, Any] | None:
-    """Parse the value of `--parallel`, as in `fsdp=16,tp=8`, into the keys of the table `parallel`."""
+    """Parse the value of `--parallel`, e.g. `fsdp=16,tp=8`, into the keys of a scenario's table `parallel`."""
     from gradtide.scenario.source import scalar
 
     keys: dict[str, Any] = {}
@@ -330,7 +330,7 @@ def mesh(text: str | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Options for keys of training jobs and of the cluster that are changed often; each has a short name."""
+    """Options for frequently changed keys of training jobs and of the cluster."""
 
     heading: ClassVar = "Training"
 
@@ -406,7 +406,7 @@ class Training:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The given values by short name; paths are absolute, because the scenario may be in another folder."""
+        """Given values by the key's short name. Paths are absolute, because the scenario may be in another folder."""
         values = dataclasses.asdict(self)
         kind = None if self.collective is None else self.collective.replace("-", "_")
         times = None if self.times is None else str(self.times.absolute())
@@ -418,11 +418,11 @@ NO_EFFECT = {
     "-o": 1, "--output": 1, "--json": 0, "-q": 0, "--quiet": 0, "-v": 0, "--verbose": 0, "--wide": 0, "-j": 1,
     "--jobs": 1, "--store": 1, "--max-memory": 1, "--max-time": 1, "--max-input": 1, "--fail-if": 1,
 }  # fmt: skip
-"""Options that do not affect results, with their number of values; `exact_command` omits them."""
+"""Options that do not affect results, with the number of their values (0 or 1)."""
 
 
 def exact_command(arguments: Sequence[str]) -> str:
-    """Return the command line that reproduces an answer, without the options in `NO_EFFECT`.
+    """Return the command line that reproduces a result. It omits the options in `NO_EFFECT`.
 
     Example:
         >>> exact_command(["compare", "my model.csv", "--rate", "1Gbps", "-o", "out", "--jobs=4"])
@@ -437,26 +437,26 @@ def exact_command(arguments: Sequence[str]) -> str:
             skip = 0 if equals else NO_EFFECT[name]
         else:
             kept.append(argument)
-    # A name that is not valid Unicode cannot be written to a file.
+    # `shown` replaces invalid Unicode, e.g. in file names, which could not be written to the report.
     return shown(shlex.join(["gradtide", *kept]))
 
 
 class Without:
-    """Annotation of a group in the signature of a command: the command has no options for these fields."""
+    """Annotation of a group in a command's signature: these fields of the group are no options of the command."""
 
     def __init__(self, *fields: str) -> None:
         self.fields = fields
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for typer, with one parameter per option, from a command that takes groups of options.
+    """Return a function for typer with one parameter per option, which calls a command that takes groups of options.
 
-    A parameter whose type is a dataclass is replaced by one option for each field of the dataclass. Fields that
-    `Without` names are left out, and so are fields with the name of another parameter of the command.
+    Each parameter of the command whose type is a dataclass is replaced by one option per field. Fields in `Without` are
+    omitted, and so are fields with the name of another parameter of the command.
     """
     options: dict[str, inspect.Parameter] = {}
     groups: dict[str, tuple[Any, list[str]]] = {}
-    # inspect.signature is used because get_type_hints of Python 3.10 drops `Annotated` if the default is None.
+    # Not get_type_hints: in Python 3.10 it drops `Annotated` if the default is None.
     own = inspect.signature(command, eval_str=True).parameters
     for name, parameter in own.items():
         hint = parameter.annotation
@@ -500,7 +500,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _under(heading: str, hint: Any) -> Any:
-    """Return the annotation of an option with a heading for the help, unless the option has a heading of its own."""
+    """Return the annotation of an option with a heading for the help, unless it already has a heading."""
     kind, declared = get_args(hint)
     declared = copy.copy(declared)
     declared.rich_help_panel = declared.rich_help_panel or heading
@@ -508,7 +508,6 @@ def _under(heading: str, hint: Any) -> Any:
 
 
 def _completed(parameter: inspect.Parameter, complete: Complete) -> inspect.Parameter:
-    """Return a parameter whose values the shell completes."""
     is_annotated = get_origin(parameter.annotation) is Annotated
     kind, declared = get_args(parameter.annotation) if is_annotated else (None, parameter.default)
     declared = copy.copy(declared)
@@ -536,10 +535,9 @@ def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
 
 @contextmanager
 def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[None]:
-    """Replace the name of a Python parameter by the name of its option in errors of the block.
+    """Replace names of Python parameters and keys in errors of the block by the names of their options.
 
-    One name may be the plural of the other: the parameter `rates` belongs to `--rate`, and an error in `collective` to
-    `--collectives`.
+    Singular and plural match: the parameter `rates` becomes `--rate`, and the key `collective` becomes `--collectives`.
     """
     try:
         yield
@@ -557,7 +555,7 @@ def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[
 
 
 def split(option: str, text: str | None) -> list[str] | None:
-    """Split the value of an option at its commas, except for commas in brackets, as in `pp=2,stages=[7,9]`."""
+    """Split the value of an option at commas outside brackets: `pp=2,stages=[7,9]` has two parts."""
     if text is None:
         return None
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
@@ -567,7 +565,7 @@ def split(option: str, text: str | None) -> list[str] | None:
 
 
 def counts(option: str, text: str | None) -> list[int] | None:
-    """Parse the value of an option as whole numbers with commas between them, as in `2,8`."""
+    """Parse the value of an option as comma-separated whole numbers, e.g. `2,8`."""
     parts = split(option, text)
     if parts is not None and not all(part.isdecimal() for part in parts):
         fail_usage(f"{option} {text}: write whole numbers, as in 2,8")
@@ -575,7 +573,7 @@ def counts(option: str, text: str | None) -> list[int] | None:
 
 
 def check_target(output: Path | None) -> None:
-    """Refuse an output folder that cannot be written or has files of others; print a note if results are replaced."""
+    """Reject an output folder that is not writable or contains foreign files; note if results will be replaced."""
     if output is None:
         return
     from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, what_is_replaced
@@ -589,7 +587,7 @@ def check_target(output: Path | None) -> None:
 
 
 def save(result: Any, output: Path) -> None:
-    """Write the folder of a result, or a folder beside it if files of others have appeared in it during the runs."""
+    """Write a result to `output`; if foreign files have appeared there during the runs, to a new folder beside it."""
     from gradtide.studies.folder import FolderError, ForeignError
 
     try:

@@ -15,18 +15,18 @@ from gradtide.words import answer_lines, legend, shown
 
 
 def talk(*lines: str) -> None:
-    """Print lines to stderr; line breaks within a line, as in a file name, become visible characters."""
+    """Print lines to stderr. Line breaks inside a line, e.g. in a file name, are shown as visible characters."""
     print("\n".join(map(shown, lines)), file=sys.stderr)
 
 
 class Document:
-    """The JSON document that a command prints at its end if `--json` is given."""
+    """The JSON document that a command prints when it ends, if `--json` is given."""
 
     is_wanted = False
     content: dict[str, Any] | None = None
 
     def instead(self, failure: dict[str, Any]) -> None:
-        """Replace a complete result by a failure; the partial result of a study is kept."""
+        """Set the document to a failure; the partial result of an interrupted study is kept instead."""
         if self.content is None or self.content.get("complete", True):
             self.content = failure if wants_json() else None
 
@@ -41,7 +41,7 @@ _document = Document()
 
 @contextmanager
 def one_document() -> Iterator[Document]:
-    """Yield the document of a command; with `--json`, other output of the block goes to stderr."""
+    """Yield the empty document of a command, and afterwards undo the redirection of `only_json`."""
     _document.__dict__.clear()
     stdout = sys.stdout
     try:
@@ -51,7 +51,7 @@ def one_document() -> Iterator[Document]:
 
 
 def only_json(is_wanted: bool) -> bool:
-    """Redirect all other output to stderr if `--json` is given, so that stdout has the JSON document alone."""
+    """If `--json` is given, redirect stdout to stderr until the JSON document is printed."""
     if is_wanted:
         _document.is_wanted = True
         sys.stdout = sys.stderr
@@ -59,7 +59,7 @@ def only_json(is_wanted: bool) -> bool:
 
 
 def wants_json() -> bool:
-    """Return whether `--json` is given, even if the command line is invalid."""
+    """Return whether `--json` is given. Also true if the command line is invalid and was not parsed."""
     return _document.is_wanted or "--json" in sys.argv[1:]
 
 
@@ -69,12 +69,12 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """Return a document as indented JSON; NaN and infinity raise `ValueError`."""
+    """Return a document as indented JSON; raises `ValueError` for NaN and infinity."""
     return json.dumps(document, indent=2, allow_nan=False)
 
 
 def cell(value: Any) -> str:
-    """Return a value as the text of a table cell; None is a dash."""
+    """Return the text of a table cell; a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
@@ -85,12 +85,12 @@ def cell(value: Any) -> str:
 
 
 def signed_percent(value: float | None) -> str:
-    """Return a change in per cent with its sign; None is a dash."""
+    """Return the text of a change in per cent, with its sign; a dash for None."""
     return "–" if value is None else f"{round(value, 1) + 0.0:+.1f} %"
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table within the width of the terminal; with `--wide`, also the legend of its symbols."""
+    """Print a table that fits the terminal's width; with `--wide`, print it in full with a legend of its symbols."""
     texts = [[shown(str(cell)) for cell in row] for row in rows]
     blocks = layout([shown(column) for column in columns], texts, _width())
     bold = ("\033[1m", "\033[0m") if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
@@ -104,7 +104,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def say(*paragraphs: str) -> None:
-    """Print paragraphs, wrapped to the width of the terminal."""
+    """Print paragraphs to stdout, wrapped to the width of the terminal."""
     print("\n".join(wrap(shown(paragraph), _width()) for paragraph in paragraphs))
 
 
@@ -114,24 +114,24 @@ def print_answer(summary: Mapping[str, Any]) -> None:
 
 
 def put(*lines: str) -> None:
-    """Print lines without wrapping them."""
+    """Print lines to stdout without wrapping them."""
     print("\n".join(map(shown, lines)))
 
 
 def put_at_once(*lines: str) -> bool:
-    """Print lines unwrapped and flush; return whether stdout can still be written to."""
+    """Print lines without wrapping and flush them; return whether stdout can still be written to."""
     put(*lines)
     return takes_more("stdout")
 
 
 def widen(wanted: bool) -> bool:
-    """Set whether tables and texts are printed unwrapped, as with `--wide`, or wrapped to the width of the terminal."""
+    """Set the value of `--wide`: whether tables and texts ignore the width of the terminal."""
     _layout["is_wide"] = wanted
     return wanted
 
 
 def is_wide() -> bool:
-    """Return whether `--wide` is given: tables then name the symbols of the papers, too."""
+    """Return whether `--wide` is given. Tables then use the symbols of the papers."""
     return _layout["is_wide"]
 
 
@@ -147,12 +147,12 @@ def _width() -> int | None:
 
 
 def talk_of_files(output: Path) -> None:
-    """Name the report and the timeline on stderr."""
+    """Print the paths of the report and of the timeline on stderr."""
     talk("", f"report    {output / 'report.html'}")
     if (output / "timeline.pftrace").exists():
         talk(f"timeline  {output / 'timeline.pftrace'}   (open at https://ui.perfetto.dev)")
 
 
 def talk_of_cost(cost: dict[str, Any]) -> None:
-    """Print the cost of a run on stderr."""
+    """Print events, wall time and peak memory of a run on stderr."""
     talk(f"{cost['events']} events in {cost['wall_s']:.3f} s, at most {cost['peak_rss_mb']:.0f} MB")

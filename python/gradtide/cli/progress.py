@@ -1,4 +1,4 @@
-"""The progress bar of a command, on stderr if it is a terminal: the remaining time of the runs, and later stages."""
+"""The progress bar of a command: share and remaining time of the runs, then the name of the current stage."""
 
 import sys
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Bar:
-    """Shows the finished share of the runs, weighted by the estimated time of each run.
+    """Shows the finished share of the runs, which are weighted by their estimated times.
 
-    The bar never shows 100 %. When all runs are finished, it shows the name of the current stage without a share,
-    because the duration of that stage is unknown.
+    When all runs are finished, it shows the name of the current stage instead of 100 %, because the duration of that
+    stage is unknown.
     """
 
     def __init__(self, progress: Any, what: str) -> None:
@@ -18,14 +18,14 @@ class Bar:
         self._task = progress.add_task(what, total=1.0)
 
     def __call__(self, share: float) -> None:
-        """Show the share of the runs that is done."""
+        """Show the finished share of the runs, from 0 to 1."""
         if share < 1:
             self._progress.update(self._task, completed=share)
         else:
             self.stage("evaluating the runs")
 
     def stage(self, what: str) -> None:
-        """Show the current stage after the runs."""
+        """Show the name of a stage that follows the runs."""
         self._progress.update(self._task, description=what, completed=0, total=None)
 
 

@@ -82,7 +82,7 @@ def _print_waterfall(result: "WaterfallResult") -> None:
 
     shown = sorted(result.rows, key=lambda row: (-row["exposed_us"], row["transfer"]))[:20]
     if shown:
-        # In a job with several process groups, a collective of one group differs from the same collective of another.
+        # With several process groups, the column "group" distinguishes collectives of the same kind.
         groups = len({row["group"] for row in result.rows}) > 1
         columns = ["transfer", *["group"] * groups, "bytes"]
         columns += ["starts ms", "takes ms", "moving ms", "exposed ms", "bus rate", "bounded by"]

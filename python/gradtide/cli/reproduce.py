@@ -75,7 +75,7 @@ COUNTED = {
     "known": "differ, cause known",
     "unknown": "differ, cause unknown",
 }
-"""Columns of the counts of a part, by the key of the count."""
+"""Column headers of the numbers of checked statements, by verdict."""
 
 
 def _list(common: Common) -> None:

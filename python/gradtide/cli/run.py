@@ -88,7 +88,7 @@ def run(
 
 
 def _print_thresholds(result: "RunResult") -> None:
-    """Print the marking thresholds that the sampled links need, if the queues mark packets from a threshold on."""
+    """Print the marking thresholds that the sampled links need, if the scenario's queues have a marking threshold."""
     if not len(result.queues) or result.scenario.to_dict()["cluster"]["queue"].get("threshold") is None:
         return
     if rows := result.thresholds():
@@ -97,7 +97,7 @@ def _print_thresholds(result: "RunResult") -> None:
 
 
 def figures_of_run(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures that `--fail-if` can check, of each job and of the flows of each tenant."""
+    """Return (name, figures) of each job and of each tenant's flows, for the checks of `--fail-if`."""
     from gradtide.results import numbers
 
     jobs = [(name, _figures_of_job(job, numbers(job))) for name, job in summary["jobs"].items()]
@@ -105,7 +105,7 @@ def figures_of_run(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def example_figures() -> dict[str, Any]:
-    """Return the figures of a small run of a job beside background flows."""
+    """Return all figures of a small run with a job and background flows; their names are valid in `--fail-if`."""
     from gradtide.studies import run as study
 
     found = figures_of_run(study.run(study.sample()).summary)
@@ -123,5 +123,5 @@ def _foresee(loaded: "Scenario") -> None:
 
     if loaded.jobs:
         foresee(lambda: [(loaded, 1)], what_ifs=what_if_count(loaded))
-    # A scenario without jobs sends each distinct flow a second time, on the idle network, to compute slowdowns.
+    # Each distinct flow is sent once more on the idle network, to compute its slowdown.
     foresee(lambda: [(loaded, 2)], "flows that are alike are sent alone once")

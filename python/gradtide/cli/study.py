@@ -1,4 +1,4 @@
-"""Runs a study for a command: checks, progress, output, and the store of finished runs."""
+"""Runs a study for a command: checks, progress bar, output, and the store of finished runs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,9 +25,8 @@ class Checked(NamedTuple):
     """The figures that `--fail-if` can check.
 
     Attributes:
-        figures: returns the figures of a result as nested dictionaries: by the name of the run or row, then by the name
-            of the figure.
-        example: returns the figures of a small result, whose names `--fail-if` accepts; None accepts every name.
+        figures: returns the figures of a result by name of the run or row, then by name of the figure.
+        example: returns the figures of a small result. `--fail-if` accepts only their names; with None, any name.
     """
 
     figures: Callable[[Any], dict[str, dict[str, Any]]]
@@ -50,10 +49,10 @@ def conduct(
     Args:
         what: text beside the progress bar, as in `16 runs`.
         common: output, checks and limits of the command line.
-        make: runs the study with the keyword arguments jobs, progress, keep and limits.
+        make: runs the study; its argument is a dict of keyword arguments: jobs, progress, keep and limits.
         show: prints the result as tables and text.
         checked: the figures for `--fail-if`; None if the command does not have this option.
-        check_output: refuses an output that cannot be written or would replace files of others.
+        check_output: rejects an output folder that is not writable or contains foreign files.
         name_files: prints the names of written files on stderr.
         usage_errors: exceptions of the study that are reported as errors of the command line.
     """
@@ -92,7 +91,7 @@ def conduct(
 
 @contextmanager
 def closing_kept(common: Common) -> Iterator["Kept | None"]:
-    """Open the store of finished runs if its file exists, because finished runs are not estimated."""
+    """Yield the store of finished runs if its file exists; they are not simulated again, so they cost nothing."""
     keep = _keep(common) if common.store is not None and common.store.exists() else None
     try:
         yield keep
@@ -102,12 +101,12 @@ def closing_kept(common: Common) -> Iterator["Kept | None"]:
 
 
 def seeds_of(scenario: "Scenario", count: int) -> list[int]:
-    """Return `count` consecutive seeds, from the scenario's on; one seed if the scenario draws no random numbers."""
+    """Return `count` consecutive seeds from the scenario's seed on, or just that one if no random number is drawn."""
     return scenario.different(range(scenario.seed, scenario.seed + count))
 
 
 def show_estimate(study: Callable[[], object], common: Common) -> None:
-    """Print the estimated cost of all runs of a study, without running them."""
+    """Print the estimated memory and time of all runs of a study, without running them."""
     from gradtide.estimate import COUNTED, work_of
     from gradtide.units import memory_words, time_words
 
@@ -160,7 +159,6 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
 
 
 def _keep(common: Common) -> "Kept | None":
-    """Return the store of a study's finished runs."""
     from gradtide.studies.keep import Kept
     from gradtide.studies.store import Store
 
@@ -172,7 +170,7 @@ NOTHING_KEPT = {
     False: "no run is finished, and nothing is left behind",
     True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command goes on from there",
 }
-"""Message for an interrupted study without stored runs; the key is whether the study has no store."""
+"""Messages of an interrupted study that has kept no runs. The key is true if it has no store to keep them in."""
 
 
 def _words_of_kept(keep: "Kept | None") -> str:

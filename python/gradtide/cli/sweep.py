@@ -38,7 +38,7 @@ ClusterOption = Annotated[
     ),
 ]
 MAX_ROWS = 100
-"""Largest number of points in each table of the terminal: one table of ranked points, one of points without rank."""
+"""Largest number of points in each of the two printed tables: ranked points, and points without a rank."""
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -188,7 +188,6 @@ def list_store(
 
 
 def _give(result: "SweepResult", common: Common) -> None:
-    """Write and print the results of a study."""
     from gradtide.extras import how_to_install
     from gradtide.studies.sweep.table import has_parquet
 
@@ -207,7 +206,7 @@ def _give(result: "SweepResult", common: Common) -> None:
 
 
 def _print_ranking(result: "SweepResult") -> None:
-    """Print the ranked points, best first, and a second table of points without a rank and the reason."""
+    """Print the ranked points, best first, and a table of the points without a rank with the reasons."""
     if result.study.points == 1:
         return
     is_first = True
@@ -223,7 +222,7 @@ def _print_ranking(result: "SweepResult") -> None:
 
 
 def _failed(result: "SweepResult", common: Common) -> list[str]:
-    """Return a line for each finished run for which a check of `--fail-if` fails."""
+    """Return a message for each finished run that fails a check of `--fail-if`."""
     figures_of = (
         (f"{label}: {name}", figures)
         for label, summary in (result.finished() if common.checks else ())
@@ -235,7 +234,7 @@ def _failed(result: "SweepResult", common: Common) -> list[str]:
 def _exit(result: "SweepResult", failed: list[str]) -> None:
     """Print failed checks, and exit with the code of the study.
 
-    It is 3 if runs were refused or failed, whether or not a check failed; the results of the other runs are written.
+    The code is 3 if runs were refused or failed, which takes precedence over code 1 of a failed check.
     """
     if failed:
         talk(*failed)
@@ -246,7 +245,7 @@ def _exit(result: "SweepResult", failed: list[str]) -> None:
 
 
 def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common) -> None:
-    """Print the estimated cost of the runs that the store does not contain."""
+    """Print the estimated memory and time of the runs that the store does not contain."""
     from gradtide.studies.store import Store
     from gradtide.studies.sweep import estimated
     from gradtide.units import memory_words, time_words
@@ -266,7 +265,7 @@ def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common
 
 @contextmanager
 def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[Store, Bar | None]]":
-    """Yield the open store and the progress bar; if the study ends early, print how many runs are kept."""
+    """Yield the open store and the progress bar; if a signal or limit ends the study, print how many runs are kept."""
     from gradtide.studies.store import Store
 
     check_target(common.output)
@@ -290,7 +289,7 @@ def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[
 
 
 def _shard(text: str | None) -> tuple[int, int]:
-    """Return I and N of `--shard I/N`; 1 and 1 if the option is not given."""
+    """Return I and N of `--shard I/N`. Default: 1 and 1."""
     if text is None:
         return 1, 1
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)

@@ -1,8 +1,8 @@
-"""Tables of text within a width; numbers are never cut or wrapped.
+"""Lays out tables of text within a given width. Numbers are never truncated or wrapped.
 
-A column keeps its place whether its values differ or not. A table that is too wide first wraps its headers, then the
-texts in its cells. If that is not enough, the table is divided into several tables, each with the columns that identify
-the rows. If even one column is too wide for that, every row becomes a list of its cells.
+If a table is too wide, first its headers and then the texts in its cells are wrapped. If that does not suffice, the
+columns are divided among several tables, each of which repeats the columns that identify the rows. If even a single
+column is too wide for this, each row is printed as a list of "header: cell" lines.
 """
 
 import re
@@ -11,18 +11,18 @@ from collections.abc import Sequence
 
 GAP = 2
 NARROW = 16
-"""Smallest width of a wrapped column of texts, in characters; a longer word makes the column wider."""
+"""Smallest width of a column of wrapped texts, in characters, unless a word is longer."""
 
 SHORT = 6
-"""Longest text, in characters, that is never wrapped."""
+"""Texts of up to this many characters are never wrapped."""
 
 _NUMBER = re.compile(r"[-–+]?[\d.,]*(e[-+]?\d+)?( ?%| ms)?")
 _HOLD = "\u00a0"
-"""Character that replaces the blank between a number and its unit during wrapping, so that no line ends there."""
+"""No-break space: replaces the blank between a number and its unit during wrapping, which keeps them together."""
 
 
 def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
-    """Return a table as the lines of its parts, each with a header; None is an unlimited width."""
+    """Return the tables into which a table is divided, each as lines of text. `width` None means unlimited."""
     cells = [[str(cell) for cell in row] for row in rows]
     everything = list(range(len(columns)))
     if width is None:
@@ -43,7 +43,7 @@ def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
 
 
 def wrap(text: str, width: int | None) -> str:
-    """Return a text with no line longer than the width, except for longer words; the indentation is kept."""
+    """Wrap each line of a text to the width, with its indentation; words longer than the width are not broken."""
     if width is None:
         return text
     return "\n".join(line for part in text.split("\n") for line in _wrapped_line(part, width))
@@ -66,7 +66,6 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def _longest_word(text: str) -> int:
-    # Short headers such as "T, ms" stay whole.
     return len(text) if len(text) <= SHORT else max((len(line) for line in _lines(text, 1)), default=0)
 
 
@@ -101,7 +100,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the fewest leading columns that identify every row; none if they need over two thirds of the width."""
+    """Return the leading columns that identify every row; none if they need more than two thirds of the width."""
     for count in range(1, len(columns)):
         keys = list(range(count))
         if len({tuple(row[:count]) for row in cells}) == len(cells):
@@ -119,7 +118,7 @@ def _grid(
     for number, row in enumerate([columns, *cells]):
         parts = [_lines(row[index], width) for index, width in zip(shown, widths, strict=True)]
         height = max(map(len, parts))
-        # Headers are aligned at the bottom of their row, and texts at the top of theirs.
+        # Wrapped headers are aligned at the bottom, wrapped cells at the top.
         padded = [
             [""] * (height - len(part)) + part if number == 0 else part + [""] * (height - len(part)) for part in parts
         ]

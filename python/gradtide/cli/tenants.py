@@ -8,7 +8,7 @@ from gradtide.cli.printing import cell, print_answer, print_table, say, signed_p
 from gradtide.cli.study import Checked, conduct, seeds_of
 
 SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
-"""Labels of the figures of a size class in the table; the report, rows.csv and the JSON have all figures."""
+"""Figures of each size class of flows in the printed table, with their labels. Reports contain more figures."""
 
 
 def tenants(
@@ -79,7 +79,7 @@ def _print_tenants(summary: dict[str, Any]) -> None:
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of a figure: its values, its change from the same to the low band, and the change's interval."""
+    """Return the cells of a figure: no job, same band, low band, change from same to low, and its interval."""
     saves, ends = pair["saves_percent"], pair["saves_interval_percent"]
     change = None if saves is None else -saves
     return [
@@ -89,7 +89,7 @@ def _cells(pair: dict[str, Any]) -> list[str]:
 
 
 def _against_no_job(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of a figure's change when the job is added in the same band, and of the change's interval."""
+    """Return the cells of the change that a job in the same band makes against no job, and of its interval."""
     return _change(pair["job_adds_percent"], pair["job_adds_interval_percent"])
 
 

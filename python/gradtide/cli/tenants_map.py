@@ -57,7 +57,7 @@ def tenants_map(  # noqa: PLR0913 - the options of the command
 
 
 def parse_loads(option: str, text: str | None) -> list[float] | None:
-    """Parse the value of an option as loads with commas between them, as in `0.125,0.25`."""
+    """Parse the value of an option as comma-separated loads, i.e. shares of a link's rate, e.g. `0.125,0.25`."""
     if text is None:
         return None
     try:

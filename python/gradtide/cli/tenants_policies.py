@@ -41,7 +41,7 @@ def compare_policies(
     loads: tuple[Sequence[float], Sequence[float]] | None,
     common: Common,
 ) -> None:
-    """Compare policies on one scenario, or on each cell of a map over loads, and print the result."""
+    """Compare policies on one scenario, or for each pair of job load and flow load, and print the result."""
     from gradtide.studies.run import sample
     from gradtide.studies.tenants import policies as study
     from gradtide.studies.tenants.bands import tenants

@@ -1,10 +1,10 @@
-"""Converts a torch module into a model that can be simulated: layers, bytes and times; or a graph of ops.
+"""Converts a torch module into a model for simulations (layers with bytes and times) or into a graph of ops.
 
     m = gt.profile(torchvision.models.resnet50(), torch.randn(32, 3, 224, 224), device="A100")
     m.save("resnet50.model.json")
 
-`walk` counts one pass, `measure` times it, `ops` traces it as a graph, `target` parses the command line's model.
-torch is imported inside functions, and in this package only: the other modules do not need it.
+`walk` counts the FLOPs and bytes of a pass, `measure` times it, `ops` traces it as a graph, and `target` builds the
+model that a command line names. torch is imported inside functions, because the rest of the package works without it.
 """
 
 import json
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 MEASURE = "measure"
-"""Name of the device for measurements on this machine."""
+"""Value of `device` for measurements on this machine."""
 RUNS = 20
 MAX_NAME = 200
 PICOSECONDS_PER_MICROSECOND = 10**6
@@ -55,17 +55,17 @@ class ModelProfile:
     Attributes:
         name: name in results.
         title: class of the module.
-        device: preset of the roofline, or the device of the measurement.
-        inputs: inputs of forward, `[NAME=]SHAPE:DTYPE`.
-        batch: samples in the mini-batch: the first size of the first input.
+        device: device preset of the roofline, or name of the measured device.
+        inputs: inputs of the model's forward, as `[NAME=]SHAPE:DTYPE`.
+        batch: number of samples in the mini-batch, which is the first dimension of the first input.
         torch_version: version of torch.
-        layers: times and bytes of the gradient, in order of first use.
-        counts: FLOPs and bytes of each layer's forward pass, the whole mini-batch as one sample.
+        layers: name, times and gradient bytes of each layer, in order of first use.
+        counts: FLOPs and bytes of each layer's forward pass over the whole mini-batch.
         tensors: number of parameter tensors that get a gradient.
-        unused: parameters with `requires_grad` that get no gradient; not in the bytes of any layer.
-        frozen: parameters without `requires_grad`; not in the bytes of any layer.
-        shared: parameters with several names, as `first = other`; counted once.
-        step_ps: measured time of forward and backward without marks (timestamps), ps; `None` for a roofline.
+        unused: parameters with `requires_grad` that get no gradient; no layer counts their bytes.
+        frozen: parameters without `requires_grad`; no layer counts their bytes.
+        shared: further names of parameters, as `first = other`; a shared parameter is counted once.
+        step_ps: time of forward and backward in ps, measured without the timestamps of layers; `None` for a roofline.
     """
 
     name: str
@@ -84,7 +84,7 @@ class ModelProfile:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of all gradients, the size of a gradient exchange."""
+        """Bytes of all gradients, i.e. of one gradient exchange."""
         return sum(layer.parameter_bytes for layer in self.layers)
 
     @property
@@ -104,7 +104,7 @@ class ModelProfile:
 
     @property
     def explained(self) -> float | None:
-        """Sum of the layers' times as a fraction of the measured step; `None` for a roofline."""
+        """Sum of the layers' forward and backward times divided by `step_ps`; `None` for a roofline."""
         if self.step_ps is None:
             return None
         return (self.forward_time + self.backward_time) / (self.step_ps / PICOSECONDS_PER_SECOND)
@@ -112,8 +112,8 @@ class ModelProfile:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the model file, `"schema": "gradtide.model/1"`.
 
-        A scenario reads `forward_us`, `backward_us` and, if an optimizer was timed, `update_us`, which are exact.
-        `forward_flops` and `activation_bytes` are per sample, rounded up.
+        A scenario reads the times `forward_us`, `backward_us` and, if an optimizer was timed, `update_us`.
+        `forward_flops` and `activation_bytes` are per sample and rounded up.
         """
         how = "roofline" if self.step_ps is None else "measured"
         profile: dict[str, Any] = {
@@ -151,16 +151,16 @@ class ModelProfile:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write the model file for `job.NAME.model` of a scenario, atomically.
+        """Write the model file, which `job.NAME.model` of a scenario can name; the write is atomic.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         return write_json(self.to_dict(), path)
 
 
 def write_json(document: dict[str, Any], path: str | Path) -> Path:
-    """Write a document atomically, with one line for each entry of its long lists."""
+    """Write a JSON document atomically, with one line for each entry of its top-level lists."""
     path = Path(path)
     parts = []
     for key, value in document.items():
@@ -183,26 +183,26 @@ def profile(
 ) -> ModelProfile:
     """Turn a torch module into layers with bytes and times.
 
-    With a device preset, the pass uses fake tensors (shapes only), and times are the roofline's
-    (docs/models/compute.md): no weights are allocated, and no accelerator is needed. With `device="measure"`, the pass
-    is timed on the model's device.
+    With a device preset, the pass uses fake tensors (shapes only), and times are computed by the roofline model
+    (docs/models/compute.md). This allocates no weights and needs no accelerator. With `device="measure"`, the pass is
+    timed on the model's device.
 
     Args:
-        model: any module, restored afterwards. It is profiled in training mode.
-        inputs: positional inputs of its forward, the mini-batch as first size.
-        kwargs: keyword inputs. If the output has a `loss`, backward starts from it, else from the sum of all outputs.
+        model: any module. It is profiled in training mode, and restored afterwards.
+        inputs: positional inputs of its forward. The first dimension of the first input is the mini-batch.
+        kwargs: keyword inputs. Backward starts from the output's `loss` if it has one, else from the sum of outputs.
         device: a device preset, or `measure`.
         name: name in results. Default: the module's class.
         runs: number of measured runs, of which the fastest counts.
-        optimizer: optimizer of the module, for measurements: its step is timed too, on a copy, and divided among layers
-            by bytes. Default: an update takes no time.
+        optimizer: optimizer of the module, if measured. One step is timed on a copy, and its time is divided among the
+            layers by gradient bytes. Default: an update takes no time.
 
     Raises:
-        ProfileError: if torch is missing, the device unknown, the model fails, branches on values, has no parameters,
-            trains nothing or does not fit in memory.
+        ProfileError: if torch is missing, the device is unknown, or the model fails, branches on values, has no
+            parameters, trains nothing or does not fit in memory.
 
     Source:
-        Williams, Waterman, Patterson, «Roofline», CACM 52(4), 2009; FLOPs as torch.utils.flop_counter counts them.
+        Williams, Waterman, Patterson, «Roofline», CACM 52(4), 2009. FLOPs are those of torch.utils.flop_counter.
     """
     require_torch()
     import torch
@@ -262,19 +262,19 @@ def op_dag(
     rate: str = "10Gbps",
     runs: int = RUNS,
 ) -> dict[str, Any]:
-    """Return one training step of a torch module as a graph of ops, as `gradtide order` reads it.
+    """Return one training step of a torch module as a graph of ops in the format of `gradtide order`.
 
     Args:
         model: any module whose forward does not branch on values; it is restored afterwards.
         inputs: positional inputs of its forward.
         kwargs: keyword inputs.
-        device: a device preset, or `measure`: the time of an op is then the minimum over `runs`.
-        rate: rate at which parameters are received, as in 10Gbps.
-        runs: number of measured runs, of which the minimum counts.
+        device: a device preset, or `measure`.
+        rate: rate at which parameters are received, e.g. `10Gbps`.
+        runs: number of measured runs; the time of an op is its minimum over them.
 
     Returns:
-        `ops` (id, name, kind, inputs, time; bytes of a recv, param_only of a comp), `target`, and model, device and
-        rate; times in nanoseconds.
+        A dict with `ops`, `target` (id of the last op), and the model, device and rate. An op has id, name, kind,
+        inputs and time in nanoseconds; a recv also has bytes, and a comp may have `param_only`.
 
     Raises:
         ProfileError: as in `profile`, and if the step cannot be traced or the rate is invalid.
@@ -293,7 +293,7 @@ def op_dag(
 
 
 def best_device(model: "torch.nn.Module") -> str:
-    """Move a model to the device of the measurement, CUDA if available, and return the device."""
+    """Move a model to CUDA if available, and return the name of its device for measurements."""
     import torch
 
     from gradtide.profiling.walk import as_profile_error
@@ -316,7 +316,7 @@ def require_torch() -> None:
 
 
 def _device(name: str) -> Device | None:
-    """Return a device preset, or `None` for this machine."""
+    """Return a device preset, or `None` for `MEASURE`."""
     if name == MEASURE:
         return None
     try:
@@ -335,7 +335,7 @@ def _device(name: str) -> Device | None:
 
 
 def _unwrapped(model: Any) -> Any:
-    """Return the module inside `torch.compile` and data-parallel wrappers."""
+    """Return the module inside wrappers of `torch.compile` and data parallelism."""
     import torch
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 

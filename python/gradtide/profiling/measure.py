@@ -1,12 +1,11 @@
-"""Times of each layer, measured on the model's device by marks (timestamps) at first calls of layers and at gradients.
+"""Measures the times of each layer on the model's device by marks, i.e. timestamps at calls of layers and at gradients.
 
 The forward time of a layer is from its first call to that of the next layer. Its backward time is from the gradient of
-the following layer to its own gradient, with which its bucket becomes ready. Therefore the layers' times sum to the
-time of the pass. The times are those of the fastest of several runs after a warm-up. TicTac (MLSys 2019) instead takes
-the minimum of five runs for each op. On a shared machine, the sum of these minima can be far below the time of every
-run.
+the following layer to its own gradient, which can then be sent. Therefore the layers' times sum to the time of the
+pass. All these times are from one run, the fastest of several after a warm-up. TicTac (MLSys 2019) instead takes the
+minimum of five runs for each op; on a shared machine, the sum of these minima can be far below the time of every run.
 
-Marks cannot separate layers that begin in one module call, as in a module that uses its children's parameters itself.
+Marks cannot separate layers that begin in one module call, e.g. if a module uses the parameters of its children itself.
 Such layers share the time of the call in proportion to their FLOPs.
 """
 
@@ -29,14 +28,14 @@ WARM_UP_RUNS = 3
 
 
 class Clock:
-    """The host's clock, for a model on the CPU, where ops are synchronous."""
+    """Clock of the host, for models on the CPU, where ops are synchronous."""
 
     def mark(self) -> Any:
-        """Return a timestamp, without synchronising."""
+        """Return a timestamp without synchronising with the device."""
         return time.perf_counter()
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Return the time between two timestamps; called after `wait`."""
+        """Return the time between two timestamps in seconds. Call `wait` first."""
         return float(end - start)
 
     def wait(self) -> None:
@@ -44,7 +43,7 @@ class Clock:
 
 
 class CudaClock(Clock):
-    """Clock of events on the current CUDA stream: the device takes a timestamp when it reaches the event."""
+    """Clock of CUDA events: the device takes a timestamp when the current stream reaches the event."""
 
     def mark(self) -> Any:  # noqa: D102 - as Clock
         import torch
@@ -63,7 +62,7 @@ class CudaClock(Clock):
 
 
 def clock_of(model: "torch.nn.Module") -> Clock:
-    """Return the clock for the device of a model's parameters; refuse several devices, and unsupported ones."""
+    """Return the clock for the model's device; raises `ProfileError` for several or unsupported devices."""
     kinds = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(kinds) > 1:
         raise ProfileError(f"the model is spread over {', '.join(kinds)}; measure it on one device")
@@ -75,7 +74,7 @@ def clock_of(model: "torch.nn.Module") -> Clock:
 
 
 def refuse_compiled(model: "torch.nn.Module") -> None:
-    """Refuse a model with modules compiled by `torch.compile(module)` or `module.compile()`: layers are fused."""
+    """Raise `ProfileError` if a module was compiled by `torch.compile`, because compiled layers may be fused."""
     for name, module in model.named_modules():
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
             which = f"module {name!r}" if name else f"the {type(model).__name__}"
@@ -83,7 +82,7 @@ def refuse_compiled(model: "torch.nn.Module") -> None:
 
 
 class Measured(NamedTuple):
-    """Times of the fastest runs: per layer, and of forward and backward without marks."""
+    """Times of the layers in the fastest run with marks, and of the fastest forward and backward without marks."""
 
     forward_ps: list[int]
     backward_ps: list[int]
@@ -101,7 +100,7 @@ def measure(
 ) -> Measured:
     """Time each layer's forward and backward on the model's device, in the fastest of `runs` runs.
 
-    Each run is executed with marks and without. `layers` is the result of `count`. The model is restored afterwards.
+    Each run is executed once without marks and once with marks. `layers` is from `count`. The model is restored.
     """
     marked: list[tuple[list[int], list[int]]] = []
     steps_ps = []
@@ -136,7 +135,7 @@ def measure_updates(
     runs: int,
     clock: Clock,
 ) -> list[int]:
-    """Time the optimizer's step on copies, in the fastest run, and divide it among layers by gradient bytes."""
+    """Time the optimizer's step on a copy of the model; divide its minimum among the layers by gradient bytes."""
     try:
         model, optimizer = copy.deepcopy((model, optimizer))
         times = []
@@ -155,7 +154,7 @@ def measure_updates(
 
 
 def timed_groups(layers: Sequence[Counted]) -> list[list[Counted]]:
-    """Group consecutive layers that marks cannot separate: each group begins in a later call than the previous one."""
+    """Group consecutive layers that marks cannot separate. Each group begins in a later call than the previous one."""
     groups: list[list[Counted]] = []
     latest = -1
     for layer in layers:
@@ -187,7 +186,7 @@ def _step(
 def _marks(
     model: "torch.nn.Module", begins: Set[Call], clock: Clock
 ) -> Iterator[tuple[dict[Call, Any], dict[str, Any]]]:
-    """Within the context, record timestamps of the calls in `begins` and of every gradient."""
+    """Record the timestamps of the calls in `begins` and of all gradients during the block."""
     calls: dict[Call, Any] = {}
     gradients: dict[str, Any] = {}
     counts: dict[str, int] = {}
@@ -243,13 +242,13 @@ def _backward_ps(
         if ready_s > done_s:
             times[index] = round((ready_s - done_s) * PICOSECONDS_PER_SECOND)
             done_s, last = ready_s, index
-    # Time after the last gradient is attributed to the last layer.
+    # Time after the last gradient is attributed to the layer of this gradient.
     times[last] += max(0, round((clock.seconds(middle, end) - done_s) * PICOSECONDS_PER_SECOND))
     return times
 
 
 def _shares(total: int, weights: Sequence[int]) -> list[int]:
-    """Split an integer in proportion to weights, or evenly if all are 0; the parts sum to it."""
+    """Split an integer into parts in proportion to weights, or evenly if all are 0. The parts sum to `total`."""
     weights = weights if any(weights) else [1] * len(weights)
     shares = [total * weight // sum(weights) for weight in weights]
     shares[-1] += total - sum(shares)
@@ -258,7 +257,7 @@ def _shares(total: int, weights: Sequence[int]) -> list[int]:
 
 @contextmanager
 def _restored(model: "torch.nn.Module") -> Iterator[None]:
-    """Set training mode within the context; restore mode, gradients, buffers and random state afterwards."""
+    """Set training mode during the block; restore mode, gradients, buffers and random state afterwards."""
     import torch
 
     gradients = {parameter: parameter.grad for parameter in model.parameters()}

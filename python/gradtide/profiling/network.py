@@ -1,7 +1,7 @@
-"""Times of transfers between two hosts, measured with torch's gloo backend: the table that `gradtide calibrate` fits.
+"""Measures transfers between two hosts with torch's gloo backend, for the fit of `gradtide calibrate`.
 
-Rank 0 sends a buffer in concurrent parts; rank 1 returns the same amount once it has all of them. The time of a
-transfer is half of the round trip, in the fastest of several rounds, because other load on a host only adds time.
+Rank 0 sends a buffer in concurrent parts; when rank 1 has received all of them, it returns parts of the same sizes. The
+time of a transfer is half of the fastest of several round trips, because other load on a host only adds time.
 """
 
 import os
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import torch
 
 SIZES = tuple(4**power * 1000 for power in range(9))
-"""Sizes of the measured transfers, from 1 kB to 65.5 MB."""
+"""Sizes of the measured transfers in bytes, from 1 kB to 65.5 MB."""
 DEPTHS = (1, 2, 4, 8)
 WARM_UP = 2
 BYTES_OF_ALL_RUNS = 100_000_000
-"""Largest number of bytes that all rounds of one size send together. Large transfers therefore have fewer rounds, but
-at least `LEAST_RUNS`."""
+"""Limit for the bytes that all rounds of one size send in total: large transfers have fewer rounds, though at least
+`LEAST_RUNS`."""
 LEAST_RUNS = 3
 
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -35,14 +35,14 @@ Row = tuple[int, int, float]
 
 
 def network_times(runs: int, say: Callable[[str], object]) -> list[Row]:
-    """Measure transfers with the other rank. Rank 0 returns rows of bytes, parts and microseconds; rank 1 returns none.
+    """Measure transfers between two ranks. Rank 0 returns rows (bytes, parts, microseconds); rank 1 returns none.
 
     Args:
-        runs: round trips of each small transfer.
+        runs: number of measured round trips per size and number of parts; fewer for large transfers.
         say: called with each measurement as text.
 
     Raises:
-        ProfileError: if torch is missing, the environment names no two ranks, or the other rank cannot be reached.
+        ProfileError: if torch lacks gloo, the environment does not describe two ranks, or a rank cannot be reached.
     """
     missing = [name for name in ENVIRONMENT if name not in os.environ]
     if missing:
@@ -100,9 +100,9 @@ def table(rows: list[Row]) -> str:
 
 
 def save(rows: list[Row], path: Path) -> None:
-    """Write the table atomically.
+    """Write rows as a CSV file, atomically.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the file cannot be written.
     """
     write_whole(path, table(rows).encode())

@@ -1,9 +1,9 @@
-"""Forward and backward as one graph of ATen ops, with parameters as recvs: the input of `gradtide order`.
+"""Traces forward and backward as one graph of ATen ops, in which parameters are received (for `gradtide order`).
 
-`make_fx` traces a functional call of the model and the gradients of its parameters; shapes are fixed and the model must
-not branch on values. Each op carries counts (FLOPs and bytes moved) in the format of `gradtide.presets.graphs`; the
-presets of that module were made with this one. The roofline of a device turns counts into times; alternatively, each
-op is timed on the model's device.
+`make_fx` traces a functional call of the model and the gradients of its parameters; shapes are fixed, and the model
+must not branch on values. Each op has counts (FLOPs and bytes moved) in the format of `gradtide.presets.graphs`, whose
+presets were made with this module. Times are computed from the counts by a device's roofline, or each op is timed on
+the model's device.
 """
 
 import gc
@@ -36,13 +36,13 @@ def op_dag(
 ) -> dict[str, Any]:
     """Return the op graph of one training step with roofline times of `device`, or measured times if it is `None`.
 
-    The graph has the format of `gradtide.presets.graphs`, in topological order, without ops that no gradient needs.
-    `param_only` marks ops that depend on parameters only; times are whole nanoseconds.
+    The graph has the format of `gradtide.presets.graphs`, with times in whole nanoseconds. Ops are in topological
+    order; those that no gradient needs are omitted. `param_only` marks ops that depend only on parameters.
     """
     try:
         return _op_dag(model, args, kwargs, device=device, runs=runs, rate_bps=rate_bps)
     finally:
-        # A torch.fx graph has reference cycles, and references the model's other tensors, such as buffers.
+        # A torch.fx graph has reference cycles, and would keep tensors such as buffers alive.
         gc.collect()
 
 
@@ -75,14 +75,14 @@ def _op_dag(
 
 
 def count_ops(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the op graph of one training step as counts (`gradtide.presets.graphs`), traced with fake tensors."""
+    """Return the op graph of one training step with counts but without times, traced with fake tensors."""
     with stage(model, args, kwargs, fake=True) as staged:
         traced, trained = _trace(model, staged)
         return _counts(traced.graph, staged, trained)[0]
 
 
 def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
-    """Return a traced module that returns output and gradients, and the parameter names of the gradients."""
+    """Return the traced step, which returns output and gradients, and the names of the gradients' parameters."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -122,7 +122,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
     ops: list[dict[str, Any]] = []
     recv_of: dict[str, int] = {}
     hangs_on_parameters_alone: dict[Any, bool] = {}
-    # Recvs come first, in the model's parameter order, as in TicTac's worker graph.
+    # As in TicTac's worker graph, recvs come first, in the order of the model's parameters.
     placeholders = (node for node in graph.nodes if node.op == "placeholder")
     for node, (name, parameter) in zip(placeholders, staged.parameters.items(), strict=False):
         hangs_on_parameters_alone[node] = True
@@ -132,7 +132,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
             ops.append({"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "bytes": size})
     updates: dict[Any, list[int]] = {}
     for name, node in zip(trained, gradients, strict=True):
-        # A gradient that is an input of the graph is available from the start; the end op counts as its producer.
+        # A gradient may be an input of the graph. As no op computes it, the end op is recorded as its producer.
         updates.setdefault(end if node.op == "placeholder" else node, []).append(recv_of[name])
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -156,12 +156,12 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
         if node in updates:
             row["updates"] = updates[node]
         ops.append(row)
-    # An output that no gradient needs counts as available at the end of the step.
+    # If no gradient needs the output, its op was omitted, and the end op is the target of inference.
     return {"target": ids[end], "inference_target": ids.get(forward, ids[end]), "ops": ops}, ids
 
 
 def _cost(node: Any, traced: Any) -> dict[str, Any]:
-    """Return FLOPs of a node and bytes moved, over all operands read and written; nothing for a view."""
+    """Return the FLOPs of a node and the bytes of the operands that it reads and writes; empty for a view."""
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -183,13 +183,13 @@ def _cost(node: Any, traced: Any) -> dict[str, Any]:
 def _value_of(traced: Any, node: Any) -> Any:
     """Return the output of a node of a traced module as a fake tensor.
 
-    Buffers are read from the module, since not every version of torch stores `val` in their nodes.
+    Buffers are read from the module, because some versions of torch do not store `val` in their nodes.
     """
     return attrgetter(node.target)(traced) if node.op == "get_attr" else node.meta["val"]
 
 
 def _measured(traced: Any, model: "torch.nn.Module", values: Sequence[Any], runs: int) -> dict[Any, float]:
-    """Time each node, minimum over `runs`, with a device synchronisation before and after."""
+    """Return the minimum time of each node over `runs`, in seconds. The device is synchronised around each node."""
     import torch
 
     wait = clock_of(model).wait

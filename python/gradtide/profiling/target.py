@@ -1,7 +1,7 @@
-"""The model of a command line: its factory, and the shapes of its inputs.
+"""Builds the model that a command line names, and its inputs.
 
-`MODULE:FACTORY` is an importable module or a file ending in .py, and a callable in it that needs no argument; a model
-class of transformers is built with its default configuration. `[NAME=]SHAPE[:DTYPE]` is one input, as in
+`MODULE:FACTORY` names an importable module or a .py file, and a callable in it without required arguments; a model
+class of transformers is built with its default configuration. `[NAME=]SHAPE[:DTYPE]` describes an input, e.g.
 32x3x224x224 or input_ids=8x128:int64.
 """
 
@@ -26,7 +26,7 @@ _MAX_ELEMENTS = 2**40
 
 
 class InputSpec(NamedTuple):
-    """An input of the model's forward: keyword or `None`, sizes with the mini-batch first, and torch dtype."""
+    """An input of the model's forward: its keyword or `None`, its shape (mini-batch first), and its torch dtype."""
 
     name: str | None
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class InputSpec(NamedTuple):
 
 
 def parse_input(text: str) -> InputSpec:
-    """Read `[NAME=]SHAPE[:DTYPE]`; the dtype is float32 if it is left out.
+    """Parse `[NAME=]SHAPE[:DTYPE]`. Default dtype: float32.
 
     Raises:
         ProfileError: if the syntax is wrong.
@@ -58,9 +58,9 @@ def parse_input(text: str) -> InputSpec:
 
 
 def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.Tensor", ...], dict[str, Any]]:
-    """Make the positional and keyword inputs of a model's forward; on the device `meta` they take no memory.
+    """Return positional and keyword inputs of a model's forward. On the device `meta` they take no memory.
 
-    Floats are drawn from N(0, 1); integers are 0 or 1, valid in any vocabulary.
+    Floats are drawn from N(0, 1). Integers are 0 or 1, which are valid tokens in any vocabulary.
     """
     import torch
 
@@ -86,7 +86,7 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
 
 
 def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimizer":
-    """Make an optimizer of torch.optim for a model, by case-insensitive class name, with default settings.
+    """Return an optimizer of torch.optim with default settings; `name` is its class, case-insensitively.
 
     Raises:
         ProfileError: if torch.optim has no such optimizer, or it does not take the model's parameters.
@@ -113,11 +113,11 @@ def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimize
 def build(
     target: str, *, on_meta: bool, path: Path | None = None, say: Callable[[str], object] = lambda text: None
 ) -> "torch.nn.Module":
-    """Import `MODULE:FACTORY` and call it; `on_meta`, no weights are allocated.
+    """Import `MODULE:FACTORY` and call it, which executes user code. `path` is searched first for modules.
 
-    Import and call execute user code. `path` is a directory that is searched first for modules. A factory that needs
-    values is called again without the meta device, after a message to `say`. Failures raise a `ProfileError`, with an
-    exception of the user's code as its cause.
+    With `on_meta`, weights are on the meta device, i.e. not allocated; if the factory needs their values, `say` is
+    called with a message, and the factory again without the meta device. Failures raise a `ProfileError`, whose cause
+    is the exception of the user's code.
     """
     import torch
 
@@ -163,7 +163,7 @@ def _find(target: str) -> Callable[..., Any]:
 
 
 def _where_to_look(module: str, error: BaseException) -> str:
-    """Return a hint if a module may be in the current directory, which is searched only with `--python-path .`."""
+    """Return a hint about `--python-path .` if the module was not found; empty for other errors."""
     name = module.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name != name:
         return ""
@@ -172,12 +172,12 @@ def _where_to_look(module: str, error: BaseException) -> str:
 
 
 def _needs_values(error: BaseException) -> bool:
-    """Whether a factory failed because meta tensors have no values."""
+    """Return whether a factory failed because meta tensors have no values."""
     return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
 
 
 def words_of(error: BaseException) -> str:
-    """Return type and first line of an exception from other code, truncated to 300 characters."""
+    """Return type and first line of an exception, truncated to 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."

@@ -1,11 +1,11 @@
-"""Records one forward and backward pass op by op, and groups ops into layers: parameters, FLOPs and bytes of each.
+"""Records the ops of one forward and backward pass, and groups them into layers with parameters, FLOPs and bytes.
 
-A layer begins where the forward pass first uses a parameter, and is named after the module that owns the parameter. It
-contains every op until the next layer begins. Therefore the forward pass waits for a parameter at the beginning of its
-layer, as training would, whether code is in modules or functions. A shared parameter belongs to the layer that uses it
-first, because there the forward pass waits for it and the backward pass completes its gradient.
+A layer begins where the forward pass first uses the parameters of another module, after which it is named. It contains
+all ops until the next layer begins. The forward pass of a simulation therefore waits for a parameter where training
+would, even if the code uses functions instead of modules. A shared parameter belongs to the layer that uses it first,
+where the forward pass waits for it and the backward pass completes its gradient.
 
-Under `FakeTensorMode` nothing is allocated or computed, because tensors have only shapes. Other modules compute times.
+Under `FakeTensorMode`, tensors have only shapes, and nothing is allocated or computed. Other modules compute times.
 """
 
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 Call = tuple[str, int]
-"""A call of a module's forward: the module's name, and the number of its previous calls."""
+"""A call of a module's forward: the name of the module, and how often it was called before in this pass."""
 
 
 @dataclass
@@ -32,14 +32,15 @@ class Counted:
     """One layer, counted for the whole mini-batch.
 
     Attributes:
-        name: module that owns its parameters; if an earlier layer has this name, the name of the first parameter.
-        call: innermost module call in which the layer begins; `call_index` is the index of this call among all calls.
-        parameters: parameters in order of first use; `elements` is their total number of elements.
+        name: module that owns its parameters, or its first parameter if an earlier layer has the module's name.
+        call: innermost module call in which the layer begins.
+        call_index: index of `call` among the calls of all modules in this pass.
+        parameters: names of parameters in order of first use; `elements` is their total number of elements.
         gradient_bytes: bytes of the parameters that get a gradient.
         forward_flops, backward_flops: FLOPs of convolutions and matrix products.
         winograd_flops: the part of `forward_flops` in 3x3 convolutions of stride 1.
-        activations: elements other than parameters that ops with a parameter read and write, each operand once.
-        has_backward: whether any op of the backward pass belongs to it.
+        activations: number of elements, other than parameters, in the inputs and outputs of ops that use a parameter.
+        has_backward: whether an op of the backward pass belongs to the layer.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Counted:
     has_backward: bool = False
 
     def forward_counts(self) -> LayerPreset:
-        """Counts of the forward pass for the roofline, the mini-batch as one sample."""
+        """Return the forward pass's counts for the roofline; the whole mini-batch counts as one sample."""
         is_winograd = 0 < self.winograd_flops == self.forward_flops
         stored = STORED_BYTES_PER_ELEMENT
         return LayerPreset(
@@ -64,7 +65,7 @@ class Counted:
         )
 
     def backward_counts(self) -> LayerPreset:
-        """Counts of the backward pass: its FLOPs, and the bytes of the forward pass for each of the two products."""
+        """Return the backward pass's counts: its FLOPs, and the forward pass's bytes `BACKWARD_PER_FORWARD` times."""
         forward, times = self.forward_counts(), BACKWARD_PER_FORWARD * self.has_backward
         return LayerPreset(
             self.name,
@@ -76,7 +77,7 @@ class Counted:
 
 
 class Counts(NamedTuple):
-    """Result of a pass: layers in order of first use, and the parameters as in `ModelProfile`."""
+    """Result of `count`: layers in order of first use; the other fields are those of `ModelProfile`."""
 
     layers: list[Counted]
     tensors: int
@@ -90,21 +91,21 @@ class Walk:
 
     def __init__(self, parameters: Mapping[str, "torch.Tensor"], buffers: Sequence["torch.Tensor"]) -> None:
         self.layers: list[Counted] = []
-        self.calls: list[tuple[Call, int]] = []  # stack of active calls, the innermost last
+        self.calls: list[tuple[Call, int]] = []  # stack: the innermost call is last
         self._call_count = 0
         self._calls_of: dict[str, int] = {}
         self._seen: set[str] = set()
         self._layer_of_node: dict[int, Counted] = {}
         self._before_first = 0
-        # Tensors that depend on parameters only: parameters, their views and casts. References are kept, so that ids
-        # are not reused.
+        # Tensors that depend only on parameters, by id: parameters, their views and casts, with the names of the
+        # parameters. The tensors are referenced so that their ids are not reused.
         self._made_of = {id(tensor): (tensor, {name}) for name, tensor in parameters.items()}
         self._made_of.update((id(tensor), (tensor, set())) for tensor in buffers)
         self._sizes = {name: tensor.numel() for name, tensor in parameters.items()}
         self._place = {name: place for place, name in enumerate(parameters)}
 
     def enter(self, module: str, *_: Any) -> None:
-        """Record the begin of a module's forward."""
+        """Record the start of a module's forward."""
         count = self._calls_of.get(module, 0)
         self._calls_of[module] = count + 1
         self.calls.append(((module, count), self._call_count))
@@ -177,7 +178,7 @@ class Op(NamedTuple):
 def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Counts:
     """Count one forward and backward pass of a model in training mode; the model is restored afterwards.
 
-    A fake pass uses shapes only; otherwise the pass is computed on the model's device.
+    With `fake`, tensors have only shapes; otherwise the pass is computed on the model's device.
     """
     import torch
 
@@ -220,7 +221,7 @@ class Staged(NamedTuple):
 
 @contextmanager
 def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Iterator[Staged]:
-    """Yield a model in training mode with copies of its buffers, optionally as fake tensors; restore it afterwards."""
+    """Prepare a model in training mode, with copies of its buffers or with fake tensors; restore it afterwards."""
     import torch
     from torch.func import functional_call
     from torch.nn.parameter import is_lazy
@@ -255,7 +256,7 @@ def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
 
 @contextmanager
 def training_mode(model: "torch.nn.Module") -> Iterator[None]:
-    """Set training mode within the context; restore the mode of each module afterwards."""
+    """Set training mode during the block; restore the mode of each module afterwards."""
     modes = {module: module.training for module in model.modules()}
     try:
         model.train()
@@ -266,9 +267,9 @@ def training_mode(model: "torch.nn.Module") -> Iterator[None]:
 
 
 def loss_of(output: Any) -> "torch.Tensor | None":
-    """Return the root of the backward pass: the output's `loss` if it has one, else the sum of all elements.
+    """Return the tensor from which backward starts: the output's `loss` if it has one, else the sum of all elements.
 
-    With the sum, every output takes part in training. `None` if no output requires a gradient.
+    Every output takes part in training if the sum is used. Returns `None` if no output requires a gradient.
     """
     import torch
 
@@ -280,9 +281,9 @@ def loss_of(output: Any) -> "torch.Tensor | None":
 
 
 def output_of(output: Any, loss: "torch.Tensor") -> "torch.Tensor":
-    """Return the result of inference: the output's `logits` if it has them, or the output if it is one tensor.
+    """Return the result of inference: the output's `logits`, or the output if it is one tensor.
 
-    Otherwise the loss, which depends on every output.
+    For other outputs, return the loss, because it depends on all of them.
     """
     import torch
 
@@ -294,7 +295,7 @@ def output_of(output: Any, loss: "torch.Tensor") -> "torch.Tensor":
 
 
 def _tensors(tree: Any) -> "list[torch.Tensor]":
-    """Return the tensors of an output (tuples, lists, dicts, dataclasses); other objects are skipped."""
+    """Return the tensors in nested tuples, lists, dicts and dataclasses; other objects are skipped."""
     import dataclasses
 
     import torch
@@ -326,9 +327,9 @@ def _recorder(walk: Walk) -> Any:
 
 @cache
 def _recorder_class() -> Any:
-    """Return the class of recorders, created once.
+    """Return the class of the recorder. It is created only once.
 
-    Classes have reference cycles, so a class per walk would keep the walk's tensors until a garbage collection.
+    Classes have reference cycles, so one class per walk would keep the walk's tensors until a garbage collection.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -340,14 +341,14 @@ def _recorder_class() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            if func.namespace == "prim":  # queries of a tensor's attributes, such as its device
+            if func.namespace == "prim":  # reads an attribute of a tensor, such as its device
                 return out
             op = op_of(func, args, kwargs or {}, out)
             node = torch._C._current_autograd_node()
             if node is not None:
                 self.walk.backward_op(op, node._sequence_nr())
             elif self.walk.calls:
-                # The autograd node gets its sequence number before its op is dispatched; torch.fx relies on this too.
+                # autograd numbers the node of an op before the op is dispatched; torch.fx relies on this as well.
                 self.walk.forward_op(op, torch.autograd._get_sequence_nr() - 1)
             return out
 
@@ -355,7 +356,7 @@ def _recorder_class() -> Any:
 
 
 def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Op:
-    """Return inputs, outputs and FLOPs of a call of an ATen op."""
+    """Return the record of a call of an ATen op."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -375,10 +376,10 @@ def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
 
 
 def _flops_of(op: Any) -> Any:
-    """Return torch's formula for the FLOPs of an op; `None` for one without multiplications.
+    """Return torch's formula for the FLOPs of an op; `None` if torch counts none.
 
-    CPU-only variants of attention use the formula of the device-independent op: not every version of torch has one for
-    them, and fake passes run on the CPU.
+    Fake passes run on the CPU. CPU variants of attention, for which some versions of torch have no formula, use that of
+    the device-independent op.
     """
     import torch
     from torch.utils.flop_counter import flop_registry
@@ -388,10 +389,10 @@ def _flops_of(op: Any) -> Any:
 
 
 def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
-    """Return the forward pass's FLOPs for each of the requested products.
+    """Return the forward pass's FLOPs for each requested gradient, i.e. of the input and of the weight.
 
-    torch.utils.flop_counter has another result for grouped convolutions, because it counts the product for the weight's
-    gradient as if there were a single group.
+    torch.utils.flop_counter differs for grouped convolutions: it counts the weight's gradient as if there were a single
+    group.
     """
     transposed, mask = rest[4], rest[7]
     product = 2 * (x if transposed else gradient).numel() * math.prod(weight.shape[1:])
@@ -399,21 +400,21 @@ def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, 
 
 
 def _is_winograd(weight: Any, stride: Any, dilation: Any, transposed: bool, groups: int) -> bool:
-    """Whether fp32 libraries compute a convolution with fewer multiplications: 3x3, stride 1, one group."""
+    """Return whether libraries may compute a convolution by Winograd's algorithm: 3x3, stride 1, one group."""
     is_plain = math.prod(stride) == math.prod(dilation) == groups == 1 and not transposed
     return is_plain and tuple(weight.shape[2:]) == (3, 3)
 
 
 @contextmanager
 def _fake_mode() -> Iterator[None]:
-    """Make every new tensor fake (shape without values); a module's unregistered tensors stay real."""
+    """Make all new tensors fake, i.e. without values. Tensors that a module has not registered stay real."""
     import logging
 
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # Suppresses the traceback that torch logs for each exception that it also raises.
+    log.setLevel(logging.CRITICAL)  # torch would log the traceback of each exception that it raises.
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield
@@ -422,7 +423,7 @@ def _fake_mode() -> Iterator[None]:
 
 
 def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return a fake tensor of the same shape and dtype; called under a fake mode, so no memory is allocated."""
+    """Return a tensor of the same shape and dtype, which is fake in the fake mode that callers enter."""
     import torch
 
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
@@ -430,7 +431,7 @@ def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
 
 @contextmanager
 def as_profile_error(what: str) -> Iterator[None]:
-    """Convert an exception of the user's model into a ProfileError that quotes it; pass ProfileErrors through."""
+    """Convert an exception of the user's model into a `ProfileError` that quotes it."""
     try:
         yield
     except ProfileError:
@@ -459,7 +460,7 @@ def _words_of_fault(what: str, error: Exception) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch ran out of memory, on an accelerator or on the host."""
+    """Return whether an exception means that torch ran out of memory, on an accelerator or on the host."""
     import torch
 
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (

@@ -1,13 +1,14 @@
-"""Applies a plan to real data-parallel training in PyTorch; the training loop stays as it is.
+"""Applies a plan to real data-parallel training in PyTorch without changes of the training loop.
 
     model = gradtide.torch.wrap(model, optimizer, "plan.json")     # instead of DistributedDataParallel(model)
     …                                                              # the loop
     model = gradtide.torch.unwrap(model)
 
-`control` connects the ranks, `guard` detects lost ranks, `sender` all-reduces by priority, `streams` orders CUDA
-streams, `parallel` has the levels on top of DDP, `crossiter` the level without a barrier, `deferred` its lazy parameter
-updates, `sharded` applies plans of FSDP, `check` compares predicted and measured times, `wire` marks the job's packets,
-`sockets` finds its connections, and `ps` has parameter servers. Only this package and `profiling` need torch.
+Modules: `wrapped` (wrap and unwrap), `parallel` (levels none, buckets and priority, which use DDP), `crossiter` (level
+crossiter, without a barrier between iterations) with `deferred` (lazy parameter updates), `sharded` (FSDP plans), `ps`
+(parameter servers), `sender` (all-reduces by priority), `streams` (CUDA streams), `control` (connections between ranks)
+with `guard` (lost ranks), `check` (predicted and measured times), `wire` (marks of packets) with `sockets` (connections
+of the job). Only this package and `profiling` need torch.
 """
 
 try:

@@ -13,8 +13,8 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 TOLERANCE = 0.15
-"""Largest relative difference at which measured and predicted times agree. If the predicted saving is small, the limit
-is half of the saving instead."""
+"""Largest relative difference at which measured and predicted iteration times agree. If half of the predicted saving
+is smaller, it is the limit."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Verification:
     """Measured and predicted iteration times, in seconds.
 
     Attributes:
-        level: level that was applied (`Wrapped.level`).
+        level: the applied level, as in `Wrapped.level`, or `fsdp`.
         measured: median iteration time.
         spread: half the interquartile range of the iteration time.
-        waited: time per iteration in which training waited for gradients; `None` where DDP waits internally.
-        rate: bytes of gradients per second of sending; `None` if the time of sending was not measured, or no gradients
-            were sent.
-        predicted: iteration time in the plan; `None` if the plan has none.
-        reason: cause of the difference between the two times, or a statement that they agree.
-        missed: part of the plan that was not carried out; empty if everything was.
+        waited: time per iteration in which training waited for gradients; `None` except at level crossiter, because
+            otherwise the wait is inside PyTorch.
+        rate: gradient bytes per second during which gradients were being sent; `None` if this time was not measured.
+        predicted: iteration time predicted by the plan; `None` if the plan has none.
+        reason: a sentence on the cause of the difference between `measured` and `predicted`, or that they agree.
+        missed: a sentence on the part of the plan that was not carried out; empty if all of it was.
     """
 
     level: str
@@ -44,7 +44,7 @@ class Verification:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over predicted."""
+        """Measured divided by predicted iteration time."""
         return None if self.predicted is None else self.measured / self.predicted
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ def verify(
 
 
 def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
-    """Return which units, buckets, pieces, parts or release times of the plan were not applied; empty if all were."""
+    """Describe units, buckets, pieces, parts or release times of the plan that were not applied; empty if none."""
     if isinstance(model, Sharded):
         model.close()
         return model.fault
@@ -161,7 +161,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
         ),
     )
     for count, planned, (did, what, why) in zip(sent, expected, said, strict=True):
-        # The tolerance is one iteration, whose pieces may be in flight when the measurement begins or ends.
+        # Pieces of up to one iteration may be in flight when the measurement begins or ends.
         if abs(count - steps * planned) > planned:
             return (
                 f"The plan was not carried out: an iteration {did} {count / steps:g} {what} instead of {planned}. {why}"
@@ -170,7 +170,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
 
 
 def _sent(model: Wrapped | Sharded) -> list[int]:
-    """Return the numbers of pieces, parts of pieces, and buckets with a release time that were sent so far."""
+    """Return how many pieces, parts of pieces, and buckets with a release time have been sent so far."""
     if isinstance(model, Sharded):
         return []
     return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.released]
@@ -182,7 +182,7 @@ def _listed(sizes: list[int]) -> str:
 
 
 def _counts(model: Wrapped | Sharded) -> tuple[float, float, float, int]:
-    """Return totals so far: seconds of waiting, seconds of sending, bytes, and requests for weights (flushes)."""
+    """Return totals so far: seconds of waiting, seconds of sending, bytes sent, and flushes (`CrossIteration`)."""
     if isinstance(model, Sharded):
         return 0.0, 0.0, 0.0, 0
     tally = model.tally
@@ -190,7 +190,7 @@ def _counts(model: Wrapped | Sharded) -> tuple[float, float, float, int]:
 
 
 def _reason(model: Wrapped | Sharded, result: Verification, flushes: float) -> str:
-    """Return the first cause in the measurement that explains the difference from the prediction."""
+    """Describe the most likely cause of the difference between measured and predicted time."""
     if result.predicted is None:
         return "The plan predicts no iteration time: nothing to compare with."
     error = result.measured / result.predicted - 1

@@ -1,16 +1,16 @@
-"""Control connections from rank 0 to all other ranks: they announce the next piece to send, and carry heartbeats.
+"""Control connections between rank 0 and all other ranks, for announcements of pieces to send and for heartbeats.
 
 Rank 0 listens on one port of the process group's interface only until all ranks have connected. The port and a random
-key are distributed over the process group itself. Both ends prove knowledge of the key without sending it. A connection
-that fails to do so within `GREETING_S` is closed, and does not delay the others:
+key are distributed over the process group. Both ends prove knowledge of the key without sending it:
 
     rank r    challenge r, r
     rank 0    challenge 0, HMAC(key, 0, challenge r, challenge 0)
     rank r    HMAC(key, r, challenge 0, challenge r)
 
-A message has thirteen bytes. The TCP connections carry nothing else. When a process dies, the kernel closes its
-connection, which identifies the lost rank at once. With the low-delay type of service, announcements overtake gradients
-at ports with bands (pfifo_fast). TCP_USER_TIMEOUT detects a host that disappears without closing its connection.
+A connection without this proof is closed after `GREETING_S`, and does not delay the others. The connections transport
+only messages of 13 bytes. If a process dies, the kernel closes its connection, which identifies the lost rank at once;
+TCP_USER_TIMEOUT detects hosts that disappear without closing theirs. With the low-delay type of service, announcements
+overtake gradients at ports with priority bands (pfifo_fast).
 """
 
 import contextlib
@@ -33,25 +33,25 @@ MESSAGE = struct.Struct("!BIQ")
 SEND, BEAT, QUERY, LEFT, FAILED, LOST, HANGS = range(7)
 """Kinds of message (kind, a, b).
 
-SEND: start piece b of transfer a now. BEAT: rank a has reached step b. QUERY: rank a requests the identity of the
-missing rank. LEFT and FAILED: rank a has stopped after step b, regularly or by an error. LOST: rank a's connection has
-ended. HANGS: rank a has made no progress for b milliseconds.
+SEND: start piece b of transfer a now. BEAT: rank a has reached step b. QUERY: rank a asks which rank is missing. LEFT
+and FAILED: rank a has stopped after step b, regularly or because of an error. LOST: rank a's connection has ended.
+HANGS: rank a has made no progress for b milliseconds.
 """
 RELAYED = (LEFT, FAILED, LOST, HANGS)
-"""Messages that rank 0 forwards to every rank."""
+"""Kinds of message that rank 0 forwards to every rank."""
 
 KEY_BYTES = 32
 CHALLENGE_BYTES = PROOF_BYTES = 32  # SHA-256
 HELLO = struct.Struct(f"!{CHALLENGE_BYTES}sI")
-LOW_DELAY = 0x10  # RFC 1349, section 4: the type of service that pfifo_fast puts in its first band
+LOW_DELAY = 0x10  # RFC 1349, section 4; pfifo_fast sends it in its first band
 USER_TIMEOUT_MS = 20_000
-"""Longest time for which sent data may stay unacknowledged (tcp(7), TCP_USER_TIMEOUT)."""
+"""Longest time for which sent data may be unacknowledged, in milliseconds (tcp(7), TCP_USER_TIMEOUT)."""
 CONNECT_S = 30.0
-"""Time limit for all ranks to connect."""
+"""Time limit in seconds for all ranks to connect."""
 GREETING_S = 5.0
-"""Time limit for the authentication of a connection."""
+"""Time limit in seconds for the authentication of a connection."""
 MAX_GREETINGS = 256
-"""Most unauthenticated connections in addition to one per rank; beyond that, the oldest is closed."""
+"""Limit of unauthenticated connections, in addition to one per rank. If it is exceeded, the oldest is closed."""
 
 _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 
@@ -59,8 +59,8 @@ _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 class Control:
     """This rank's end of the control connections.
 
-    `share` broadcasts a value of rank 0; it is called once on every rank. A separate thread calls `on_message` with
-    each received message (kind, a, b), and calls `tick` every `tick_s` seconds.
+    Every rank calls `share` once, which broadcasts a value from rank 0. A separate thread calls `on_message` with each
+    received message (kind, a, b), and `tick` every `tick_s` seconds.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Control:
         _open.add(self)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the thread that receives messages."""
         self._thread.start()
 
     def send(self, kind: int, a: int, b: int = 0) -> None:
@@ -102,7 +102,7 @@ class Control:
                     peer.sendall(message)
 
     def close(self) -> None:
-        """Close the connections and end the thread; without LEFT or FAILED before, this rank counts as lost."""
+        """Close the connections and end the thread. If LEFT or FAILED was not sent before, this rank counts as lost."""
         if self._closing:
             return
         self._closing = True
@@ -113,7 +113,7 @@ class Control:
         self.drop()
 
     def drop(self) -> None:
-        """Close the sockets without shutting down the connections: in a forked child, they belong to the parent."""
+        """Close the sockets but do not shut down the connections, because in a forked child the parent uses them."""
         self._closing = True
         _open.discard(self)
         for one in [*self._peers.values(), self._wake, self._woken]:
@@ -137,7 +137,7 @@ class Control:
                     due = time.monotonic() + self._tick_s
 
     def _read(self, rank: int, rest: bytearray) -> bool:
-        """Receive data of a rank; `False` at the end of its connection."""
+        """Receive and handle data of a rank; return `False` at the end of its connection."""
         try:
             data = self._peers[rank].recv(4096)
         except OSError:
@@ -166,10 +166,7 @@ def _proof(key: bytes, rank: int, *challenges: bytes) -> bytes:
 
 
 def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
-    """Return an authenticated connection to every other rank, by rank.
-
-    Connections that fail the authentication do not delay the ranks, and carry no messages.
-    """
+    """Return an authenticated connection to every other rank, by rank."""
     key, host = secrets.token_bytes(KEY_BYTES), meeting_address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     peers: dict[int, socket.socket] = {}
@@ -208,7 +205,7 @@ def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
 
 
 class _Greeting:
-    """Rank 0's end of a connection that is not authenticated yet."""
+    """Rank 0's end of a connection during its authentication."""
 
     def __init__(self, one: socket.socket, key: bytes, size: int) -> None:
         one.setblocking(False)
@@ -218,7 +215,7 @@ class _Greeting:
         self._data = self._expected = b""
 
     def is_over(self) -> bool:
-        """Receive available data; return whether the authentication has ended, successfully or not."""
+        """Receive available data; return whether the authentication has ended, with or without success."""
         wanted = len(self._expected) or HELLO.size
         try:
             more = self.socket.recv(wanted - len(self._data))
@@ -240,7 +237,6 @@ class _Greeting:
 
 
 def _connect(rank: int, share: Callable[[Any], Any]) -> socket.socket:
-    """Return the connection to rank 0."""
     key, port, host = share(None)
     until, said = time.monotonic() + CONNECT_S, ""
     while (left := until - time.monotonic()) > 0:
@@ -276,7 +272,7 @@ def _received(peer: socket.socket, count: int) -> bytes:
 
 
 def _in_forked_child() -> None:
-    """Close inherited copies of the parent's connections, which would otherwise stay open when the parent dies."""
+    """Close inherited copies of the parent's connections, which would keep them open after the parent's death."""
     for control in list(_open):
         control.drop()
 

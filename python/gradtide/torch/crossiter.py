@@ -1,14 +1,14 @@
-"""Training without a barrier between iterations: each layer waits for its own gradient right before it is used.
+"""Training without a barrier between iterations: a layer waits for its gradients when the next forward pass uses it.
 
-    backward      hook of each parameter: gradient / N into its bucket's tensor; full buckets go to the sender
-    step()        records the learning rates; nothing is updated yet
-    next forward  hook of each module: waits for the buckets that it uses, and updates them with the user's optimizer
+    backward      each parameter's hook copies gradient / N into its bucket's tensor; full buckets go to the sender
+    step()        records the learning rates, but updates no parameter
+    next forward  each module's hook waits for the buckets that the module uses, and steps the user's optimizer on them
 
-The first forward pass records where to wait for each bucket: at the call of the innermost module in which one of its
-parameters is first used, as in `profiling.walk`. This covers shared parameters and those that a parent module uses
-without calling their own module. Any earlier use of a parameter triggers its update (`deferred`).
+The first forward pass records in which module's call each bucket is needed: that of the innermost module in which one
+of its parameters is first used, as in `profiling.walk`. This covers shared parameters, and parameters that a parent
+module uses without calling their own module. Any earlier use of a parameter triggers its update (`deferred`).
 
-The arithmetic is that of DistributedDataParallel: gradients times 1/N, all-reduced, then the optimizer's own step.
+As in DistributedDataParallel, gradients are multiplied by 1/N and all-reduced, and then the optimizer steps.
 """
 
 import copy
@@ -40,17 +40,17 @@ IN_FLIGHT = (
 
 
 class InFlight(torch.Tensor):  # type: ignore[misc]
-    """Placeholder in `.grad` while a gradient is being reduced: has shape, dtype and device, but no values.
+    """Placeholder in `.grad` while a gradient is being reduced. It has shape, dtype and device, but no values.
 
-    Code that reads the values (clipping, a GradScaler, a print, a second backward pass) gets an error with the remedy.
-    Otherwise it would silently read the local gradient instead of the sum over all ranks.
+    Code that reads the values (clipping, a GradScaler, a print, a second backward pass) gets an error that says what to
+    do. Otherwise it would silently read the local gradient instead of the sum over all ranks.
     """
 
     __slots__ = ("name", "why")
 
     @staticmethod
     def __new__(cls, parameter: "torch.Tensor", name: str, why: str) -> "InFlight":
-        """Make the placeholder of a parameter's gradient; `why` is the error message of any access."""
+        """Return the placeholder of a parameter's gradient; `why` ends the error message of each access."""
         self = torch.Tensor._make_wrapper_subclass(
             cls, parameter.size(), strides=parameter.stride(), dtype=parameter.dtype, device=parameter.device
         )
@@ -59,7 +59,7 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse every op."""
+        """Raise `TrainingError` for every op but detach."""
         if func is torch.ops.aten.detach.default:
             return args[0]
         one = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, InFlight))
@@ -70,35 +70,35 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 
 
 class Bucket:
-    """Parameters whose gradients are reduced together and which are updated together."""
+    """Parameters whose gradients are all-reduced as one tensor, and which are updated together."""
 
     def __init__(
         self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]", opener: "tuple[str, Any] | None"
     ) -> None:
-        self.key, self.rank = key, rank  # identifier of the transfer, and its send priority
+        self.key, self.rank = key, rank  # id of the transfer, and send priority
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # release event of the bucket, as in `Group`
-        self.closed_by: set[int] = set()  # parameters in `opener` whose gradients are still missing
+        self.opens_in, self.opener = opener or nothing  # release event, as in `Group`
+        self.closed_by: set[int] = set()  # ids of parameters in `opener` without gradient so far
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
         self.tensor = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
         parts = self.tensor.split([p.numel() for p in self.parameters])
-        # Views have each parameter's strides, as in DDP: fused optimizers rely on that.
+        # As in DDP, each view has the strides of its parameter, on which fused optimizers rely.
         orders = [torch.empty_like(p, device="meta").stride() for p in self.parameters]
         self.views = [
             part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
         ]
         self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # placeholders in `.grad`
-        self.arrived: set[int] = set()  # parameters, by place, whose gradients are computed in this iteration
-        self.ready: list[Any] = []  # device events of the computed gradients
+        self.arrived: set[int] = set()  # indices of parameters with a gradient in this iteration
+        self.ready: list[Any] = []  # device events after which the gradients are computed
         self.transfer: Transfer | None = None  # the all-reduce, once it has been submitted
-        self.due = False  # whether the optimizer's step has been called but not applied
+        self.due = False  # whether step() was called and the update is pending
         self.optimizer: Any = None  # the user's optimizer restricted to these parameters
 
 
 def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
-    """Return a bucket for each group; a group with several dtypes or devices is divided by them."""
+    """Return a bucket for each group of parameters, or one per dtype and device if a group has several."""
     buckets: list[Bucket] = []
     for group in groups:
         kinds: dict[Any, list[tuple[str, torch.nn.Parameter]]] = {}
@@ -110,25 +110,26 @@ def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
 
 
 class CrossIteration:
-    """Hooks on a bare module, replicated on `size` ranks, and on its optimizer; `close` removes them.
+    """Hooks of level crossiter on a bare module and its optimizer; `close` removes them.
 
-    The optimizer is one of torch.optim with per-parameter updates; the groups are the plan's buckets.
+    `groups` are the plan's buckets, `size` is the number of ranks. The optimizer must be one of torch.optim that
+    updates each parameter independently.
     """
 
     def __init__(
         self, module: "torch.nn.Module", optimizer: "torch.optim.Optimizer", groups: Sequence[Group], *, size: int
     ) -> None:
-        self.flushes = self.released = 0  # released: transfers started by their release event, not because of a wait
+        self.flushes = self.released = 0  # released: transfers that their release event started
         self._module, self._optimizer, self._scale = module, optimizer, 1.0 / size
         self._sender: Sender
         self._buckets = buckets_of(groups)
         self._step = _DeferredStep(self, optimizer)
-        self._opened_by: dict[int, list[Bucket]] = {}  # by parameter: buckets whose release depends on its gradient
+        self._opened_by: dict[int, list[Bucket]] = {}  # buckets whose release needs this gradient
         self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._deferral = Deferral(self._touched)
         self._updating = RLock()
-        self._is_counted = False  # whether weights were requested since the last step
+        self._is_counted = False  # whether a flush was counted since the last step
         self._watched = False
         self._handles: list[Any] = []
 
@@ -146,7 +147,7 @@ class CrossIteration:
         self._step.put_on()
 
     def close(self) -> None:
-        """Remove the hooks and release all tensors; the caller flushes first, if training is to continue."""
+        """Remove the hooks and release all tensors. Without a `flush` before, pending updates are lost."""
         for handle in self._handles:
             handle.remove()
         self._step.take_off()
@@ -156,7 +157,7 @@ class CrossIteration:
                 if parameter.grad is unread:
                     parameter.grad = None
         self._deferral.close()
-        vars(self).clear()  # a learning rate scheduler may keep a reference to the replaced step
+        vars(self).clear()  # a learning rate scheduler may still reference our step
 
     def restore_gradients(self) -> None:
         """Store the reduced gradients in `.grad`, as DDP does, unless a gradient is missing or a step is pending."""
@@ -170,7 +171,7 @@ class CrossIteration:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Context of a forward pass; the first one in training records where parameters are used."""
+        """Context of a forward pass. The first pass with gradients records in which modules parameters are used."""
         if self._watched or not torch.is_grad_enabled():
             yield
             return
@@ -179,7 +180,7 @@ class CrossIteration:
             yield
         for parent in _seen_modules(self._module):
             for module in filter(_is_opaque, parent.children()):
-                where = parent if isinstance(module, torch.jit.ScriptModule) else module  # TorchScript takes no hooks
+                where = parent if isinstance(module, torch.jit.ScriptModule) else module  # TorchScript has no hooks
                 uses.first.update((id(parameter), where) for parameter in module.parameters())
         waits: dict[torch.nn.Module, list[Bucket]] = {}
         for bucket in self._buckets:
@@ -190,7 +191,7 @@ class CrossIteration:
         for module, buckets in waits.items():
             hook = functools.partial(self._before_use, tuple(buckets))
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
-        for bucket in self._buckets:  # prepended last, so run first: a call releases buckets before it waits for others
+        for bucket in self._buckets:  # prepended last, hence run before the waits of the same call
             if bucket.opens_in == "forward":
                 call = functools.partial(self._called, bucket)
                 self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
@@ -198,13 +199,14 @@ class CrossIteration:
 
     @property
     def tensors(self) -> "list[torch.Tensor]":
-        """The tensors that are all-reduced in an iteration."""
+        """The tensors that each iteration all-reduces, one per bucket."""
         return [bucket.tensor for bucket in self._buckets]
 
     def flush(self, *, by_user: bool = False, by_all: bool = False) -> None:
         """Wait for the gradients of all pending steps, and update the parameters.
 
-        `by_user`: the user's code reads the weights; counted in `flushes`. `by_all`: all ranks call this.
+        With `by_user`, code of the user needs the weights, which is counted in `flushes`. With `by_all`, all ranks call
+        this.
         """
         for bucket in self._buckets:
             if bucket.due and by_user:
@@ -212,7 +214,7 @@ class CrossIteration:
             self._update(bucket, by_all=by_all)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        """Refuse to copy: a copy would share the hooks of the original."""
+        """Raise `TrainingError`, because a copy would share the hooks of the original."""
         raise TrainingError(
             "a wrapped model cannot be copied: copy it before wrap, or load its state_dict into another"
         )
@@ -227,7 +229,7 @@ class CrossIteration:
             )
         if not self._watched:
             raise TrainingError("call the module that wrap returned, not the one inside it")
-        if bucket.transfer is not None:  # the previous gradient was dropped without a step
+        if bucket.transfer is not None:  # the last gradient was never applied by a step
             self._sender.wait(bucket.transfer)
             self._empty(bucket)
         gradient = parameter.grad
@@ -253,7 +255,7 @@ class CrossIteration:
         self._sent(bucket)
 
     def _sent(self, bucket: Bucket) -> Transfer:
-        """Submit a bucket to the sender, unless it already was."""
+        """Submit a bucket to the sender, unless it is already submitted."""
         if bucket.transfer is None:
             bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor, bucket.ready)
         return bucket.transfer
@@ -261,10 +263,10 @@ class CrossIteration:
     # In the optimizer
 
     def bind(self) -> None:
-        """Record a step of the optimizer; each bucket applies it when its parameters are needed."""
+        """Record a step of the optimizer, which is applied to each bucket when its parameters are needed."""
         places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
         there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
-        if not any(there):  # gradients were never computed or were set to None: no update, as with any optimizer
+        if not any(there):  # as with any optimizer, no gradients: no update
             return
         lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
@@ -288,7 +290,7 @@ class CrossIteration:
                 self._update(bucket)
 
     def drop(self) -> None:
-        """Discard gradients that have not been submitted to the sender: the user has set them to None."""
+        """Discard gradients that are not yet submitted to the sender, after the user has set them to None."""
         for bucket in self._buckets:
             if bucket.transfer is None and not bucket.due:
                 self._empty(bucket)
@@ -306,7 +308,7 @@ class CrossIteration:
             self._at_release(bucket)
 
     def _trains(self) -> bool:
-        """Whether this is a training forward pass, which all ranks perform."""
+        """Return whether this is a forward pass of training, which all ranks perform."""
         return bool(self._module.training and torch.is_grad_enabled())
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
@@ -318,16 +320,16 @@ class CrossIteration:
         self._is_counted = True
 
     def _update(self, bucket: Bucket, *, by_all: bool = False) -> None:
-        """Apply the pending step of a bucket. `by_all`: all ranks presumably do so at the same point of the program."""
+        """Apply the pending step of a bucket. `by_all`: all ranks are assumed to do so at the same point."""
         with self._updating:
-            if not bucket.due:  # applied by another thread meanwhile
+            if not bucket.due:  # another thread has applied it meanwhile
                 return
             if bucket.transfer is None and self._sender.is_fixed and not by_all:
                 raise TrainingError(
                     f"{several(list(bucket.names))} is read while the plan holds its gradient back, and the order of "
                     "sums is fixed here: call flush() of the model on every rank before"
                 )
-            self._sender.wait(self._sent(bucket))  # submits the bucket even if its release event has not happened
+            self._sender.wait(self._sent(bucket))  # also submits a bucket that was not released yet
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
             kept = [parameter.grad for parameter in bucket.parameters]
@@ -349,16 +351,16 @@ class CrossIteration:
 
 
 def updates_by_element(optimizer: "torch.optim.Optimizer") -> bool:
-    """Whether the optimizer is one of torch.optim and updates each parameter independently of the others."""
+    """Return whether the optimizer is one of torch.optim that updates each parameter independently."""
     kind = type(optimizer)
     return kind.step.__module__.startswith("torch.optim.") and kind.__name__ not in ("LBFGS", "SparseAdam")
 
 
 class _DeferredStep:
-    """The user's optimizer, with `step` and `zero_grad` deferred per bucket.
+    """Replaces `step` and `zero_grad` of the user's optimizer, and steps each bucket separately.
 
-    Each bucket has a copy of the optimizer with the bucket's parameters; all copies share the state of the original, so
-    that `state_dict` remains valid.
+    Each bucket has a copy of the optimizer with only the bucket's parameters. All copies share the state of the
+    original, so that its `state_dict` remains valid.
     """
 
     def __init__(self, owner: CrossIteration, optimizer: "torch.optim.Optimizer") -> None:
@@ -379,7 +381,7 @@ class _DeferredStep:
     def put_on(self) -> None:
         own = vars(self._optimizer)
         self._before = {name: own[name] for name in ("step", "zero_grad") if name in own}
-        # A learning rate scheduler marks the `step` that it counts, and warns if the mark is missing.
+        # A learning rate scheduler marks `step` to count its calls, and warns if the mark is missing.
         is_counted = hasattr(self._optimizer.step, "_wrapped_by_lr_sched")
 
         def step(optimizer: Any, closure: Any = None) -> Any:
@@ -422,7 +424,7 @@ class _DeferredStep:
         self._rest = None
 
     def bind(self, buckets: Sequence[Bucket]) -> None:
-        """Record the settings of all parameter groups, and update parameters that are in no bucket immediately."""
+        """Record the settings of all parameter groups; update parameters outside the buckets immediately."""
         self._refuse_hooks()
         groups = self._optimizer.param_groups
         sizes = tuple(len(group["params"]) for group in groups)
@@ -444,12 +446,12 @@ class _DeferredStep:
             self._run(bucket.optimizer)
 
     def _run(self, part: Any) -> None:
-        part.state = self._optimizer.state  # load_state_dict replaces the state
+        part.state = self._optimizer.state  # load_state_dict may have replaced it
         with _as_outside(part):
             type(self._optimizer).step(part)
 
     def _part(self, members: "list[list[torch.nn.Parameter]]") -> Any:
-        """Return the optimizer restricted to some of its parameters, by group."""
+        """Return a copy of the optimizer restricted to `members`, the parameters in each parameter group."""
         part = object.__new__(type(self._optimizer))
         vars(part).update(vars(self._optimizer))
         vars(part).pop("step", None)
@@ -466,7 +468,7 @@ class _DeferredStep:
 
 @contextmanager
 def _as_outside(optimizer: Any) -> Iterator[None]:
-    """Suspend the modes of the surrounding code: autocast, inference, a default device."""
+    """Suspend modes of the surrounding code, such as autocast, inference mode and a default device."""
     kinds = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
     with ExitStack() as stack:
         stack.enter_context(torch._C.DisableTorchFunction())
@@ -482,17 +484,17 @@ _OF_MEMBERS = ("params", "param_names")
 
 
 def _held(value: Any) -> Any:
-    """Return a snapshot of a value of a parameter group."""
+    """Return a copy of a setting of a parameter group, which the user may change before it is applied."""
     return value.clone() if isinstance(value, torch.Tensor) else copy.copy(value)
 
 
 def _is_opaque(module: "torch.nn.Module") -> bool:
-    """Whether hooks cannot observe the inside of a module, because of torch.compile or TorchScript."""
+    """Return whether hooks do not work inside a module, because of torch.compile or TorchScript."""
     return hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule)
 
 
 def _seen_modules(module: "torch.nn.Module") -> "Iterator[torch.nn.Module]":
-    """Yield a module and its submodules, except the inside of opaque ones."""
+    """Yield a module and its submodules, except opaque modules and what is inside them."""
     if not _is_opaque(module):
         yield module
         for child in module.children():
@@ -500,7 +502,7 @@ def _seen_modules(module: "torch.nn.Module") -> "Iterator[torch.nn.Module]":
 
 
 class _Uses(TorchFunctionMode):  # type: ignore[misc]
-    """Records in which module's call each parameter is first used."""
+    """Records for each parameter the module in whose call it is first used."""
 
     def __init__(self, module: "torch.nn.Module", parameters: "dict[int, Any]") -> None:
         super().__init__()
@@ -545,7 +547,7 @@ def share_state(module: "torch.nn.Module", group: Any) -> None:
 
 
 def share_buffers(module: "torch.nn.Module", group: Any, wait: Callable[[Any], None]) -> None:
-    """Broadcast buffers from the group's first rank, one message per dtype; `wait` waits for each."""
+    """Broadcast buffers from the group's first rank, in one message per dtype and device; `wait` awaits a message."""
     kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())

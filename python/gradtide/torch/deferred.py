@@ -1,4 +1,4 @@
-"""Deferred parameter updates: any read or write of a parameter with a pending update applies the update first.
+"""Deferred parameter updates: the first read or write of a parameter applies its pending update.
 
 While an update is pending, the parameter has a special class whose `__torch_function__` intercepts every use (an op,
 `.data`, a copy). Uses that do not access the values are listed in `NO_NUMBERS`; they do not trigger the update. If
@@ -28,7 +28,7 @@ NO_NUMBERS = frozenset(
 
 
 class Deferral:
-    """Changes the class of parameters while an update is pending; `update` is called with an accessed parameter."""
+    """Changes the class of parameters with a pending update. Any access to one calls `update` with it."""
 
     def __init__(self, update: "Callable[[torch.nn.Parameter], None]") -> None:
         self._update = update
@@ -51,12 +51,12 @@ class Deferral:
         return plain is not None
 
     def close(self) -> None:
-        """Drop references to parameters: the classes are in reference cycles, and live until a garbage collection."""
+        """Drop references to parameters, because the classes live in reference cycles until a garbage collection."""
         self._classes.clear()
         self._update = _closed
 
     def touch(self, values: Any) -> None:
-        """Update the deferred parameters among (nested) values; raise `TrainingError` if there are none to update."""
+        """Update the deferred parameters in nested values; raise `TrainingError` if none is found or left deferred."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
         for parameter in found:
             if id(parameter) in self._plain:  # may have been updated together with another one
@@ -99,13 +99,13 @@ def _watched(plain: type, deferral: Deferral) -> type:
 
 
 def can_defer(parameter: "torch.nn.Parameter") -> bool:
-    """Whether uses of a parameter can be intercepted: no custom `__torch_function__`, no memory shared by processes."""
+    """Return whether uses of a parameter can be intercepted: no own `__torch_function__`, no inter-process memory."""
     own = type(parameter).__torch_function__
     return own == torch._C._disabled_torch_function_impl and not parameter.is_shared()
 
 
 def is_held(tensor: "torch.Tensor") -> bool:
-    """Whether another tensor or array shares the tensor's memory."""
+    """Return whether another tensor or array shares the tensor's memory."""
     return _holders(tensor) > _ALONE
 
 

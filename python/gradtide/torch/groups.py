@@ -1,4 +1,4 @@
-"""Finds the layers of a plan in a module, and the parameters of each bucket."""
+"""Finds the parameters of a plan's buckets in a module, by the names of the plan's layers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class Group:
     """The parameters of a bucket.
 
     Attributes:
-        names, parameters: trainable parameters, in the order of the plan's layers.
-        rank: send priority; smaller is sent first.
-        opener: event that releases the bucket: `("backward", parameters)` when the gradients of these parameters are
-            ready, `("forward", module)` when this module is called. `None`: the bucket has no release time.
+        names, parameters: its trainable parameters, in the order of the plan's layers.
+        rank: send priority; the smallest is sent first.
+        opener: event that releases the bucket for sending. `("backward", parameters)`: the gradients of these
+            parameters are ready. `("forward", module)`: this module is called. `None`: no release time.
     """
 
     names: "tuple[str, ...]"
@@ -35,10 +35,10 @@ class Group:
 def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False) -> list[Group]:
     """Return the buckets of a plan as groups of a module's parameters, in the plan's order.
 
-    A layer names a parameter or a module. The layer of a module holds those of its parameters that no layer of a
-    submodule or of a parameter names. A shared parameter belongs to the first layer that contains it, a frozen
-    parameter to none. With `has_unused`, the module may have trainable parameters outside the plan, because the plan
-    lists only those that get a gradient.
+    A layer of a plan is the name of a parameter or of a module. A parameter belongs to the innermost layer that
+    contains it, a shared parameter to that of the first of its names in any layer, and a frozen parameter to none. With
+    `has_unused`, the module may have trainable parameters outside the plan, which lists only parameters that get a
+    gradient.
 
     Raises:
         ScenarioError: if the module lacks a layer, a trainable parameter is in no layer, or a bucket has another size.
@@ -88,7 +88,7 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
 
 
 def _upwards(name: str) -> Iterator[str]:
-    """Yield the candidate layer names of a parameter, innermost first: itself, its module, and all parent modules."""
+    """Yield the names of a parameter, its module, and all parent modules, each of which may be a layer."""
     while name:
         yield name
         name = name.rpartition(".")[0]

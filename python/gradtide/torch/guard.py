@@ -1,13 +1,13 @@
 """Detects lost ranks, identifies them, and aborts pending collectives that wait for them.
 
-A rank is lost when its process dies (the kernel closes its connection), when it leaves while others still need it, or
-when it delays an awaited step beyond the process group's timeout. For the last case every rank sends heartbeats with
-its step to rank 0, and rank 0 identifies the rank that is silent or behind. If rank 0 itself is silent, each rank
-reports rank 0. All ranks then raise the same `RankLostError`.
+A rank is lost if its process dies (the kernel closes its connection), if it leaves while others still need it, or if it
+delays an awaited step beyond the process group's timeout. To identify the rank in the last case, rank 0 uses the
+heartbeats in which all ranks report their step; if rank 0 itself is silent, each rank reports rank 0. All ranks then
+raise the same `RankLostError`.
 
-If the main thread is blocked inside PyTorch in a collective that can never complete, the connections between the ranks
-are shut down. The collective then fails, and its error is attributed to the lost rank. Hence no rank waits for
-another's exit, and no gloo thread is left to call into a finalized interpreter.
+If the main thread is blocked inside PyTorch in a collective that can never complete, the guard shuts down the
+connections between the ranks. The collective then fails, and its error is attributed to the lost rank. Hence no rank
+waits until another exits, and no gloo thread calls into a finalized interpreter.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from gradtide.torch import sockets
 from gradtide.torch.control import BEAT, FAILED, HANGS, LEFT, LOST, QUERY, SEND, Control
 
 GRACE_S = 3.0
-"""Seconds for which a failed collective waits for the report of a lost rank, and `close` waits for collectives."""
+"""Seconds to wait after a failed collective for the report of a lost rank, and in `close` for collectives."""
 CUT_S = 1.0
-"""Seconds after the loss of a rank until collectives that have not failed by themselves are aborted."""
+"""Seconds after the loss of a rank until collectives that are still pending are aborted."""
 ITS_OUTPUT = "Its output tells why"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
-"""Words by which an error of gloo is distinguished from an error of the user's code."""
+"""Texts that occur in errors of gloo, but not in errors of the user's code."""
 BEATS_PER_TIMEOUT = 10
 LEAST_BEAT_S, MOST_BEAT_S = 0.2, 1.0
 
 
 @dataclass
 class _Peer:
-    """State of a rank: steps made, time of the last step, and time of the last message, in seconds."""
+    """State of a rank: number of steps, and monotonic times of the last step and message in seconds."""
 
     steps: int = 0
     stepped: float = field(default_factory=time.monotonic)
@@ -47,8 +47,8 @@ class _Peer:
 class Guard:
     """Monitors the ranks of a process group, from `wrap` to `unwrap`.
 
-    A separate thread calls `on_send` with the pieces that rank 0 announces, and `on_left` when a rank has left.
-    `earlier` are connections that carry other traffic too; the guard shuts them down only if a rank is lost.
+    A separate thread calls `on_send` with each piece that rank 0 announces, and `on_left` when a rank has left.
+    Connections in `earlier` may have other traffic as well, so they are shut down only if a rank is lost.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Guard:
         earlier: Collection[sockets.Ends] | None = None,
     ) -> None:
         self.fault: TrainingError | None = None
-        self.departed: RankLostError | None = None  # error to raise if the rank that left is needed
+        self.departed: RankLostError | None = None  # raised if the rank that left is still needed
         self.changed = threading.Condition()
         self.timeout_s = timeout_of(group).total_seconds()
         self._on_send, self._on_left = on_send, on_left
         self._rank = dist.get_rank(group)
-        self._steps, self._last_step = 0, 0  # steps of this rank; last step of the rank that left, equal on all ranks
+        self._steps, self._last_step = 0, 0  # of this rank; of the rank that left
         self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}  # by step: start of the wait, and callback
         # Numbers of pending collectives that call back into Python or block the main thread: in the sender's private
-        # group, and in the user's groups.
+        # group, and in groups of the user.
         self._own_under_way = self._under_way = 0
         self._lost_at = 0.0
         size, first = dist.get_world_size(group), dist.get_global_rank(group, 0)
@@ -84,7 +84,7 @@ class Guard:
         self._control = Control(self._rank, size, share, self._on_message, self._tick, beat_s)
 
     def start(self) -> None:
-        """Start receiving: from now on `on_send` and `on_left` are called."""
+        """Start the thread that calls `on_send` and `on_left`."""
         self._control.start()
 
     def send(self, kind: int, a: int, b: int = 0) -> None:
@@ -92,7 +92,7 @@ class Guard:
         self._control.send(kind, a, b)
 
     def step(self) -> int:
-        """Begin a step, which is an operation that all ranks perform equally often, and return its number."""
+        """Begin a step and return its number. Steps are operations that all ranks perform equally often."""
         with self.changed:
             self._steps += 1
             if self.departed is not None and self._steps > self._last_step:
@@ -102,27 +102,27 @@ class Guard:
             return self._steps
 
     def expect(self, done: Callable[[], None]) -> int:
-        """Begin to wait for a step, and return its number; `done` is called when the step completes or never can."""
+        """Begin to wait for a step and return its number. `done` is called when the step completes or has failed."""
         with self.changed:
             step = self.step()
             self._awaited[step] = time.monotonic(), done
             return step
 
     def met(self, step: int) -> None:
-        """End the wait for a step, and call its `done`."""
+        """End the wait for a completed step, and call its `done`."""
         with self.changed:
             _, done = self._awaited.pop(step, (0.0, lambda: None))
             self.changed.notify_all()
         done()
 
     def follow(self, work: Any, ended: Callable[[str], None], *, is_own: bool = False) -> None:
-        """Call `ended` when a collective completes, with the backend's error or an empty text."""
+        """Call `ended` when a collective ends, with the backend's error message or an empty text."""
 
         def call(future: Any) -> None:
             error = ""
             try:
                 future.value()
-            except Exception as raised:  # whatever the backend raises
+            except Exception as raised:  # backends raise various types
                 error = first_line(raised)
             try:
                 ended(error)
@@ -133,7 +133,7 @@ class Guard:
         work.get_future().add_done_callback(call)
 
     def fail(self, fault: TrainingError) -> None:
-        """Record why training stops, and wake all waiters; a lost rank replaces an error that it may have caused."""
+        """Record why training stops, and wake all waiters. A lost rank replaces errors that it may have caused."""
         with self.changed:
             is_loss = isinstance(fault, RankLostError)
             if self.fault is None or (is_loss and not isinstance(self.fault, RankLostError)):
@@ -144,13 +144,13 @@ class Guard:
             done()
 
     def fail_by(self, consequence: str) -> None:
-        """Record an error that may be the consequence of a lost rank, and request the identity of that rank."""
+        """Record an error that a lost rank may have caused, and ask rank 0 for the lost rank."""
         self.fail(self.departed or TrainingError(consequence))
         if not isinstance(self.fault, RankLostError):
             self._query_missing()
 
     def check(self) -> None:
-        """Raise the first failure, if there is one; a lost rank takes precedence over errors that it caused."""
+        """Raise the recorded failure, if any. After other errors, first wait up to `GRACE_S` for a lost rank."""
         if self.fault is not None:
             with self.changed:
                 self.changed.wait_for(lambda: isinstance(self.fault, RankLostError) or self.departed, GRACE_S)
@@ -159,7 +159,7 @@ class Guard:
             raise self.fault
 
     def watch(self, work: Any) -> None:
-        """Wait for a collective until it completes or can no longer complete."""
+        """Wait for a collective; raise `TrainingError` if it fails or can no longer complete."""
         ended: list[str] = []
         self.follow(work, ended.append)
         step = self.expect(lambda: None)
@@ -175,7 +175,7 @@ class Guard:
             work.wait()  # on a GPU, only makes the current stream wait
 
     def explain(self, action: Callable[[], Any]) -> Any:
-        """Run an action; raise `RankLostError` in place of the backend's error if a lost rank is the cause."""
+        """Run an action; if a lost rank makes the backend fail, raise `RankLostError` instead of its error."""
         with self._inside():
             try:
                 return action()
@@ -190,10 +190,10 @@ class Guard:
                     raise fault from error
 
     def close(self, *, at_exit: bool = False, failed: bool = False) -> None:
-        """Close the connections and end their thread; pending collectives are waited for, then aborted.
+        """Wait for pending collectives and then abort them; close the control connections and end their thread.
 
-        At process exit (`at_exit`) no collective may be pending, so connections that carry other traffic are shut down
-        too. `failed`: this rank stops because of an error.
+        At process exit (`at_exit`) no collective may remain pending, so connections with other traffic are shut down as
+        well. With `failed`, this rank stops because of an error.
         """
         self.fail(TrainingError("the model is unwrapped"))
         self.send(FAILED if failed else LEFT, self._rank, self._steps)
@@ -218,7 +218,7 @@ class Guard:
             self.changed.notify_all()
 
     def _cut(self, everything: bool = False) -> None:
-        """Shut down connections with pending collectives; those with other traffic only if a rank is lost."""
+        """Shut down connections with pending collectives. Those with other traffic are spared unless a rank is lost."""
         if self._under_way and (everything or isinstance(self.fault, RankLostError)):
             sockets.cut(self._links)
         elif self._own_under_way:
@@ -245,7 +245,7 @@ class Guard:
             if is_needed:
                 self.fail(self.departed)
             self._on_left()
-        elif kind == LOST:  # a rank that stopped earlier is the cause, so its error takes precedence
+        elif kind == LOST:  # a rank that stopped earlier may be the cause
             now = _now()
             how = f"has ended (its process died or its host is unreachable), noticed at {now:%H:%M:%S}"
             self.fail(self.departed or RankLostError(a, how, now, ITS_OUTPUT))
@@ -274,7 +274,7 @@ class Guard:
         peer.last_message = now
 
     def _query_missing(self) -> None:
-        """Request the identity of the rank that the others wait for; report rank 0 if it is silent itself."""
+        """Ask rank 0 for the rank that the others wait for, or report rank 0 itself if it is silent."""
         silent_s = time.monotonic() - self._peers[0].last_message
         if self._rank == 0:
             self._name_the_missing()
@@ -284,7 +284,7 @@ class Guard:
             self.send(QUERY, self._rank)
 
     def _name_the_missing(self) -> None:
-        """On rank 0: identify the rank that has been silent for half the timeout, or else lags behind in steps."""
+        """On rank 0: report the rank that has been silent for half the timeout, or else is behind in steps."""
         now = time.monotonic()
         self._note(0, self._steps)
         others = [rank for rank in self._peers if rank != 0]
@@ -300,7 +300,7 @@ class Guard:
 
 
 def timeout_of(group: Any) -> timedelta:
-    """Return the timeout of a process group, preferably that of its CPU backend."""
+    """Return the timeout of a process group: that of its CPU backend if it has one."""
     import torch
 
     try:
@@ -321,7 +321,7 @@ def _now() -> datetime:
 
 
 def _links(group: Any) -> list[sockets.Ends]:
-    """Return the endpoints of this rank's present connections to other ranks."""
+    """Return the addresses of this rank's current connections to other ranks."""
     own = sockets.all_ends()
     everyone: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, own, group=group)

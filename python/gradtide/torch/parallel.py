@@ -22,8 +22,8 @@ BYTES_PER_MIB = 2**20
 def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of DistributedDataParallel for a plan's bucket sizes, merged with the user's `options`.
 
-    The plan's sizes are used as caps. DDP closes a bucket as soon as it reaches its cap, so DDP forms the plan's
-    buckets if gradients become ready in the plan's order.
+    The plan's sizes become caps. DDP closes a bucket when it reaches its cap, so the buckets are those of the plan if
+    gradients become ready in the plan's order.
 
     Raises:
         TrainingError: if the user's `options` contain a bucket size.
@@ -45,9 +45,9 @@ def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Hook:
-    """Communication hook of DistributedDataParallel; DDP waits for its futures at the end of backward.
+    """Communication hook of DistributedDataParallel, which waits for the hook's futures at the end of backward.
 
-    DDP cannot handle a failed future. An error is therefore raised by the optimizer's next step, before it uses the
+    DDP cannot handle a failed future. Errors are therefore raised by the optimizer's next step, before it uses the
     gradients.
     """
 
@@ -55,7 +55,7 @@ class Hook:
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard, *, depth: int = 1
     ) -> None:
         self._streams = Streams()
-        self.sizes: dict[int, int] = {}  # bytes of each bucket that DDP sent in the last backward pass, by bucket index
+        self.sizes: dict[int, int] = {}  # bytes of DDP's buckets in the last backward pass, by index
         self._group, self._guard, self._depth = ddp.process_group, guard, depth
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
         ddp.register_comm_hook(self, _submit_bucket)
@@ -95,7 +95,7 @@ class Hook:
 
 
 class PriorityHook(Hook):
-    """Sends buckets by the plan's priorities; a bucket of DDP has the priority of its most urgent parameter."""
+    """Sends DDP's buckets by priority. A bucket has the plan's priority of its most urgent parameter."""
 
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", groups: Sequence[Group], sender: Sender

@@ -3,11 +3,11 @@
 The first ranks are workers, the last ones are dedicated servers. Training is synchronous, as with TensorFlow's
 SyncReplicas:
 
-    worker    step()         requests its parameters from each server, in arbitrary order
-    server                   sends parameter i once the worker's counter is i, so that transfers are in order
+    worker    step()         requests the parameters from each server, in random order
+    server                   sends parameter i when the worker's counter is i, so that transfers are in order
     worker    forward        waits for each parameter at its first use
     worker    backward       pushes each gradient as soon as it is computed
-    server                   averages all workers' gradients once it has them all, and steps the user's optimizer
+    server                   averages the gradients when it has those of all workers, and steps the user's optimizer
 
 Source: Hashemi et al., TicTac (2019), section 5.1. Parameters are numbered from 0 to n-1. The sender has a counter for
 each worker and iteration, and increments it when a transfer is handed to the network. The network keeps this order,
@@ -30,10 +30,10 @@ from gradtide.torch.deferred import Deferral, can_defer, is_held
 from gradtide.torch.groups import several
 
 REQUEST, DONE, ORDER, PULL, PUSH = range(5)
-"""Message tags. REQUEST: numbers of the requested parameters. DONE: end of an iteration, with the optimizer's settings.
-ORDER: numbers of the parameters that follow. PULL: a parameter. PUSH + i: gradient i."""
+"""Tags of messages. REQUEST: numbers of the requested parameters. DONE: end of a worker's iteration, with settings of
+the optimizer. ORDER: numbers of the parameters that follow. PULL: a parameter. PUSH + i: gradient of parameter i."""
 STEP, GOOD_BYE = 0.0, 1.0
-"""Kinds of DONE: another iteration follows, or the worker leaves."""
+"""First number of a DONE message: another iteration follows, or the worker leaves."""
 
 
 ON_SERVERS = "it is on its way to a server. Clipping, accumulation and code that reads .grad need DDP"
@@ -41,12 +41,11 @@ ON_SERVERS = "it is on its way to a server. Clipping, accumulation and code that
 
 @dataclass
 class Pulls:
-    """Counters of a worker.
+    """Counters of the parameters that a worker has received.
 
     Attributes:
         count: number of parameters received.
-        out_of_order: number of parameters that arrived before another parameter of the same server that has a smaller
-            number.
+        out_of_order: number of parameters that arrived although a smaller number of the same server was missing.
     """
 
     count: int = 0
@@ -54,10 +53,10 @@ class Pulls:
 
 
 class Counter:
-    """Releases a worker's parameters in the order of their numbers, regardless of the order of the requests."""
+    """Releases the parameters of a worker by ascending number, whatever the order of the requests."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
-        self._left = sorted(numbers, reverse=True)  # not yet released in this iteration; the smallest is last
+        self._left = sorted(numbers, reverse=True)  # not released yet; the smallest is last
         self._waiting: set[int] = set()
 
     def request(self, number: int) -> Iterator[int]:
@@ -72,9 +71,9 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
 
     Attributes:
         module: the user's module.
-        order: names of the parameters in the order in which they are sent; empty if they are sent as requested.
-        serves: whether this rank is a server; a server must call `serve`.
-        pulls: counters of the parameters that this worker has received.
+        order: names of the parameters in sending order; empty if each worker's requests determine the order.
+        serves: whether this rank is a server, on which `serve` must be called.
+        pulls: counters of this worker.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         return [number for number, owner in enumerate(self._owner) if owner == server]
 
     def serve(self) -> None:
-        """Serve until all workers have unwrapped their model.
+        """Serve parameters until all workers have unwrapped their models.
 
         Raises:
             TrainingError: if this rank is a worker, or a worker is lost.
@@ -126,7 +125,6 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             raise TrainingError(f"server {self._rank} has lost a worker: {error}") from error
 
     def _deliver(self, worker: int, numbers: Sequence[int]) -> None:
-        """Send the requested parameters to a worker."""
         counter = Counter(numbers)
         order = [number for one in numbers for number in counter.request(one)] if self.order else numbers
         dist.send(torch.tensor(order, dtype=torch.int64), worker, group=self._group, tag=ORDER)
@@ -165,14 +163,14 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         return True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module; on a server, only inside `torch.no_grad()`."""
+        """Call the module. On a server, this is allowed only inside `torch.no_grad()`."""
         if self.serves and torch.is_grad_enabled():
             raise TrainingError(f"rank {self._rank} serves and does not train: call serve() there")
         return self.module(*args, **kwargs)
 
 
 class Worker(Servers):
-    """The worker's part: hooks on the module and its optimizer."""
+    """A module on a worker, with hooks on its parameters and its optimizer."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -224,7 +222,7 @@ class Worker(Servers):
             work.wait()
         self._pushes.clear()
         self._command(STEP)
-        for number in range(len(self._trained)):  # including parameters that the forward pass did not use
+        for number in range(len(self._trained)):  # also parameters that the forward pass did not use
             self._take(number)
         self._request()
 
@@ -252,7 +250,7 @@ class Worker(Servers):
             dist.send(message, server, group=self._group, tag=DONE)
 
     def _receive(self, server: int, count: int) -> None:
-        """Receive a server's parameters, and count those that arrive out of order."""
+        """Receive `count` parameters from a server, and count those that arrive out of order."""
         try:
             order = torch.empty(count, dtype=torch.int64)
             dist.recv(order, server, group=self._group, tag=ORDER)
@@ -271,7 +269,7 @@ class Worker(Servers):
                 self._changed.notify_all()
 
     def _take(self, number: int) -> None:
-        """Wait for a parameter, and copy it into the module."""
+        """Wait until a parameter is received, and copy it into the module."""
         parameter = self._trained[number]
         with self._changed:
             self._changed.wait_for(lambda: self._arrived[number] or self._fault)
@@ -282,7 +280,7 @@ class Worker(Servers):
                 parameter.copy_(self._received[number])
 
     def close(self) -> None:
-        """Receive the last weights, notify the servers, remove all hooks, and release the tensors of this wrapper."""
+        """Receive the final weights, notify the servers, remove all hooks, and release the wrapper's tensors."""
         for number in range(len(self._trained)):
             self._take(number)
         self._command(GOOD_BYE)
@@ -308,19 +306,19 @@ def wrap(
     order: str | Sequence[str] = "tic",
     example: Sequence[Any] = (),
 ) -> Servers:
-    """Train with parameter servers instead of `DistributedDataParallel(model)`. Every rank must call this.
+    """Set up parameter servers instead of `DistributedDataParallel(model)`. Every rank must call this.
 
     Args:
-        model: the bare module, on the CPU. Afterwards all ranks have the weights of the first.
-        optimizer: optimizer of all parameters. Servers step it; workers call its `step` as usual.
-        servers: number of server ranks; the last ranks are servers.
-        order: `tic` computes the order from the traced graph of the model; `random` sends in the order of the workers'
-            requests, which is random in each iteration; a list gives the parameter names, the most urgent first.
-        example: inputs of the model's forward pass, with which `tic` traces the model.
+        model: the bare module, on the CPU. Its weights are replaced by those of the first rank.
+        optimizer: optimizer of all parameters. Workers call its `step` as usual, but only servers execute it.
+        servers: number of servers, which are the last ranks.
+        order: sending order. `tic`: TicTac's, computed from the traced graph of the model. `random`: that of the
+            workers' requests, random in each iteration. Or a list of parameter names, the most urgent first.
+        example: inputs of the model's forward pass, for the trace of `tic`.
 
     Returns:
-        On a worker, the module to call instead of the model, until `unwrap`. On a server (`serves`), the object whose
-        `serve` must be called.
+        On a worker, the module to call instead of the model until `unwrap`. On a server (`serves` is true), an object
+        whose `serve` must be called.
 
     Raises:
         TrainingError: if servers cannot train the model or use the optimizer, or the order lacks parameters.
@@ -352,14 +350,14 @@ def wrap(
 
 
 def unwrap(model: Servers) -> "torch.nn.Module":
-    """Return the user's module with the servers' weights; on a worker, remove hooks and notify the servers."""
+    """Undo `wrap`: return the user's module, on a worker with the final weights of the servers."""
     if isinstance(model, Worker):
         model.close()
     return model.module
 
 
 def _order(model: "torch.nn.Module", order: str | Sequence[str], example: Sequence[Any]) -> Any:
-    """Return the parameter names in order, an empty list for a random order, or an error message."""
+    """Return the parameter names in sending order, an empty list for a random order, or an error message."""
     if order == "random":
         return []
     if order != "tic":
@@ -382,7 +380,7 @@ def _order(model: "torch.nn.Module", order: str | Sequence[str], example: Sequen
 
 
 def _shared_out(sizes: Sequence[int], servers: Sequence[int]) -> list[int]:
-    """Return the server of each parameter, by greedy bin packing: largest first, to the server with fewest bytes."""
+    """Return the server of each parameter. The largest parameter goes first, to the server with the fewest bytes."""
     load, owner = dict.fromkeys(servers, 0), [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
         owner[number] = min(load, key=lambda server: (load[server], server))

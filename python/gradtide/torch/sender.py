@@ -1,15 +1,15 @@
 """All-reduces tensors by priority, for the levels `priority` and `crossiter`.
 
-In this module, the `rank` of a tensor is its send priority (smaller is more urgent), and `credit` is the in-flight
-limit.
+In this module, the `rank` of a tensor is its send priority (smaller is more urgent), and `credit` is the limit of
+pieces in flight.
 
-Collectives must start in the same order on all ranks; rank 0 decides the order. Whenever fewer than `credit` pieces are
-in flight, it takes the most urgent ready piece, announces it and starts it. The other ranks start it as soon as they
-have both the announcement and the piece. No thread blocks on the network: an event (a gradient becomes ready, a piece
-ends, an announcement arrives) starts the pieces that it makes eligible.
+Collectives must start in the same order on all ranks, so rank 0 decides the order. Whenever fewer than `credit` pieces
+are in flight, it announces and starts the most urgent ready piece. The other ranks start a piece as soon as they have
+both its announcement and its data. No thread blocks on the network: each event (a gradient becomes ready, a piece ends,
+an announcement arrives) starts the pieces for which it was the last condition.
 
-Under NCCL the order must be fixed in advance, so there are no announcements (`is_fixed`): each rank starts a tensor
-when its program submits it, and the program order is the same on all ranks.
+With NCCL (`is_fixed`) the order must be fixed in advance, so there are no announcements: each rank starts a tensor when
+the program submits it, and all ranks run the same program.
 """
 
 import functools
@@ -37,13 +37,13 @@ class Transfer:
     def __init__(
         self, key: int, pieces: "Sequence[torch.Tensor]", ready: Sequence[Any], step: int, is_awaited: bool
     ) -> None:
-        self.key = key  # identifies the transfer on all ranks; unique among open transfers
-        self.pieces = pieces  # slices of the tensor that are sent separately
+        self.key = key  # same on all ranks; unique among open transfers
+        self.pieces = pieces  # slices of the tensor that are reduced separately
         self.ready = ready  # device events after which the tensor is filled
         self.done: list[Any] = []  # device events after which pieces are reduced
-        self.left = len(pieces)  # pieces without an event in `done`; on the CPU, pieces that are not reduced
+        self.left = len(pieces)  # number of pieces without an entry in `done`
         self.issued = 0
-        self.step = step  # step number of the guard
+        self.step = step  # number of the step in `Guard`
         self.is_awaited = is_awaited  # whether training waits for the transfer
 
 
@@ -52,9 +52,9 @@ class Tally:
     """Counters of a sender.
 
     Attributes:
-        pieces, parts, bytes: amounts started so far; a piece is reduced in `depth` concurrent parts.
-        busy_s: time with at least one piece in flight.
-        waited_s: time in which training waited for a transfer.
+        pieces, parts, bytes: totals started so far. A piece is reduced in `depth` concurrent parts.
+        busy_s: seconds with at least one piece in flight.
+        waited_s: seconds in which training waited for a transfer.
     """
 
     pieces: int = 0
@@ -68,9 +68,9 @@ class Sender:
     """All-reduces tensors over `group`, a private process group with the same ranks as the user's group `base`.
 
     A tensor is sent in pieces of at most `piece_bytes`, or as a whole if `piece_bytes` is `None`. A piece is reduced in
-    `depth` concurrent parts. At most `credit` pieces are in flight, and these are not preempted. `earlier` are the
-    connections that existed before the group. With `is_fixed`, pieces start when they are submitted, and queue in the
-    backend.
+    `depth` concurrent parts. At most `credit` pieces are in flight; they are not preempted. With `is_fixed`, pieces
+    start when they are submitted, and queue in the backend. `earlier` are the process's connections from before `group`
+    was created.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Sender:
         self.is_fixed = is_fixed
         self._leads = is_fixed or dist.get_rank(group) == 0
         self._piece_bytes, self._credit, self._depth = piece_bytes, credit, depth
-        self._ready: list[tuple[int, int, int, int]] = []  # rank 0's heap: priority, submission, key, piece
-        self._announced: deque[tuple[int, int]] = deque()  # other ranks: announced pieces (key, piece), in order
-        self._open: dict[int, Transfer] = {}  # transfers with pieces that have not started
+        self._ready: list[tuple[int, int, int, int]] = []  # heap on rank 0: priority, submission, key, piece
+        self._announced: deque[tuple[int, int]] = deque()  # on other ranks: (key, piece) in order
+        self._open: dict[int, Transfer] = {}  # by key, if not all pieces have started
         self._in_flight = 0
         self._submitted = 0
         self._since = 0.0
@@ -109,10 +109,10 @@ class Sender:
         ready: Sequence[Any] = (),
         done: Callable[[], None] | None = None,
     ) -> Transfer:
-        """Start an in-place all-reduce of a flat tensor after the events `ready`; a smaller `rank` goes first.
+        """Queue an in-place all-reduce of a flat tensor. A smaller `rank` is sent first.
 
-        `done` is called from any thread when the all-reduce completes or fails; training is then assumed to wait for
-        it.
+        The tensor is read after the device events `ready`. `done` is called from any thread when the all-reduce ends or
+        fails; with `done`, training counts as waiting for the transfer.
         """
         per_piece = tensor.numel()
         if self._piece_bytes is not None:
@@ -132,7 +132,7 @@ class Sender:
         return transfer
 
     def wait(self, transfer: Transfer) -> None:
-        """Wait until a tensor is reduced; on a GPU, let the compute stream wait.
+        """Wait until a tensor is reduced. On a GPU, only the compute stream waits for the end of the reduction.
 
         Raises:
             RankLostError: if another rank is lost.
@@ -153,7 +153,7 @@ class Sender:
 
     def _pump(self) -> None:
         """Start all eligible pieces."""
-        if self._pumping:  # re-entered: a piece completed while it was being started
+        if self._pumping:  # re-entered, because a piece completed while it was started
             return
         self._pumping = True
         try:
@@ -180,8 +180,8 @@ class Sender:
         self._in_flight += 1
         transfer.issued += 1
         if transfer.issued == len(transfer.pieces):
-            # The key can be reused: rank 0 announces the next transfer of this key only after this transfer has ended
-            # on rank 0, so other ranks cannot confuse the two.
+            # From now on the key can be reused. Rank 0 announces its next transfer only after this one has ended there,
+            # so other ranks cannot confuse the two.
             del self._open[transfer.key]
         self.tally.pieces += 1
         self.tally.bytes += tensor.nbytes
@@ -192,7 +192,7 @@ class Sender:
     # Called from other threads
 
     def _ended(self, transfer: Transfer, works: Sequence[Any], error: str) -> None:
-        """Handle the completion or failure of a piece; on a GPU, the device may not have executed it yet."""
+        """Handle the end or failure of a piece. On a GPU, the device may not have executed the reduction yet."""
         if error:
             self._left_the_network()
             self.guard.fail_by(f"the sum of gradients failed: {error}")
@@ -221,7 +221,7 @@ class Sender:
             self._pump()
 
     def _on_left(self) -> None:
-        """Fail if a rank has left and training waits for a transfer that is not announced and so never will be."""
+        """Fail if a rank has left while training waits for a transfer that, for this reason, is never announced."""
         with self.guard.changed:
             departed = self.guard.departed
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())
@@ -240,8 +240,8 @@ def sum_parts(
 ) -> int:
     """All-reduce a flat tensor in `depth` concurrent parts, and return the number of parts.
 
-    `ended` is called when the last part ends, or the first one fails, with the backend's work objects and its error
-    (empty if there is none).
+    `ended` is called when all parts have ended or one has failed, with the backend's work objects and its error message
+    (empty on success).
 
     Source: Caramel (2020), section 4.4: concurrent parts of a transfer keep the network busy while other parts are
     being reduced.

@@ -1,13 +1,13 @@
-"""Applies an FSDP plan with PyTorch's `fully_shard` (FSDP2), using public methods only.
+"""Applies an FSDP plan by public methods of PyTorch's `fully_shard` (FSDP2).
 
 Each unit of the plan becomes one call of `fully_shard`; the prefetch depths become lists of modules to prefetch.
 `expected_forward` and `expected_backward` predict the order in which torch gathers and reduces units under the plan;
 `Sharded` records the actual order and compares the two.
 
-torch does not allow control of reductions: a unit is reduced when its backward pass has ended, one unit at a time and
-as a whole. A unit whose inputs need no gradient, such as an embedding, is reduced after all others. Over gloo a
-reduce-scatter blocks the backward pass. An all-gather does not block, because our own function issues it
-(`set_custom_all_gather`); torch's function would wait for it immediately and so defeat prefetching.
+A plan cannot control reductions: torch reduces each unit as a whole when the unit's backward pass has ended, one unit
+at a time. A unit whose inputs need no gradient, such as an embedding, is reduced after all others. With gloo, a
+reduce-scatter blocks the backward pass. An all-gather does not, because `_Gather` issues it (`set_custom_all_gather`);
+torch's own function would wait for it immediately, which would defeat prefetching.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,20 +24,20 @@ from gradtide.scenario.plan import Plan, PlannedSharding
 from gradtide.torch.groups import fault_of, several
 
 Event = tuple[str, int]
-"""Kind of an event, and the number of the unit."""
+"""(kind of the event, number of the unit)."""
 
 Turn = tuple[int, bool]
-"""A unit, and whether its forward pass starts (True) or ends (False) here; units can be nested."""
+"""(unit, True) at the start of the unit's forward pass, (unit, False) at its end. Units can be nested."""
 
 GATHER, REDUCE, FORWARD = "all-gather", "reduce-scatter", "forward"
 SHOWN = 6
-"""Number of preceding events in the message of a fault."""
+"""Number of events before the first wrong one that the message of a fault lists."""
 OPTIONS = ("mesh", "mp_policy", "offload_policy", "ignored_params")
-"""Arguments of fully_shard that affect neither what a unit gathers nor when."""
+"""Permitted arguments of fully_shard: they affect neither what a unit gathers nor when."""
 
 
 def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
-    """Return the events of a forward pass under a plan; updates `gathered`, the set of unsharded units."""
+    """Return the events that a plan predicts for a forward pass; update `gathered`, the set of unsharded units."""
     events: list[Event] = []
     count = len(plan.units)
     for unit in range(count):
@@ -51,12 +51,12 @@ def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
 def expected_backward(
     plan: PlannedSharding, turns: Sequence[Turn], late: Sequence[int], trained: set[int], gathered: set[int]
 ) -> list[Event]:
-    """Return the events of a backward pass under a plan.
+    """Return the events that a plan predicts for a backward pass.
 
     Args:
         plan: how the model is sharded.
-        turns: starts and ends of units in the forward pass. The backward pass traverses them in reverse: it gathers a
-            unit when it enters the unit, and reduces the unit when it leaves it.
+        turns: starts and ends of units in the forward pass. The backward pass visits them in reverse order: a unit is
+            gathered when its backward pass begins, and reduced when it ends.
         late: units that are reduced after all others, in this order.
         trained: units with trainable parameters, which are reduced.
         gathered: units that are unsharded before the pass; the pass clears it.
@@ -86,19 +86,19 @@ def _gathers(units: Iterable[int], gathered: set[int]) -> list[Event]:
 
 
 def _kept(plan: PlannedSharding) -> set[int]:
-    """Return the units that stay unsharded from the forward to the backward pass although others are resharded."""
+    """Return the units that a plan with `reshard_after_forward` keeps unsharded until their backward pass."""
     root = {0} if plan.units[0] == ("",) else set()
     return root | ({len(plan.units) - 1} if plan.keep_last else set())
 
 
 class Sharded:
-    """A model sharded by a plan, and a check of whether the plan is carried out.
+    """A model sharded by a plan. It records the passes and compares them with the plan.
 
     Attributes:
         module: the user's module.
         plan: the applied plan.
-        passes: number of forward passes so far, each with its backward pass if it has one, that followed the plan.
-        fault: sentence about the first pass that did not follow the plan; empty if there is none.
+        passes: number of passes so far that followed the plan, i.e. forward with its backward if there is one.
+        fault: a sentence on the first pass that did not follow the plan; empty if all passes did.
     """
 
     level = "fsdp"
@@ -121,7 +121,7 @@ class Sharded:
         self._open()
 
     def listen(self) -> None:
-        """Record every pass from now on, and set the prefetch lists of all units."""
+        """Set the prefetch lists of all units, and start recording passes."""
         ours = torch.compiler.disable
         for unit, part in enumerate(self._parts):
             for one in part:
@@ -141,13 +141,13 @@ class Sharded:
             self._events.append((kind, unit))
 
     def close(self) -> None:
-        """Compare the recorded pass with the plan."""
+        """End the recorded pass, and compare it with the plan."""
         events, self._events = self._events, None
         if not events:
             return
         expected = expected_forward(self._of, self._gathered)
         if self._went_back:
-            # Without any reduction, the pass accumulates gradients (set_requires_gradient_sync).
+            # A pass without any reduction accumulates gradients (set_requires_gradient_sync).
             trained = self._trained & self._reached if any(kind == REDUCE for kind, _ in events) else set()
             late = [unit for unit in self._by_place if unit in self._late]
             expected += expected_backward(self._of, self._backward_turns(), late, trained, self._gathered)
@@ -171,7 +171,7 @@ class Sharded:
         return f"{kind} of unit {unit} ({several(list(self._of.units[unit]))})"
 
     def _backward_turns(self) -> list[Turn]:
-        """Return the starts and ends of the units that the backward pass reaches."""
+        """Return the starts and ends of the units whose outputs require a gradient."""
         return [turn for turn in self._turns if turn[0] in self._reached]
 
     def _open(self) -> None:
@@ -223,9 +223,9 @@ class Sharded:
         self._went_back = True
 
     def _aim(self, order: list[int]) -> None:
-        """Set the prefetch lists of the backward pass, which enters units in `order`.
+        """Set the prefetch lists of the backward pass, which begins the units in `order`.
 
-        Without prefetching, a unit lists itself, because an empty list would select torch's default of one unit.
+        A unit without prefetching lists itself, because with an empty list torch prefetches one unit.
         """
         if order == self._aimed:
             return
@@ -241,7 +241,7 @@ def _short(event: Event) -> str:
 
 
 class _Gather:
-    """torch's all-gather with recording. On the CPU it is asynchronous: the first use of the unit waits for it."""
+    """torch's all-gather, with recording. On the CPU it is asynchronous, and the unit's first use waits for it."""
 
     def __init__(self, sharded: Sharded, unit: int) -> None:
         self._sharded = sharded
@@ -257,7 +257,7 @@ class _Gather:
 
 
 class _Reduce(_Gather):
-    """torch's reduce-scatter with recording. It is synchronous, because torch reads the result immediately."""
+    """torch's reduce-scatter, with recording. It is synchronous, because torch reads the result immediately."""
 
     def __call__(  # type: ignore[override]
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
@@ -267,7 +267,7 @@ class _Reduce(_Gather):
 
 
 def _tensors(value: Any) -> "Iterator[torch.Tensor]":
-    """Yield the tensors in (nested) arguments or results of a module."""
+    """Yield the tensors in nested arguments or results of a module."""
     if isinstance(value, torch.Tensor):
         yield value
         return
@@ -316,8 +316,8 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
                 fully_shard(parts[unit], reshard_after_forward=reshards, **options)
             except ValueError as error:
                 raise TrainingError(f"fully_shard refuses a unit of the plan: {error}") from error
-    # The model itself is wrapped even without parameters, because the first wrapped module that is called becomes the
-    # root.
+    # The model itself is wrapped even if it has no parameters, because FSDP's root is the first wrapped module that is
+    # called.
     fully_shard(module, **options)
     sharded = Sharded(module, plan, parts, trained)
     if dist.get_world_size() > 1:
@@ -327,7 +327,7 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
 
 
 def _inside_first(parts: "list[list[torch.nn.Module]]") -> list[int]:
-    """Return the units, nested ones first: fully_shard takes all parameters that no earlier call took."""
+    """Return the units so that inner ones come first: fully_shard takes all parameters that no earlier call took."""
     unit_of = {id(one): unit for unit, part in enumerate(parts) for one in part}
     inside = {
         unit: {unit_of[id(one)] for top in part for one in top.modules() if id(one) in unit_of} - {unit}
@@ -349,7 +349,7 @@ def sharded_of(module: Any) -> Sharded | None:
 def _parts(
     module: "torch.nn.Module", plan: Plan, ignored: "set[torch.nn.Parameter]"
 ) -> "tuple[list[list[torch.nn.Module]], dict[torch.nn.Parameter, int]]":
-    """Return the modules of each unit, and the unit of each parameter: the innermost one that contains it."""
+    """Return the modules of each unit, and the unit of each parameter, i.e. the innermost unit that contains it."""
     assert plan.fsdp is not None
     known = dict(module.named_modules(remove_duplicate=False))
     units = plan.fsdp.units

@@ -1,4 +1,4 @@
-"""Finds this process's TCP connections to other ranks, and the address for control connections."""
+"""Finds this process's TCP connections to other ranks, and the address at which rank 0 listens for the others."""
 
 import contextlib
 import ipaddress
@@ -28,7 +28,7 @@ def address(name: Any) -> Address:
 
 
 def open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
-    """Yield duplicates of this process's TCP sockets (proc(5), /proc/self/fd); without /proc, yield nothing."""
+    """Yield duplicates of this process's connected TCP sockets, from /proc/self/fd (proc(5)); none without /proc."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # closed meanwhile, not a socket, or not connected
@@ -41,19 +41,19 @@ def open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
 
 
 def all_ends() -> list[Ends]:
-    """Return the ends of all of this process's connections."""
+    """Return the addresses of all TCP connections of this process."""
     with contextlib.ExitStack() as stack:
         return [ends(one) for one in open_connections(stack)]
 
 
 def matched(own: "Sequence[Ends]", everyone: "Sequence[Iterable[Ends]]", rank: int) -> dict[Ends, int]:
-    """Return the peer rank of each connection of a rank, by matching local and peer addresses over all ranks."""
+    """Return the other rank of each connection in `own`, by matching its addresses with those of all ranks."""
     theirs = {pair: other for other, pairs in enumerate(everyone) if other != rank for pair in pairs}
     return {(local, peer): theirs[peer, local] for local, peer in own if (peer, local) in theirs}
 
 
 def cut(pairs: "Iterable[Ends]") -> None:
-    """Shut down connections given by their addresses, so that pending receives on them fail."""
+    """Shut down the connections with these addresses, so that pending receives on them fail."""
     wanted = set(pairs)
     with contextlib.ExitStack() as stack:
         for one in open_connections(stack):
@@ -63,11 +63,11 @@ def cut(pairs: "Iterable[Ends]") -> None:
 
 
 def meeting_address() -> str:
-    """Return the address of this host on the interface of the process group.
+    """Return the address of this host at which other ranks can reach it.
 
-    That is the interface named in GLOO_SOCKET_IFNAME. Without that variable, it is the interface with the route to the
-    store through which all ranks rendezvous. Otherwise, as in gloo, it is the interface that this host's name resolves
-    to, or the loopback interface.
+    It is the address of the interface in GLOO_SOCKET_IFNAME. Without that variable, it is that of the interface with
+    the route to the store through which the ranks rendezvous; failing that, as in gloo, the address to which this
+    host's name resolves, or the loopback address.
     """
     for interface in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
         if found := address_of(interface):
@@ -85,7 +85,7 @@ def meeting_address() -> str:
 
 
 def address_of(interface: str) -> str:
-    """Return the IPv4 address of an interface, empty if it has none (netdevice(7), SIOCGIFADDR)."""
+    """Return the IPv4 address of an interface (netdevice(7), SIOCGIFADDR); empty if it has none."""
     if sys.platform == "win32":
         return ""
     import fcntl

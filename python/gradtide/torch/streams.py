@@ -1,16 +1,16 @@
-"""Streams and events of a device: dependencies between compute and all-reduces (sums).
+"""Streams and events of a device: dependencies between compute and sums, i.e. all-reduces.
 
 A GPU executes asynchronously what the CPU issues, in order within each stream. Sums have a separate stream:
 
-    ready()       records an event on the compute stream, which occurs when the tensor is filled
-    behind(...)   makes a sum issued inside the block wait for such events
-    end(...)      records an event at the end of a sum, and calls back when the device has reached it
-    wait(...)     makes compute issued from now on wait for that event
+    ready()       records an event on the compute stream, which occurs when a gradient is computed
+    behind(...)   makes sums that are issued inside the block wait for events of `ready`
+    end(...)      records an event at the end of a sum, and calls back when the device has reached the event
+    wait(...)     makes compute that is issued later wait for events of `end`
 
-A stream ignores an event that has not been recorded yet. Hence the CPU calls `wait` only after the event of the sum has
-been recorded.
+A stream does not wait for an event that is not recorded yet. Hence the CPU calls `wait` only after `end` has recorded
+the event.
 
-The CPU has no streams and no events: operations are synchronous, and a sum ends with its future.
+The CPU has no streams and no events: operations are synchronous, and a sum has ended when its future is complete.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from gradtide.errors import TrainingError
 
 
 class Streams:
-    """Interface, and implementation for the CPU, which has no streams."""
+    """The interface, and its implementation for the CPU, which has no streams."""
 
     def ready(self) -> Any:
         """Record an event after all compute issued so far."""
@@ -37,9 +37,9 @@ class Streams:
         return contextlib.nullcontext()
 
     def end(self, works: Collection[Any], marked: Callable[[Any], None], over: Callable[[], None]) -> None:
-        """Record the end of a sum whose futures are complete: call `marked` with its event, and `over` when it occurs.
+        """Record the end of a sum whose futures are complete.
 
-        Both may be called from other threads.
+        Calls `marked` with the recorded event, and `over` when the event occurs. Both may be called from other threads.
         """
         over()
         marked(None)
@@ -48,7 +48,7 @@ class Streams:
         """Make compute issued from now on wait for events of `end`."""
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Make a future that completes inside the block depend on all sums whose end has been recorded."""
+        """Make futures that complete inside the block depend on all sums whose end has been recorded."""
         return contextlib.nullcontext()
 
     def future(self) -> Any:
@@ -60,9 +60,9 @@ class Streams:
 
 
 class CudaStreams(Streams):
-    """CUDA streams. `cuda` is torch.cuda, or its substitute in tests.
+    """The implementation for CUDA. `cuda` is torch.cuda, or its substitute in tests.
 
-    This class has not run on a GPU yet; `make validate-gpu` does that.
+    This class has not run on a GPU yet; `make validate-gpu` is the test for that.
     """
 
     def __init__(self, device: "torch.device", cuda: Any = torch.cuda) -> None:
@@ -81,17 +81,17 @@ class CudaStreams(Streams):
 
     @contextlib.contextmanager
     def behind(self, marks: Collection[Any]) -> Iterator[None]:
-        """Issue sums on the stream of sums, after `marks`."""
+        """Issue the block's operations on the stream of sums, after the events `marks`."""
         with self._cuda.stream(self._sums):
             for mark in marks:
                 self._sums.wait_event(mark)
             yield
 
     def end(self, works: Collection[Any], marked: Callable[[Any], None], over: Callable[[], None]) -> None:
-        """Record an event on the stream of sums, after the backend's streams.
+        """Record an event on the stream of sums that occurs after the backend's streams have finished `works`.
 
-        Another thread does so, because gloo completes a future before its work object: a callback of the future that
-        waited for the work would deadlock.
+        A separate thread does this, because gloo completes a future before its work object, so that a callback of the
+        future would deadlock if it waited for the work.
         """
 
         def mark() -> None:
@@ -110,16 +110,16 @@ class CudaStreams(Streams):
         self._marks.do(mark)
 
     def wait(self, marks: Collection[Any]) -> None:
-        """Make the current stream wait; the CPU does not block."""
+        """Make the current stream wait for events of `end`; the CPU does not block."""
         for mark in marks:
             self._cuda.current_stream(self._device).wait_event(mark)
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Complete futures on the stream of sums, so that they record their event there."""
+        """Complete the block's futures on the stream of sums, on which they record their events."""
         return self._cuda.stream(self._sums)  # type: ignore[no-any-return]
 
     def future(self) -> Any:
-        """Return a CUDA-aware future: waiting for it blocks the stream, not the CPU."""
+        """Return a CUDA-aware future. Waiting for it blocks the current stream instead of the CPU."""
         return torch.futures.Future(devices=[self._device])
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class CudaStreams(Streams):
 
 
 class _Thread:
-    """Worker thread that runs queued functions in order, and ends at `None`."""
+    """A thread that runs queued functions in order, and ends at `None`."""
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

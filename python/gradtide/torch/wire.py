@@ -2,8 +2,9 @@
 
 The connections between ranks are sockets of the training process, and a process may set the type of service of its own
 sockets. The connections of gloo, and of NCCL over TCP, can therefore be marked without root and without any option of
-these libraries. The process cannot mark some traffic (RDMA, connections with translated addresses or that open later);
-this module prints rules that an operator can load for such traffic, and returns a setting of NCCL for RDMA.
+these libraries. The process cannot mark RDMA traffic, connections with translated addresses, or connections that open
+later. For these, `wire_priority` prints firewall rules that an operator can load, and `nccl_options` sets NCCL's
+traffic class for RDMA.
 """
 
 import contextlib
@@ -26,13 +27,13 @@ from gradtide.torch import control, sockets
 from gradtide.torch.sockets import Address, ends, matched, open_connections
 
 SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
-"""Types of service that Linux distinguishes: low delay, none, high throughput (RFC 1349, section 4)."""
+"""Types of service that Linux distinguishes: low delay, normal, and high throughput (RFC 1349, section 4)."""
 
 _PRIORITIES = {0x00: 0, 0x08: 2, 0x10: 6, 0x18: 4}
-"""Linux's packet priority, by the two bits of the type of service that determine it (tc-prio(8))."""
+"""Linux's packet priority by type of service, of which only these two bits matter (tc-prio(8))."""
 
 _BANDS = {0: 1, 2: 2, 6: 0, 4: 1}
-"""Band of pfifo_fast, by Linux's packet priority (tc-prio(8), the default priomap)."""
+"""Band of pfifo_fast by Linux's packet priority (tc-prio(8), default priomap); band 0 is sent first."""
 
 LOADED_S = 10.0
 """Time limit for nft to load a table, in seconds."""
@@ -44,8 +45,8 @@ class Connection:
 
     Attributes:
         rank: the other rank.
-        local, peer: address and port of both ends.
-        interface: interface with the local address; empty if none is found.
+        local, peer: address and port of this end and of the other end.
+        interface: name of the interface with the local address; empty if none is found.
         service: type of service of the packets that this rank sends, as read back from the kernel.
     """
 
@@ -58,13 +59,13 @@ class Connection:
 
 @dataclass(frozen=True)
 class WirePriority:
-    """The mark that this rank's packets carry after `wire_priority`, and rules that an operator can add.
+    """Result of `wire_priority`: the mark on this rank's packets, and rules that an operator can load.
 
     Attributes:
         service: type of service, a byte whose first six bits are the DSCP.
-        connections: marked connections to other ranks.
-        rules: shell commands that mark the same packets outside the process, and that configure bands on ports without
-            bands.
+        connections: connections to other ranks that were found. `service` of each says whether the mark was accepted.
+        rules: shell commands that mark the same packets in the kernel's firewall, and configure priority bands on ports
+            that have none.
     """
 
     service: int
@@ -80,7 +81,7 @@ class WirePriority:
     def band(self) -> int:
         """Band of Linux's pfifo_fast: 0 is sent first, 2 last.
 
-        DSCP 8 (CS1) and 1 (LE), low by their RFCs, share band 1 with everything that is not marked (tc-prio(8)).
+        DSCP 8 (CS1) and 1 (LE) are low priorities by their RFCs, but share band 1 with unmarked packets (tc-prio(8)).
         """
         return _BANDS[_PRIORITIES[self.service & 0x18]]
 
@@ -95,7 +96,7 @@ class WirePriority:
 
 
 def service_of(priority: "str | int") -> int:
-    """Return the type of service of "high", "normal", "low" or a DSCP from 0 to 63; raise for anything else."""
+    """Return the type of service for "high", "normal", "low" or a DSCP from 0 to 63; else raise `TrainingError`."""
     if isinstance(priority, str) and priority in SERVICES:
         return SERVICES[priority]
     if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority < 64:
@@ -108,16 +109,15 @@ def wire_priority(
 ) -> WirePriority:
     """Mark the packets of a job with a type of service. Every rank must call this, once its process groups exist.
 
-    It marks the TCP connections of this process whose other end is a socket of another rank, except the control
-    connections of `wrap`, which stay urgent. A backend that connects at its first collective (NCCL over TCP) is marked
-    only by a call after that collective; connections that are opened later need another call.
+    It marks the open TCP connections of this process to other ranks, except the control connections of `wrap`, which
+    remain urgent. Connections that open later need another call; e.g. NCCL over TCP connects at its first collective.
     `wire_priority("normal")` removes the mark.
 
     Args:
         priority: "high" (type of service 0x10), "normal" (0x00), "low" (0x08), or a DSCP from 0 to 63. On Linux ports
             with pfifo_fast, the three names select bands 0, 1 and 2.
         process_group: the ranks of the job. Default: all.
-        apply: also load the nft rules that mark the same packets, until the process ends. Needs root.
+        apply: load the nft rules that mark the same packets, until the process ends. Needs root.
         file: where the result and the rules are printed. Default: standard output on the first rank, nowhere on the
             others.
 
@@ -125,8 +125,8 @@ def wire_priority(
         TrainingError: if there is no other rank, or `apply` is set and the rules cannot be loaded.
 
     Warns:
-        UserWarning: if no connection to another rank is found, a connection refuses the mark, or pfifo_fast puts the
-            DSCP into the band of unmarked traffic.
+        UserWarning: if no connection to another rank is found, the mark of a connection cannot be set, or pfifo_fast
+            sends the DSCP in the band of unmarked packets.
     """
     import torch.distributed as dist
 
@@ -162,19 +162,19 @@ def wire_priority(
 def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = None) -> Any:
     """Return options for `init_process_group("nccl", pg_options=…)` or `new_group` that set a traffic class on RDMA.
 
-    Needs a torch whose NCCL supports `traffic_class`, which is set for this process group alone. NCCL also uses its
-    value as service level (InfiniBand) and as priority of the VLAN tag, unless NCCL_IB_SL is set.
+    The option `traffic_class` of this process group is set, which needs a recent NCCL in torch. NCCL uses its value
+    also as service level (InfiniBand) and as priority of the VLAN tag, unless NCCL_IB_SL is set.
 
     Args:
         priority: as for `wire_priority`.
         environ: the environment. Default: `os.environ`.
 
     Raises:
-        TrainingError: if torch has no NCCL, or an NCCL without traffic classes. With the latter, set NCCL_IB_TC before
-            the first process group is made; it applies to all groups of the process.
+        TrainingError: if torch has no NCCL, or its NCCL has no `traffic_class`. In this case, set NCCL_IB_TC before the
+            first process group is made; it applies to all groups of the process.
 
     Warns:
-        UserWarning: if NCCL_IB_TC has another value, which NCCL uses instead.
+        UserWarning: if NCCL_IB_TC is set to another value, which takes precedence.
     """
     service = service_of(priority)
     try:
@@ -231,11 +231,11 @@ def rules_of(
     cgroup: str = "",
     bands: "Mapping[str, str] | None" = None,
 ) -> str:
-    """Return shell commands (nft(8), tc-prio(8)) that mark packets outside the process and configure bands.
+    """Return shell commands (nft(8), tc-prio(8)) that mark packets in the kernel, and configure priority bands.
 
     `cgroup` is the process's path in the unified hierarchy; empty or "/" if the process has no cgroup of its own. With
-    a cgroup, the rules mark all packets of the process, including those of future connections. `bands` are the queue
-    disciplines by interface.
+    a cgroup, the rules mark all TCP packets of the cgroup, including those of future connections. `bands` has the queue
+    discipline of each interface.
     """
     chosen = nft_of(service, connections, table=table, cgroup=cgroup)
     lines = ["# the operator's rules; as root, on this host"]
@@ -257,9 +257,9 @@ def rules_of(
 def nft_of(
     service: int, connections: "Sequence[Connection]", *, table: str, cgroup: str = "", owned: bool = False
 ) -> str:
-    """Return nft's commands that mark the packets, and give them the priority that Linux derives from the mark.
+    """Return nft's commands that mark the packets and set the packet priority that Linux derives from the mark.
 
-    An `owned` table is deleted when the nft process that loaded it ends; any other table must be deleted by name.
+    If the table is `owned`, the kernel deletes it when the nft process that loaded it ends.
     """
     then = f"meta priority set 0:{_PRIORITIES[service & 0x18]}"
     rules = []
@@ -308,9 +308,10 @@ def _ports(connections: "Sequence[Connection]") -> dict[str, str]:
 
 
 class _Loaded:
-    """The rules that this process has loaded, held by an nft process that waits for input and owns the table.
+    """The rules that this process has loaded, in a table that a running nft process owns.
 
-    The rules are removed however this process ends: the pipe closes, nft exits, and the kernel deletes the table.
+    The rules are removed however this process ends: nft's input pipe closes, nft exits, and the kernel deletes the
+    table.
     """
 
     nft: "subprocess.Popen[str] | None" = None
@@ -340,7 +341,7 @@ class _Loaded:
 
     @classmethod
     def drop(cls, is_ours: bool = True) -> None:
-        """Stop nft; in a forked child, only close the inherited pipe."""
+        """Stop nft, or in a forked child (not `is_ours`) only close the inherited pipe."""
         nft, cls.nft = cls.nft, None
         if nft is not None and nft.stdin is not None:
             nft.stdin.close()

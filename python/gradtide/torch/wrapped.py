@@ -37,7 +37,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     Attributes:
         module: the user's module, whose parameters are trained.
         plan: the applied plan.
-        level: level that is applied: the argument of `wrap`, otherwise the plan's; `alone` if there is no other rank.
+        level: the applied level: that given to `wrap`, otherwise that of the plan; `alone` if there is no other rank.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:
@@ -51,12 +51,12 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self._sender: Sender | None = None
         self._guard: Guard | None = None
         self._group: Any = None  # the sender's process group
-        self._shares_buffers: Any = None  # the group over which each forward pass broadcasts buffers
-        # Not registered as a submodule, so that the keys of a state_dict are DistributedDataParallel's (`module.…`).
+        self._shares_buffers: Any = None  # group in which each forward pass broadcasts buffers
+        # DDP is not registered as a submodule, so that keys of state_dict are `module.…`, as with DDP alone.
         self.__dict__["_ddp"] = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module. At level crossiter each layer waits for its gradients of the last iteration."""
+        """Call the module. At level crossiter, each layer first waits for its gradients of the last iteration."""
         guard = self._guard
         if guard is None:
             return (self.module if self._ddp is None else self._ddp)(*args, **kwargs)
@@ -73,7 +73,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             return self.module(*args, **kwargs)
 
     def flush(self) -> None:
-        """Wait for the gradients of all pending steps, and update the parameters, which then equal those of DDP.
+        """Apply all pending updates of level crossiter, after which the parameters equal those of DDP.
 
         Every rank must call this: with NCCL, gradients that the plan still holds back are reduced now.
 
@@ -85,11 +85,11 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def tally(self) -> Tally:
-        """Pieces and bytes sent so far, and how long training waited, at levels priority and crossiter."""
+        """Pieces and bytes sent so far, and time of waiting. All are 0 except at levels priority and crossiter."""
         return Tally() if self._sender is None else self._sender.tally
 
     def no_sync(self) -> Any:
-        """Return DDP's context in which gradients are accumulated and not exchanged.
+        """Return DDP's context in which gradients are accumulated without an exchange.
 
         Raises:
             TrainingError: at level crossiter, which cannot accumulate gradients.
@@ -101,14 +101,14 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return self._ddp.no_sync()
 
     def train(self, mode: bool = True) -> "Wrapped":
-        """Set the mode, as in torch.nn.Module; before evaluation, pending updates are applied."""
+        """Set the mode, as in torch.nn.Module. Evaluation mode first applies all pending updates."""
         if not mode and self._cross is not None:
             self._cross.flush(by_user=True)
         super().train(mode)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients to none, or to zero."""
+        """Set all gradients to None, or to zero."""
         for parameter in self.module.parameters():
             if parameter.grad is not None:
                 if set_to_none or type(parameter.grad) is not torch.Tensor:
@@ -124,7 +124,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return super().__getstate__()
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the forward pass in place; at level crossiter, raise `TrainingError`."""
+        """Compile the forward pass in place; raises `TrainingError` at level crossiter."""
         if self._cross is not None:
             raise TrainingError(f"level crossiter waits between the layers, which torch.compile joins; {USE_PRIORITY}")
         super().compile(*args, **kwargs)
@@ -140,7 +140,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             self._undo(at_exit=True)
 
     def _undo(self, at_exit: bool = False) -> None:
-        """Remove all hooks and connections; may be called several times and after an error."""
+        """Remove all hooks and connections. May be called repeatedly, and after an error."""
         atexit.unregister(self._at_exit)
         if self._made_in != os.getpid():
             return
@@ -164,7 +164,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)
             if hook is not None or cross is None:
-                gc.collect()  # DDP removes its hooks from the parameters on destruction
+                gc.collect()  # DDP's destructor removes its hooks from the parameters
 
 
 @overload
@@ -192,22 +192,22 @@ def wrap(
 ) -> Any:
     """Apply a plan to data-parallel training, instead of `DistributedDataParallel(model)`. Every rank must call this.
 
-    `wrap(model, plan)` applies an FSDP plan, instead of calls of `fully_shard`, and returns the model itself. It takes
-    fully_shard's `mesh`, `mp_policy`, `offload_policy` and `ignored_params`. Make the optimizer afterwards.
+    `wrap(model, plan)` applies an FSDP plan instead of calls of `fully_shard`, and returns the model itself. It accepts
+    fully_shard's `mesh`, `mp_policy`, `offload_policy` and `ignored_params`. Create the optimizer afterwards.
 
     Args:
         model: the bare module, already on its device.
-        optimizer: the optimizer of the training loop; omitted for an FSDP plan.
-        plan: path of plan.json, its content, or the return value of `gt.plan`.
+        optimizer: optimizer of the training loop. Omit it for an FSDP plan.
+        plan: path of a plan.json, its content, or the result of `gt.plan`.
         level: `none`, `buckets`, `priority` or `crossiter`. Default: the plan's level.
         process_group: the ranks of the job. Default: all.
-        untested_on_gpu: allow levels priority and crossiter on a GPU, where nobody has run them yet.
+        untested_on_gpu: allow levels priority and crossiter on a GPU, where they have never run.
         ddp_options: further arguments of DistributedDataParallel. Level crossiter does not use DDP and takes only
             `broadcast_buffers`.
 
     Returns:
-        The module to call instead of the model. Without other ranks (no process group, or one rank) it trains as
-        before.
+        The module to call instead of the model. Without other ranks (no process group, or one rank), training is
+        unchanged.
 
     Raises:
         ScenarioError: if the plan cannot be read or is for another model.
@@ -272,7 +272,7 @@ def wrap(
 
 
 def _shard(model: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "torch.nn.Module":
-    """Apply an FSDP plan; raise if the model or the options do not allow it."""
+    """Apply an FSDP plan; raise `TrainingError` if the model or the options do not allow it."""
     if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
     if others := sorted(set(options) - set(OPTIONS)):
@@ -298,13 +298,13 @@ def _warn_of_workers(plan: Plan, size: int) -> None:
 
 
 def unwrap(model: Wrapped) -> "torch.nn.Module":
-    """Undo `wrap`: wait for gradients that are being reduced, and remove hooks, connections and threads.
+    """Undo `wrap`: apply pending updates, and remove hooks, connections and threads.
 
     Returns:
         The user's module, with the weights that DDP would have given it.
 
     Raises:
-        TrainingError: if the last gradients could not be reduced; `wrap` is undone nevertheless.
+        TrainingError: if the last gradients could not be reduced. `wrap` is undone even then.
     """
     if sharded_of(model) is not None:
         raise TrainingError("fully_shard cannot be undone: save the state (torch.distributed.checkpoint) and load it")
@@ -315,10 +315,11 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
 
 
 def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> Sender:
-    """Return a sender with a private process group, so that its collectives never interleave with the user's.
+    """Return a sender with a private process group, so that its collectives never interleave with those of the user.
 
-    The group has the backend of the user's group for the device. With NCCL the order of collectives is fixed, because
-    NCCL has no CPU thread that could start them in a dynamic order while the user's other communicators are busy.
+    On a GPU, the group has the backend of the user's group; on the CPU it has gloo. With NCCL the order of collectives
+    is fixed, because NCCL has no CPU thread that could start them in a dynamic order while the user's other
+    communicators are busy.
     """
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
@@ -340,14 +341,14 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> 
 
 
 def _backend(base: Any, device: "torch.device") -> str:
-    """Return the backend for tensors on a device: on the CPU always gloo, even if the user's group has another."""
+    """Return the backend for tensors on a device. On the CPU it is gloo, even if the user's group has another."""
     if device.type == "cpu" or isinstance(base._get_backend(device), dist.ProcessGroupGloo):
         return "gloo"
     return "nccl"
 
 
 def _device_of(model: "torch.nn.Module", base: Any, plan: Plan) -> "torch.device":
-    """Return the device of the trained parameters, for levels with a sender."""
+    """Return the device of the trained parameters; raise `TrainingError` if the sender cannot apply the plan there."""
     devices = {parameter.device for parameter in model.parameters() if parameter.requires_grad}
     if len(devices) > 1:
         raise TrainingError(
@@ -366,7 +367,7 @@ def _device_of(model: "torch.nn.Module", base: Any, plan: Plan) -> "torch.device
 
 
 def is_compiled(module: Any) -> bool:
-    """Whether `module.compile()` has been called, which makes calls bypass the hooks of `wrap`."""
+    """Return whether `module.compile()` was called, after which calls of the module bypass the hooks of `wrap`."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
@@ -378,7 +379,7 @@ def _is_on_gloo(model: "torch.nn.Module", base: Any) -> bool:
 
 
 def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
-    """Raise if the plan, level or model of a rank differs from the first rank's."""
+    """Raise `TrainingError` if the plan, level or model of a rank differs from that of the first rank."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     does = (plan.buckets, plan.chunk_bytes, plan.credit, plan.depth, plan.fsdp)
     mine = {
@@ -412,7 +413,7 @@ def _refuse_devices(model: "torch.nn.Module", level: str, untested_on_gpu: bool)
 
 
 def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
-    """Raise for features of a plan that `wrap` would ignore; level none has no requirements."""
+    """Raise `TrainingError` for features of a plan that `wrap` would ignore. Level none accepts every plan."""
     if level == "none":
         return
     kinds = {parameter.device.type for parameter in model.parameters()}

@@ -1,4 +1,4 @@
-"""Traces recorded by other tools. Each `from_` function reads one format; a `Trace` shows and converts them."""
+"""Traces recorded by other tools. `from_*` functions each read one format into a `Trace`, which converts it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +15,14 @@ __all__ = ["CHAKRA_VERSIONS", "Trace", "from_chakra", "from_execution_trace", "f
 
 
 class Trace(Recording):
-    """A recording of the ranks of a job by another tool.
+    """The traces of the ranks of a job, recorded by one tool.
 
     Attributes:
-        format: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
+        format: format of the files: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
     """
 
     def waterfall(self, step: int | None = None) -> "WaterfallResult":
-        """Return the time components of a step, the bound of each transfer, and possible improvements.
+        """Return the time components of a step, what bounds each transfer, and possible improvements.
 
         Args:
             step: number of the step. Default: the step of median length (`typical_step`).
@@ -44,10 +44,10 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
             number after "rank" in its name.
 
     Returns:
-        The trace. Files are read in pieces, so memory grows with the kept data, not with the files.
+        The trace. Files are read in chunks; only the needed data are kept in memory.
 
     Raises:
-        TraceError: if a file cannot be read, is truncated or has another format, or two files are of one rank.
+        TraceError: if a file cannot be read, is truncated or has another format, or two files have the same rank.
 
     Source:
         torch.profiler, `export_chrome_trace`; docs/models/traces.md.
@@ -68,7 +68,7 @@ def from_execution_trace(path: str | Path | Sequence[str | Path]) -> Trace:
         The trace.
 
     Raises:
-        TraceError: if a file cannot be read, is truncated or has another format, or two files are of one rank.
+        TraceError: if a file cannot be read, is truncated or has another format, or two files have the same rank.
 
     Source:
         torch.profiler, `ExecutionTraceObserver`, schemas 1.0.1 to 1.1.1; docs/models/traces.md.
@@ -84,7 +84,7 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
             list. A file's rank is the last number in its name, as in `trace.3.et`.
 
     Raises:
-        TraceError: if a file cannot be read, is truncated or has another format, or two files are of one rank.
+        TraceError: if a file cannot be read, is truncated or has another format, or two files have the same rank.
 
     Source:
         MLCommons Chakra, `et_def.proto`, schemas 0.0.4 and 1.0.0; docs/models/traces.md.

@@ -21,9 +21,9 @@ from gradtide import inputs, recognise
 from gradtide.inputs import InputError
 
 MOST_MEMBERS = 100_000
-"""Largest number of entries in an archive; no job has more ranks, and as many headers take little memory."""
+"""Largest number of entries in an archive. No job has more ranks, and 100,000 headers fit into memory."""
 MOST_HEADER_BYTES = 1 << 20
-"""Largest size of the headers between two files of a tar archive; names are unbounded and read into memory."""
+"""Largest size of the headers between two files of a tar archive, because `tarfile` reads names of any length."""
 
 _BLOCK_BYTES = 512
 """Block size of tar; a header is one block (POSIX.1-2017, pax)."""
@@ -90,10 +90,10 @@ def _listed(path: Path, stamped: tuple[int, ...]) -> tuple[Member, ...] | None:
 def read(
     archive: Path, wanted: set[int], most_bytes: int = inputs.MAX_DATA_BYTES
 ) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the index and the bytes of each wanted file in archive order; gzipped files are decompressed.
+    """Yield (index, decompressed chunks) of the files whose index is in `wanted`, in archive order.
 
     Raises:
-        InputError: as in `members`; while the bytes of a file are read, as in `inputs.chunks`.
+        InputError: as in `members`, and as in `inputs.chunks` while chunks are read.
     """
     kind = _kind(archive)
     for place, (_, pieces) in enumerate(kind(archive) if kind else ()):
@@ -116,14 +116,14 @@ def start(source: Source, count: int) -> bytes:
 
 
 _Files = Iterator[tuple[str, Callable[[int], Iterator[bytes]]]]
-"""Regular files in archive order: the name, and a function that reads up to a given number of bytes."""
+"""Regular files in archive order: name, and a function from a size limit in bytes to the chunks of the content."""
 
 
 def _kind(path: Path) -> "Callable[[Path], _Files] | None":
     head = inputs.start(path, recognise.HEAD_BYTES)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         found = recognise.seen(head)
-        # Zip archives of other formats, such as spreadsheets and weights, are not archives of traces.
+        # Spreadsheets and model weights are zip archives as well, but not archives of traces.
         return _of_zip if found is None or found.name == "zip" else None
     try:
         tarfile.TarInfo.frombuf(head[:_BLOCK_BYTES], "utf-8", "surrogateescape")
@@ -146,7 +146,7 @@ def _check_count(count: int) -> None:
 
 
 class _Info(tarfile.TarInfo):
-    """A tar header. A damaged header raises: only a block of zeros or the end of the file may end an archive."""
+    """A tar header that raises `ReadError` if it is damaged; `tarfile` would treat it as the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Info":
@@ -159,7 +159,7 @@ class _Info(tarfile.TarInfo):
 
 
 class _Stream:
-    """File object for `tarfile` over the chunks of an archive; limits the size of headers."""
+    """File object for `tarfile` that reads the chunks of an archive and limits the size of headers."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -193,10 +193,10 @@ def _of_tar(path: Path) -> _Files:
             stream.left_bytes = None
             if info is None:
                 return
-            _check_count(count)  # `archive` keeps every header
+            _check_count(count)  # `tarfile` keeps all headers in memory
             if info.issparse():
                 raise tarfile.ReadError(f"{info.name!r} is a sparse file, which is not read; pack it without --sparse")
-            # An entry of unknown type is a regular file (POSIX.1-2017, pax, typeflag).
+            # POSIX.1-2017 (pax, typeflag): entries of unknown types are read as regular files.
             if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
                 continue
             raw = cast(io.BufferedReader, archive.extractfile(info))

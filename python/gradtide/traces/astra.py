@@ -29,10 +29,10 @@ MAX_NODES = 50_000_000
 
 
 class StepFiles:
-    """Converts the graph of a step to files.
+    """Converts the graph of a step to Chakra files.
 
-    A class is a set of consecutive ranks that run the same ops. A group of the document describes all process groups of
-    one kind by their size and stride.
+    A class of the graph is a set of consecutive ranks that run the same ops. A group of the graph describes all process
+    groups of one kind, such as those of tensor parallelism, by their size and rank stride.
 
     Args:
         document: graph in the form that `step_graph` of the core and `Trace.graph` return.
@@ -93,7 +93,7 @@ class StepFiles:
         return sum(one["ranks"] * (len(one["ops"]) + transfers) for one in self.classes)
 
     def members(self, group: int, rank: int) -> list[int]:
-        """Return the ranks of the process group of kind `group` that contains a rank."""
+        """Return the ranks of the process group that contains `rank`; `group` is an index into `groups`."""
         if (group, rank) not in self._members:
             self._members[group, rank] = self._found_members(group, rank)
         return self._members[group, rank]
@@ -114,7 +114,7 @@ class StepFiles:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
-        """Numbers of process groups, from 1, by kind and ranks. A group without collectives has no number."""
+        """Numbers of process groups with collectives, from 1, by (index into `groups`, ranks)."""
         found: dict[tuple[int, tuple[int, ...]], int] = {}
         collective_groups = {one["group"] for one in self.transfers if one["kind"] != "send"}
         for group, kind in enumerate(self.groups):
@@ -167,17 +167,17 @@ class StepFiles:
             yield _row(op, transfer["name"], "coll", self._inputs(op, own), 0, comm)
 
     def _inputs(self, op: int, own: int) -> list[int]:
-        """Return the dependencies of an op that are nodes in the file of a rank of class `own`."""
+        """Return the dependencies of an op that are nodes in the files of class `own`."""
         found = [before for before in self._waits.get(op, ()) if self._is_in(before, own)]
         return found + [self._received(before) for before in found if before in self._rings]
 
     def _received(self, op: int) -> int:
-        """Return the receive node of a rank in a ring whose send node is `op`."""
+        """Return the id of a ring transfer's receive node; `op` is the id of its send node on the same rank."""
         return op + len(self.transfers)
 
     @cached_property
     def _rings(self) -> set[int]:
-        """Transfers in which every rank of a group sends to the next rank."""
+        """Ids of the transfers in which every rank of a group sends to the next rank."""
         return {
             self._first_op[-1] + index
             for index, transfer in enumerate(self.transfers)
@@ -191,7 +191,7 @@ class StepFiles:
 
 
 def _ends(members: list[int], rank: int, *, is_ring: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield the nodes of a rank for a message: `send` or `recv`, with the ranks [sender, receiver]."""
+    """Yield (`send` or `recv`, [sender, receiver]) for each node of a rank in a message or ring transfer."""
     if not is_ring:
         yield ("send" if rank == members[0] else "recv"), members
         return

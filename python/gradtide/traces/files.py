@@ -16,7 +16,7 @@ KINETO = (".json", ".json.gz")
 CHAKRA = (".et",)
 NSIGHT = (".sqlite",)
 ANY = CHAKRA + KINETO + NSIGHT
-"""Suffixes of traces in a folder or an archive."""
+"""Suffixes by which traces are found in folders and archives."""
 
 GROUPS = ".groups.json"
 """Suffix of the file beside Chakra traces that lists process groups; it is not a trace."""
@@ -33,7 +33,7 @@ def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]
     if not isinstance(path, (str, Path)):
         return [one for part in path for one in named(part, suffixes)] or _none("the list of files is empty")
     here = Path(path)
-    with faults_of(here), suppress(FileNotFoundError, NotADirectoryError):  # a pattern, or nothing
+    with faults_of(here), suppress(FileNotFoundError, NotADirectoryError):  # `path` may be a pattern
         os.stat(here)
     if here.is_dir():
         return _traces(here.iterdir(), suffixes) or _none(f"{path} holds no file {_patterns(suffixes)}")
@@ -69,10 +69,10 @@ def _none(what: str) -> list[Source]:
 
 
 def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the index and the decompressed bytes of each file; files of an archive are in the archive's order.
+    """Yield (index, decompressed chunks) of each source; files of an archive come last, in archive order.
 
     Raises:
-        TraceError: if an archive is damaged; while the bytes are read, as in `inputs.chunks`.
+        TraceError: if an archive is damaged; for errors while chunks are read, see `inputs.chunks`.
     """
     of_archive: dict[Path, dict[int, int]] = {}
     for index, source in enumerate(sources):
@@ -117,7 +117,7 @@ def text(path: Source, most_bytes: int) -> str:
 
 @contextmanager
 def faults_of(path: Source, form: str = "") -> Iterator[None]:
-    """Add to errors of the block: the path, the line of a text file, and the detected format if it is not `form`."""
+    """Convert errors of the block to `TraceError` with the path, and the line or the format found instead of `form`."""
     try:
         yield
     except TraceError as error:
@@ -132,7 +132,7 @@ def faults_of(path: Source, form: str = "") -> Iterator[None]:
 
 
 def _other(path: Source, form: str) -> str:
-    """Describe the format of a file; empty if the file is a trace of format `form`, or the format is unknown."""
+    """Say which format a file has instead of `form`; empty if it has this format or an unknown one."""
     head = archives.start(path, recognise.HEAD_BYTES) if form in _TITLES else b""
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
@@ -149,7 +149,7 @@ _TITLES = {
 
 
 def _with_line(path: Source, form: str, said: str) -> str:
-    """Add the line number to a message that contains a byte offset in a text."""
+    """Add the line number to an error message that contains a byte offset in a text file."""
     match = re.search(r"at byte (\d+)", said)
     if match is None or form not in ("kineto", "pytorch-et", "dag"):
         return said

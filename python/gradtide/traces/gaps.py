@@ -22,12 +22,12 @@ _WORDS = {
     "damaged": ("events that are damaged or lack a time", "left out"),
     "mended": ("events with something in them that is no JSON", "read without it"),
 }
-"""Description of a gap and its treatment by the reader, by the core's name of the gap."""
+"""Description of each kind of gap, and how the reader treats it. Keys are the core's names."""
 
 _OF_NSIGHT = {
     "size": "so their bytes are unknown; record with --trace=cuda,nvtx and export with --include-blobs=true",
 }
-"""Treatments that differ in exports of Nsight Systems."""
+"""Treatments that replace those of `_WORDS` in exports of Nsight Systems."""
 
 _FIXES = {
     "collective_type": "write `comm_type` into the collectives",
@@ -37,7 +37,7 @@ _FIXES = {
     "duration": "give each compute node its duration, since a model needs recorded times",
     "start": "the file says what is done and not when; record a run with its times",
 }
-"""Remedies for gaps that change the length of a step. A trace with such a gap cannot become a model."""
+"""How to fix kinds of gaps that change the length of a step. A trace with such a gap cannot become a model."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Gap:
 
     @property
     def fix(self) -> str | None:
-        """Remedy without which the trace cannot become a model; `None` if the gap does not prevent that."""
-        # A model contains all-reduces only, so unmatched calls of other collectives do not affect it.
+        """How to fix this gap if it prevents the trace from becoming a model; otherwise `None`."""
+        # A model contains only all-reduces, so unmatched calls of other collectives leave nothing out of it.
         words = [name.replace("_", "") for name in self.names]
         if self.what == "unmatched_call" and not any("allreduce" in word or "unknown" in word for word in words):
             return None
@@ -83,12 +83,12 @@ def _shown(name: str) -> str:
 
 
 def found_gaps(rows: Iterable[tuple[int, str, str, int]], form: str) -> list[Gap]:
-    """Merge the core's counts, which are by rank, kind and name, into one gap per kind."""
+    """Merge the core's rows (rank, kind, name, count) into one gap per kind."""
     counts: dict[str, int] = {}
     names: dict[str, dict[str, None]] = {}
     for _, what, name, count in rows:
         if form == "nsight":
-            name = name.partition(" from line ")[0]  # rows of a database have no line
+            name = name.partition(" from line ")[0]  # Nsight exports have no lines
         counts[what] = counts.get(what, 0) + count
         names.setdefault(what, {}).update({_shown(name): None} if name else {})
     return [Gap(what, count, tuple(names[what]), form) for what, count in counts.items()]

@@ -38,13 +38,13 @@ KINDS = {
 }
 """Kind of collective in the graph, by its name in the trace."""
 HARMLESS = ("element_type", "other", "dependency", "damaged", "mended")
-"""Gaps that affect neither the times of a step nor the dependencies read here."""
+"""Kinds of gaps that affect neither the times of a step nor the inferred dependencies."""
 LINKS = ("messages",)
 """Name of the pseudo-group of point-to-point messages."""
 HOST = "host"
-"""Name of an op in which the device is idle because it waits for the host, as in the core."""
+"""Name of ops during which the device waits for the host; the core uses the same name."""
 ALL = "all"
-"""Name of the group of all ranks, which has no name in the trace."""
+"""Name of the group of all ranks, which is unnamed in traces."""
 
 
 def step_graph(trace: "Recording", number: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def step_graph(trace: "Recording", number: int) -> dict[str, Any]:
 
 
 def _waits(move: dict[str, Any], rank: int) -> bool:
-    """Whether a transfer depends on ops of a rank: a message depends on its sender only."""
+    """Return whether a transfer depends on ops of a rank. A message depends only on ops of its sender."""
     sender: int = move["group"][1][0]
     return move["kind"] != "send" or rank == sender
 
@@ -113,7 +113,7 @@ def summed_up(document: dict[str, Any]) -> dict[str, Any]:
     """Return a smaller graph in which the compute ops between two transfer events are merged by pass.
 
     A transfer event is the instant at which a transfer is ready or ends. The merged graph takes the same time, because
-    no transfer depends on a single op between two events.
+    no transfer depends on, or precedes, an op between two events.
     """
     count = sum(len(one["ops"]) for one in document["classes"])
     cuts = {before + 1 for before, _ in document["edges"] if before < count}
@@ -180,7 +180,7 @@ def _refuse_missing(trace: "Recording", ranks: Sequence[int], number: int, *, st
 
 
 def _moved_rows(trace: "Recording", rank: int) -> list[dict[str, Any]]:
-    """Return the transfers of a rank with the members of their groups, which a file lists once per group."""
+    """Return the transfers of a rank with the ranks of their groups. Files list them at one transfer per group."""
     rows = [row for row in json.loads(trace._core.to_dag(rank, False))["ops"] if row.get("comm") is not None]
     listed = {row["comm"]["group"]: tuple(row["comm"]["ranks"]) for row in rows if row["comm"]["ranks"]}
     for row in rows:
@@ -191,7 +191,7 @@ def _moved_rows(trace: "Recording", rank: int) -> list[dict[str, Any]]:
 def _messages(
     document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], windows: dict[int, Span]
 ) -> list[dict[str, Any]]:
-    """Return point-to-point messages; the n-th send between two ranks is matched with the n-th receive."""
+    """Return point-to-point messages. The n-th send from one rank to another matches the n-th receive there."""
     by_time = {(rank, row["node"], row["start"], row["time"]): row["comm"] for rank, own in rows.items() for row in own}
     found: dict[tuple[int, int], dict[str, list[Any]]] = defaultdict(lambda: {"send": [], "recv": []})
     for transfer in document["transfers"]:
@@ -222,7 +222,7 @@ def _messages(
 def _collectives(
     document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], present: Collection[int] = ()
 ) -> list[dict[str, Any]]:
-    """Return the collectives; `present` are the recorded ranks if some ranks were not recorded."""
+    """Return the collectives. `present` contains the recorded ranks; it is empty if all ranks were recorded."""
     # Chakra does not list the members of a group, so they are inferred from the ranks that take part in its transfers.
     members_of = {row["comm"]["group"]: set[int]() for own in rows.values() for row in own}
     for rank, own in rows.items():
@@ -267,7 +267,7 @@ def _known(size: int | None, name: str) -> int:
 
 
 def _span(seen: dict[str, Any]) -> Span:
-    """Return the times at which a transfer was ready on a rank and ended there."""
+    """Return (ready time, end time) of a transfer on one rank, in nanoseconds."""
     return seen["ready_ns"], seen["start_ns"] + seen["duration_ns"]
 
 
@@ -288,11 +288,11 @@ def _refuse_cut(moves: Iterable[dict[str, Any]], document: dict[str, Any]) -> No
 
 
 class _Program:
-    """The compute ops of a rank, with its dependencies from and to transfers.
+    """The compute ops of a rank, and the dependencies between these ops and transfers.
 
     Attributes:
         rank: number of the rank.
-        ops: (name, picoseconds), in sequence.
+        ops: (name, duration in picoseconds), in the order of execution.
         awaited: edges (op, transfer): the transfer depends on the op.
         waiting: edges (transfer, op): the op depends on the transfer.
     """

@@ -31,11 +31,11 @@ Source: the synthetic model of Gao (2020), section 4.2.
 
 
 NEGLIGIBLE = 0.02
-"""A model may leave out other transfers (buffers, a loss) up to this share of the gradients' bytes."""
+"""Other transfers, e.g. of buffers or a loss, are left out if their bytes are at most this share of the gradients'."""
 
 
 class NoGradientsError(TraceError):
-    """The step has transfers other than gradients, so it is not a table of layers; it may still be a graph."""
+    """The step sends more than gradients, so it cannot become a table of layers. It may still become a graph."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class TraceStep:
 
     Attributes:
         name: name of the model in results.
-        document: return value of `Trace.graph`, with the compute ops between two transfer events merged by pass. The
-            step takes the same time with the merged ops.
+        document: the graph of `Trace.graph`. Compute ops between two transfer events are merged by pass, which does not
+            change the time of the step.
         source: description of the step's origin.
     """
 
@@ -84,8 +84,7 @@ class TraceModel:
     world_size: int
     left_out: tuple[str, ...] = ()
     waits_left_out: float = 0.0
-    """Seconds in which the device waits for transfers that the model leaves out; the model has this wait as host
-    time."""
+    """Seconds in which the device waits for transfers that the model leaves out. They count as host time."""
 
     bucketed = True
     """The layers are buckets already."""
@@ -102,7 +101,7 @@ class TraceModel:
 
     @property
     def host_time(self) -> float:
-        """Seconds of a step in which the device is idle without waiting for the network."""
+        """Seconds of a step in which the device is idle and does not wait for gradients."""
         return sum(map(_time_ps, (layer for layer in self.layers if layer.is_host))) / 1e12
 
 
@@ -117,18 +116,18 @@ def of_step(
 
     Args:
         document: number of the step and the core's description of it, with unmerged intervals.
-        found_by: method by which steps were found: marks, repeating transfers ("transfers"), or none ("whole").
+        found_by: how steps were found, as in `Recording.steps_found_by`.
         rank: rank whose times are used. Default: the slowest rank, for which the others wait.
         name: name of the model in results.
         members: number of ranks of the job, used for groups whose ranks are not listed.
-        warnings: gaps of the whole trace.
+        warnings: descriptions of the gaps of the whole trace, for `TraceModel.left_out`.
 
     Raises:
         TraceError: if the step has no all-reduce of a gradient, has no compute, or sends more than gradients.
     """
     number = document["number"]
     rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
-    # The rank with the least waiting time is the straggler, because the others wait for it in their collectives.
+    # The slowest rank waits least: the other ranks wait for it in their collectives.
     chosen = max(rows, key=lambda row: (row["compute_ns"] + row["idle_ns"], row["compute_ns"], -row["rank"]))
     passes = chosen["passes"]
     is_split = chosen["backward_ns"] is not None
@@ -165,7 +164,7 @@ def of_step(
     if not layers[-1].forward_ps + layers[-1].backward_ps:
         layers.pop()
     host = _host_rows(chosen, sent, forward_ns, forward, names)
-    # Rows are in backward order, so the host row of a bucket precedes the bucket.
+    # Rows are in backward order, and each bucket follows its host row.
     both = (one for pair in zip_longest(host, layers) for one in pair if one is not None)
     layers = [one for one in both if _time_ps(one) or not one.is_host]
     host_ms = sum(map(_time_ps, host)) / 1e9
@@ -200,11 +199,11 @@ def _host_rows(
     weights: Sequence[int],
     names: Sequence[str],
 ) -> list[Layer]:
-    """Return rows of the host time before each all-reduce of gradients, before the rest, and after the last transfer.
+    """Return rows of host time before each all-reduce of gradients, before the row `rest`, and after the last transfer.
 
     Args:
         chosen: the rank's step, with unmerged intervals.
-        sent: all-reduces of gradients, by ready time.
+        sent: all-reduces of gradients in the order of their ready times.
         forward_ns: compute time of the forward pass.
         weights: forward times of the layers, by which the host time of the forward pass is apportioned.
         names: names of the buckets.
@@ -237,7 +236,7 @@ def _of(transfer: dict[str, Any], rank: int) -> dict[str, Any] | None:
 def _gradients(
     document: dict[str, Any], chosen: dict[str, Any], found_by: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the all-reduces of gradients of a rank, by ready time, and its other transfers.
+    """Return a rank's all-reduces of gradients, ordered by ready time, and its other transfers.
 
     Raises:
         TraceError: if there is no gradient, a gradient has no size, or the other transfers are too large to be left
@@ -290,7 +289,7 @@ def _gradients(
 
 
 def _listed(transfers: Sequence[dict[str, Any]]) -> str:
-    """Describe transfers by kind and group, with the time of the first one: `8 all_gather (first at 1.2 ms)`."""
+    """Describe transfers by kind and group, e.g. `8 all_gather of group tp (the first at 1.200 ms)`."""
     firsts: dict[tuple[str, str], list[float]] = {}
     for row in transfers:
         firsts.setdefault((row["collective"], row["group"]), []).append(row["seen"]["start_ns"] / 1e6)
@@ -301,7 +300,7 @@ def _listed(transfers: Sequence[dict[str, Any]]) -> str:
 
 
 def _counted(transfers: Sequence[dict[str, Any]]) -> str:
-    """Return the number of transfers of each kind as text: `2 all_gather, 1 broadcast`."""
+    """Describe the number of transfers of each kind, e.g. `2 all_gather, 1 broadcast`."""
     counts = Counter(row["collective"] for row in transfers)
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 

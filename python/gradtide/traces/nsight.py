@@ -8,11 +8,11 @@ reports gaps. This module maps rows of the export to events, one process at a ti
     NVTX_EVENTS: a step (`STEP`)                    marks of steps on the host
     NVTX_EVENTS: ncclAllReduce …                    records of transfers, with bytes where NCCL's payload is exported
     NVTX_EVENTS: aten::mm, autograd::… (emit_nvtx)  operators
-    TARGET_INFO_SESSION_START_TIME, MPI_RANKS       the clock, the rank
+    TARGET_INFO_SESSION_START_TIME, MPI_RANKS       start of the recording on the machine's clock; rank
 
 Source: "SQLite Schema Reference" of the Nsight Systems Analysis Guide, schemas up to 3.28.1 (2026.4), and the notes on
 its versions, exporter/export_schema_version_notes.txt. An export has only tables that have rows, and older exports lack
-columns, so a missing table or column is an error only if its data cannot be done without.
+columns, so a missing table or column is an error only if its data are indispensable.
 """
 
 import json
@@ -35,7 +35,7 @@ MAGIC = b"SQLite format 3\0"
 _FILE_HEADER_BYTES = 100
 
 STEP = re.compile(r"(?i)((?:profiler|train|training|global)?[ _\-]?(?:step|iteration|iter|batch))[ _#:=\-]*(\d{1,18})")
-"""Names of NVTX ranges that mark a step; must match the whole name."""
+"""Matches the whole name of an NVTX range that marks a step, e.g. `iteration 12`."""
 
 EVENTS_AT_ONCE = 5000
 PID_BITS = 24
@@ -44,13 +44,13 @@ PID_BITS = 24
 _KERNELS, _CALLS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _COPIES, _SETS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _UNREAD = ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "UCP_SUBMIT_EVENTS")
-"""Tables of transfers that are not read; their rows are counted as a gap."""
+"""Tables of transfers over other libraries. They are not read; the report counts their rows as a gap."""
 
 _NO_DEVICE = 1 << 31
 """Larger than any device number or rank; used as a sort key."""
 
 _RANGE_TYPES = (59, 60, 70, 71)
-"""Values of `eventType` for push/pop and start/end ranges, of NVTX and of imported text files."""
+"""Values of `eventType`: push/pop and start/end ranges of NVTX, and both of imported text files."""
 
 _COPY_KINDS = {
     1: "HtoD",
@@ -72,20 +72,19 @@ _OPERATOR = re.compile(r"[A-Za-z_]\w*::\w|Optimizer\.step#|record_param_comms")
 """Prefixes of PyTorch operators and of the optimizer's step (`torch.autograd.profiler.emit_nvtx`)."""
 
 _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "No. of ranks"
-"""Fields of NCCL's payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
+"""Names of fields in NCCL's NVTX payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
 _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
-"""Calls that record the size of the rank's input; a reduce-scatter records its output's (NCCL src/collectives.cc)."""
+"""Calls whose payload has the size of the rank's input; a ReduceScatter has its output's (NCCL src/collectives.cc)."""
 _HEADER = struct.Struct("<qqQQ")
-"""Header of a payload in `binaryData`: domain, schema, payload bytes, and a length that readers interpret differently.
+"""Header of a payload in `binaryData`: domain, schema, size of the payload, and a second size, which is ignored.
 
-The layout is that of GindaChen/nsys-ai (its module on NCCL communicators). A payload with an inconsistent length is
-skipped.
+The layout is that of GindaChen/nsys-ai, module on NCCL communicators. Payloads of another size than stated are skipped.
 """
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of an export that ran kernels, which is one rank.
+    """A process that ran kernels. It is one rank of the job.
 
     Attributes:
         path: path of the export.
@@ -108,7 +107,7 @@ class Process:
 
 
 def processes(path: Path) -> list[Process]:
-    """Return the processes of an export that ran kernels, by their first device, then by number.
+    """Return the processes of an export that ran kernels, sorted by their first device, then by `globalPid`.
 
     Raises:
         TraceError: if the file is not an export, is damaged, or has no kernels.
@@ -147,7 +146,7 @@ def _check_whole(head: bytes, size: int) -> None:
     if len(head) == _FILE_HEADER_BYTES:
         page_bytes, changes, pages, counted_at = struct.unpack_from(">16xH6xII60xI", head)
         page_bytes = (1 << 16) if page_bytes == 1 else page_bytes
-        # Versions before 3.7 did not count pages (sqlite.org/fileformat.html, 1.3.7).
+        # SQLite before 3.7.0 does not update the number of pages (sqlite.org/fileformat.html, 1.3.7).
         if changes != counted_at or pages * page_bytes <= size:
             return
     raise TraceError("the database is damaged or cut off: its end is missing; export or copy it again")
@@ -158,7 +157,7 @@ def _process(serialized: int) -> int:
 
 
 class _Export:
-    """An open export with the names of its tables and columns."""
+    """An open export: executes queries, and lists its tables and columns."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -169,7 +168,7 @@ class _Export:
         }
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return all rows of a query with a small result."""
+        """Return all rows of a query at once, for small results."""
         return self._connection.execute(query, values).fetchall()
 
     def each(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -320,7 +319,7 @@ def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str,
         if table == _COPIES:
             is_between = kind == 8 and None not in (source, target) and source != target
             name = f"Memcpy {'PtoP' if is_between else _COPY_KINDS.get(kind, 'of an unknown kind')}"
-        # Without a name the kind of kernel is unknown, and without an end its duration; both become damaged events.
+        # An event without a name or an end has an unknown kind or duration; it counts as damaged.
         is_known = isinstance(name, str) and isinstance(end, int) and isinstance(start, int) and end >= start
         shown = known.get(name)
         if shown is None:
@@ -339,7 +338,7 @@ def _thread(tid: Any) -> str:
 
 
 def _event(category: str, name: str, place: str, start: Any, end: Any, args: str) -> str:
-    """Return an event as JSON; `name` is JSON already. A start or end that is not an integer is omitted."""
+    """Return an event as JSON. `name` is JSON; `start` and `end` are omitted if they are not integers."""
     ts = f',"ts":{_us(start)}' if isinstance(start, int) else ""
     dur = f',"dur":{_us(end - start)}' if isinstance(start, int) and isinstance(end, int) else ""
     return f'{{"ph":"X","cat":"{category}","name":{name},{place}{ts}{dur},"args":{args}}}'
@@ -384,7 +383,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
     for start, end, name, tid, domain, binary, text_of in export.each(query, *_values(pid, where)):
         if not isinstance(name, str) or not isinstance(start, int):
             continue
-        # A range without an end was open at the end of the recording, and lasts until then.
+        # A range without an end was still open when the recording ended; it is ended with the last device event.
         end = end if isinstance(end, int) and end >= start else max(last_ns, start)
         step = STEP.fullmatch(name.strip())
         if step is not None:
@@ -395,7 +394,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
                 sizes[payload[_COMMUNICATOR]] = payload[_RANKS]
             of_nccl.append(_Range(start, end, _thread(tid), name, payload))
         elif _OPERATOR.match(name):
-            # emit_nvtx adds arguments: aten::mm, seq = 3, op_id = 5.
+            # Names of emit_nvtx include arguments: "aten::mm, seq = 3, op_id = 5".
             yield _event("cpu_op", json.dumps(name.split(",")[0]), _thread(tid), start, end, "{}")
     yield from _records(of_nccl, sizes)
     for start, end, number, thread in _chosen(steps):
@@ -403,7 +402,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
 
 
 def _chosen(steps: dict[str, list[tuple[int, int, int, str]]]) -> list[tuple[int, int, int, str]]:
-    """Return the ranges that mark steps, which are those of the name that covers most time and repeats no number."""
+    """Return the ranges of the name that marks steps: it repeats no step number and covers the most time."""
     once = [rows for rows in steps.values() if len({row[2] for row in rows}) == len(rows)]
     return max(once, key=lambda rows: (sum(end - start for start, end, *_ in rows), -len(rows)), default=[])
 
@@ -412,7 +411,7 @@ def _records(ranges: list[_Range], sizes: dict[int, int]) -> Iterator[str]:
     """Yield NCCL calls as records of transfers.
 
     NCCL launches calls between ncclGroupStart and ncclGroupEnd at the end of the group, so their record lasts until
-    then. Several calls of one kind become one record; a group of calls of different kinds has no record.
+    then. Calls of one kind and communicator become one record; a group of different calls has none.
     """
     depth: dict[str, int] = {}
     open_calls: dict[str, list[_Range]] = {}
@@ -461,7 +460,7 @@ class _Payloads:
                 self._fields.setdefault((domain, schema), []).append((name, offset or 0))
 
     def read(self, domain: Any, binary: Any, text: Any) -> dict[str, int]:
-        """Return the integer fields of a payload by name; empty if its layout is not the documented one."""
+        """Return the integer fields of a payload by name; empty if its layout is unknown."""
         if isinstance(text, str):
             try:
                 fields = json.loads(text)

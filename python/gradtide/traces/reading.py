@@ -16,7 +16,7 @@ from gradtide.traces.model import NoGradientsError, TraceModel, TraceStep
 from gradtide.traces.recording import Recording
 
 MAX_RANK_DIGITS = 5
-"""Most digits of a rank in a file's name; a longer number is a date, a time or a process id."""
+"""Largest number of digits of a rank in a file's name. A longer number is a date, a time or a process id."""
 
 DAG_SCHEMA = "gradtide.trace/1"
 """Schema of the op DAG that the core writes from a trace."""
@@ -60,7 +60,7 @@ _READERS: dict[str, tuple[Callable[[Iterator[bytes]], _core.Trace], "re.Pattern[
     "pytorch-et": (_core.execution_trace, _RANK),
     "chakra": (_core.chakra, re.compile(r"(\d+)(?=\D*$)")),
 }
-"""Reader of the core, and pattern of the rank in a file's name, by format."""
+"""The core's reader of each format, and the pattern of the rank in a file's name."""
 
 
 def read_as(names: Sequence[Source], form: str, make: type[T]) -> T:
@@ -80,13 +80,13 @@ def read_as(names: Sequence[Source], form: str, make: type[T]) -> T:
 
 
 def _files(names: Sequence[Source], form: str) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
-    """Yield each file with its bytes and the rank in its name; without a rank in the name, with its index."""
+    """Yield (file, rank, chunks of bytes). The rank is that in the file's name, otherwise the index of the file."""
     for index, chunks in files.pieces(names):
         yield names[index], _rank_in_name(names[index], form, index), chunks
 
 
 def _exports(names: Sequence[Source]) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
-    """Yield each process of Nsight Systems exports with its rank and its events."""
+    """Yield (export, rank, chunks of events) for each process in exports of Nsight Systems."""
     count = 0
     for name in names:
         if not isinstance(name, Path):
@@ -105,7 +105,7 @@ def _rank_in_name(name: Source, form: str, otherwise: int) -> int:
 
 
 def _rank(digits: str, otherwise: int) -> int:
-    """Return the rank in a file's name, or `otherwise` if there are no digits or too many."""
+    """Return `digits` as a rank, or `otherwise` if there are no digits or too many."""
     return int(digits) if 0 < len(digits) <= MAX_RANK_DIGITS else otherwise
 
 
@@ -138,7 +138,7 @@ def _read_once(names: tuple[Source, ...], stamps: tuple[Any, ...], name: str) ->
 
 
 def _name(path: Path) -> str:
-    """Return the name of a trace's model: the file's name without suffixes, for a pattern the folder's name."""
+    """Return the name of a trace's model: that of the file without suffixes; for a pattern, that of the folder."""
     if re.search(r"[*?\[]", path.name):
         path = path.parent
     name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip|\.sqlite)?$", "", path.name)

@@ -1,4 +1,4 @@
-"""A recording of the ranks of a job by a tool, and its conversion to tables, steps, models and files."""
+"""The traces of a job's ranks, and their conversion to tables, steps, models and files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, TraceStep, of_step
 
 PIXELS = 2000
-"""Resolution of the timeline of a step: twice the width of the figure in a report."""
+"""Intervals of a step that are closer than 1/2000 of its length are merged: half a pixel of the figure in a report."""
 
 EXACT = 1 << 62
 """Resolution at which no intervals are merged."""
@@ -25,10 +25,10 @@ CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
 
 
 class Recording:
-    """A recording of the ranks of a job by a tool.
+    """The traces of the ranks of a job, recorded by one tool.
 
     Attributes:
-        format: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
+        format: format of the files: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
     """
 
     def __init__(self, core: _core.Trace, form: str) -> None:
@@ -42,7 +42,7 @@ class Recording:
 
     @cached_property
     def ranks(self) -> Table:
-        """One row per rank: counts, time components, and offset of its clock from the first rank's.
+        """One row per rank: counts, time components, and the offset of its clock from that of the first rank.
 
         `compute_us`, `exposed_us` and `idle_us` sum to `span_us`, the time from the start of the rank's first op to the
         end of its last op. `overlapped_us` is the part of `compute_us` during which bytes move.
@@ -56,7 +56,7 @@ class Recording:
 
     @cached_property
     def collectives(self) -> Table:
-        """One row per collective, or message between two ranks, as recorded by each of its ranks.
+        """One row per rank and transfer, i.e. collective or message between two ranks.
 
         `bytes` is the size of the rank's input; `None` where the file does not contain it.
         """
@@ -103,7 +103,7 @@ class Recording:
 
     @property
     def has_times(self) -> bool:
-        """Whether the files contain start times of ops; some formats describe the planned work with durations only."""
+        """Whether the files contain start times of ops. Some formats describe planned work, with durations at most."""
         return not any(gap.what == "start" for gap in self._gaps)
 
     def _untimed_headline(self, summary: dict[str, Any]) -> str:
@@ -125,7 +125,7 @@ class Recording:
         return found_gaps(self._core.gaps, self.format)
 
     def _gaps_of_step(self, number: int) -> list[Gap]:
-        """Return the gaps in a step, including those whose time is unknown."""
+        """Return the gaps in a step, and the gaps of which the step is unknown."""
         return found_gaps(self._core.gaps_of_step(self.steps.index(number)), self.format)
 
     def _step_warnings(self) -> list[str]:
@@ -140,17 +140,17 @@ class Recording:
 
     @property
     def steps(self) -> list[int]:
-        """Numbers of the steps that all ranks have: the profiler's, or 0, 1, … if steps were found by transfers."""
+        """Numbers of the steps that all ranks have: those of the profiler, or 0, 1, … if it marked no steps."""
         return [step["number"] for step in self._steps["steps"]]
 
     @property
     def steps_found_by(self) -> str:
-        """How steps were found: by the profiler's "marks", by repeating "transfers", or ("whole") not at all."""
+        """How steps were found: "marks" of the profiler, repeating "transfers", or "whole": the trace is one step."""
         return str(self._steps["found_by"])
 
     @cached_property
     def typical_step(self) -> int:
-        """Number of the step of median length on the slowest rank; the first of several steps is excluded."""
+        """Number of the step of median length, without the first step. A step is as long as on its slowest rank."""
         rows = self._steps["steps"][1:] or self._steps["steps"]
         if not rows:
             damaged = [str(gap) for gap in self._gaps if gap.what == "damaged"]
@@ -159,18 +159,18 @@ class Recording:
         return int(sorted(lengths)[(len(lengths) - 1) // 2][1])
 
     def step(self, number: int | None = None) -> dict[str, Any]:
-        """Return the activity of every rank in a step, with times in nanoseconds since its start.
+        """Return the activity of every rank in a step.
 
-        The start of the step and the times are on the rank's own clock.
+        Times are in nanoseconds since the start of the step on the rank, by the rank's own clock.
 
         Args:
             number: number of the step. Default: `typical_step`.
 
         Returns:
-            A dict with these keys. `number`. `ranks`: for each rank `span_ns` and its components, the compute time by
-            `passes` (forward, backward, update, or unsaid), and the intervals of `computing` and `waiting`, merged
-            where they are closer than a pixel of the timeline. `transfers`: for each transfer the times on every rank
-            (ready, start, duration, exposed).
+            A dict with the keys `number`, `ranks` and `transfers`. Each rank has `span_ns` and its components, the
+            compute time by `passes` (forward, backward, update, or unsaid), and the intervals of `computing` and
+            `waiting`; intervals that a timeline could not show apart are merged. Each transfer has its ready time,
+            start, duration and exposed time on every rank.
 
         Raises:
             TraceError: if there is no such step.
@@ -184,7 +184,7 @@ class Recording:
         return row
 
     def _exact_step(self, number: int | None) -> dict[str, Any]:
-        """Return a step as `step` does, but with unmerged intervals."""
+        """Return a step like `step`, with unmerged intervals."""
         return self._cut(number, EXACT)
 
     def _cut(self, number: int | None, pixels: int) -> dict[str, Any]:
@@ -228,9 +228,10 @@ class Recording:
             step: number of the step. Default: `typical_step`.
 
         Returns:
-            A dict with these keys. `classes`: one per rank, with its `ops` in sequence (name and picoseconds).
-            `groups`. `transfers`: `kind`, `bytes` and `group` of each. `edges`: pairs (before, after) of numbers, where
-            ops are numbered rank by rank, and transfers after all ops.
+            A dict with the keys `classes`, `groups`, `transfers` and `edges`. There is one class per rank, with its
+            `ops` in the order of execution (name, duration in picoseconds). A transfer has `kind`, `bytes` and `group`,
+            an index into `groups`. An edge is a pair (before, after) of ids: ops are numbered rank by rank, and then
+            transfers.
 
         Raises:
             TraceError: if there is no such step, a rank is missing, or a graph cannot represent the step.
@@ -262,8 +263,8 @@ class Recording:
 
         Args:
             rank: number of the rank. Default: the first rank.
-            cut: drop the dependencies of transfers on compute, which an op DAG cannot represent. Transfers then look
-                like parameters that TicTac's servers send.
+            cut: drop the dependencies of transfers on compute, which an op DAG cannot represent. Transfers then start
+                independently, like parameters from the servers in TicTac.
 
         Raises:
             TraceError: if there is no such rank.
@@ -338,8 +339,8 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
         found.append(f"there is no trace of {shown}; what is said is of the others")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
-        # A collective ends at different times on different ranks even if their clocks agree, so only an offset beyond
-        # the span is attributed to the clocks.
+        # Even with equal clocks, a collective ends at different times on different ranks. Therefore an offset is
+        # attributed to the clocks only if it exceeds the span.
         if offset is not None and abs(offset) > max(1000, row["span_us"]):
             side = "ahead of" if offset > 0 else "behind"
             first = summary["ranks"][0]["rank"]
@@ -354,7 +355,7 @@ def _untimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _effective(rows: Sequence[dict[str, Any]]) -> float:
-    """Return the effective number of ranks: how many would do the same work in the same time without waits."""
+    """Return how many ranks that never wait would do the same compute work in the same time."""
     longest = max(row["span_us"] for row in rows)
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 

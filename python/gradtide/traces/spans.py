@@ -1,4 +1,4 @@
-"""Interval arithmetic in nanoseconds, for the times at which a rank computes or a transfer is in progress."""
+"""Interval arithmetic in nanoseconds, e.g. for the intervals in which a rank computes or a transfer runs."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 class Covered:
-    """Coverage of a time range by intervals, which may overlap."""
+    """A set of intervals, which may overlap; computes the time that they cover."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         known = joined(spans)
