@@ -272,5 +272,4 @@ def _experts(model: Architecture, spread: int, most: int | None = None) -> int |
 
 
 def _powers(most: int) -> list[int]:
-    """Return the powers of two up to a number."""
     return [2**exponent for exponent in range(most.bit_length())]
