@@ -141,7 +141,7 @@ class Interrupted(Unfinished, KeyboardInterrupt):
         self.results = list(results)
 
 
-class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work that is as it should be
+class LimitReached(Unfinished, SimulationError):  # noqa: N818 - not an error of the program
     """Work has exceeded its limit of time or memory.
 
     Attributes:
@@ -160,7 +160,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
 
     @property
     def fault(self) -> "Fault":
-        """The fault as shown, with the option that raises the limit."""
+        """The fault that is shown to the user, with the option that raises the limit."""
         far = "" if self.share is None else f", with {self.share:.0%} of the work done"
         # The suggested limit extrapolates from the completed share, with a margin, so that one increase is enough.
         share = self.share if self.what == "time" else None

@@ -305,8 +305,8 @@ def _estimated(work: _Work) -> Estimate:
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
     """Return the number of iterations of each job until the run ends.
 
-    No job stops before the run ends. The run ends when the last job to start has started, and every job would since
-    then have had time for the number of iterations that it states.
+    The run ends when every job has had time for its stated iterations, counted from the start of the last job. Until
+    then, all jobs continue.
     """
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
@@ -449,7 +449,7 @@ class Total:
 COUNTED = ("flows", "iterations", "packets", "packet_hops", "events")
 
 
-class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the estimate is wanted
+class NothingRun(Exception):  # noqa: N818 - not an error, if only the estimate of a study is wanted
     """Ends a study after its runs have been counted, before any of them starts."""
 
 

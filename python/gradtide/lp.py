@@ -504,7 +504,7 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # A proven answer is optimal for the least iteration time. The best list order may take longer and, for that,
+        # A proven answer is optimal at the least iteration time. The best list order may take longer, and therefore
         # use lower bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)

@@ -5,7 +5,7 @@
     incast (many hosts to one, periodically)               ─┘
 
 This module opens no file and reads no scenario. Poisson flows are drawn with CPython's `random.Random` in the order of
-the program of Gao (2020), so that seeds 0, 1 and 2 give the flows of the thesis byte for byte.
+the program of Gao (2020), so that seeds 0, 1 and 2 give exactly the flows of that thesis.
 """
 
 import hashlib
@@ -195,7 +195,7 @@ def read_points(text: str, name: str) -> list[Point]:
 
     There are three formats: lines `bytes percent` up to 100, lines `bytes share` up to 1 (separated by blanks, a tab, a
     colon or a comma), and CSV with the header `bytes,cdf`. The last value, 100 or 1, distinguishes percent from share.
-    A line that starts with # is a comment. An error contains every fault, each at its line and field.
+    Text after # is a comment. An error contains every fault, each at its line and field.
     """
     rows: list[tuple[int, str, list[str]]] = []
     for number, line in enumerate(text.split("\n"), 1):

@@ -728,9 +728,9 @@ def size(count: float, digits: int = 4) -> str:
 _IN_LINE = ("device", "device of the cluster", "cluster", "link rate", "engine")
 """Premises that `premises_line` names even if the user stated them."""
 LONGEST_IN_LINE = 60
-"""Largest number of characters of a value in `premises_line`; for a longer value, the line has the word "varied"."""
+"""Largest number of characters of a value in `premises_line`. Longer lists of values are written as "varied"."""
 MOST_ASSUMED = 3
-"""Number of assumed premises that `premises_line` names; it counts the others."""
+"""Number of assumed premises that `premises_line` names before it counts the rest; a single remaining one is named."""
 
 
 def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json lists them") -> str:
@@ -796,7 +796,7 @@ def answer_html(summary: Mapping[str, Any]) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
-    """Return a plain HTML table for notebooks; if there are more rows in `total`, a line below says how many more."""
+    """Return a plain HTML table for notebooks. If `total` exceeds the rows, a line says how many rows are missing."""
     from html import escape  # Imported here, because the import takes a millisecond that most commands can save.
 
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)

@@ -13,7 +13,7 @@ def feasibility(job: Mapping[str, Any]) -> Feasibility:
 
 
 def of_memory(memory: Mapping[str, Any]) -> Feasibility:
-    """Return the same from the job's table `parallel.memory`, with the options that would make the job fit."""
+    """Return the feasibility from the job's table `parallel.memory`, with the options that would make the job fit."""
     ways = [f"--parallel {_mesh(way['parallel'])}" for way in memory.get("would_fit", ())]
     if memory.get("fits_on") is not None:
         ways.append(f"{memory['fits_on']['ranks']:,} GPUs and --parallel {_mesh(memory['fits_on']['parallel'])}")

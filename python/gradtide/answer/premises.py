@@ -90,7 +90,7 @@ def _premises(scenario: Scenario, command: str) -> Iterator[Premise]:
         for name, value, key in _of_job(job):
             whole = key if key.startswith("cluster.") else f"job.{job.name}.{key}"
             one = premise(f"{job.name}: {name}" if several else name, value, whole)
-            # The keys of `compute` in OF_MESH may also be stated in the table `parallel`, so they are then no defaults.
+            # These keys of `compute` may be stated in the table `parallel` instead; their values are then no defaults.
             is_of_mesh = key.removeprefix("compute.") in OF_MESH and key.removeprefix("compute.") in job.stated
             yield replace(one, stated=True) if is_of_mesh else one
     yield premise("cluster", _cluster(scenario), "cluster.topology")

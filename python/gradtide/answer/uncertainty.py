@@ -85,7 +85,7 @@ class Uncertainty:
         return f"Predicted {self.of} were off by {off} where they were compared with {other} (n = {self.count:,})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON object with the sentence of this kind; each part contains its own sentence."""
+        """Return the fields as a JSON object, with the sentence of this kind; parts have their sentences themselves."""
         return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self._own()}
 
 
@@ -343,6 +343,6 @@ def _found(kind: Mapping[str, Any], what: str) -> Uncertainty:
 
 
 def _share(share: float) -> str:
-    """Write an error in percent: one decimal below 10 %, none above, and more decimals of tiny errors."""
+    """Write an error in percent, with one decimal below 10 %, none above, and more decimals if it is below 0.05 %."""
     value = 100 * share
     return f"{value:.1f} %" if 0.05 <= value < 0.995 else words.difference(value)

@@ -121,7 +121,7 @@ FORMATS = (
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )
-"""Every format; if a text matches several, the first of them is detected."""
+"""All formats. Detection, in `recognise.seen`, uses the same names."""
 
 _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, Any]]] = {
     "model": model.convert,

@@ -110,12 +110,12 @@ def nodes_of(head: str) -> int | None:
 def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
     """Return the unit of the starts in a connection matrix: ps or us.
 
-    htsim has two dialects with the same syntax: Broadcom's has picoseconds, UEC's microseconds. They differ in that
+    htsim has two dialects with the same syntax: Broadcom's has picoseconds, UEC's microseconds. They are recognised by
 
-    - a decimal point shows microseconds, which `ConnectionMatrix::save` writes with six decimals;
-    - the keyword `addon` occurs only in Broadcom's dialect, `msg` only in UEC's;
-    - a start above 2^32 - 1 shows picoseconds, because main_uec.cpp cannot store it;
-    - a comment that `convert` wrote states the unit.
+    - a decimal point: `ConnectionMatrix::save` writes microseconds with six decimals;
+    - the keyword `addon`, which is only in Broadcom's dialect, or `msg`, which is only in UEC's;
+    - a start above 2^32 - 1, which must be picoseconds, because main_uec.cpp cannot store it;
+    - a comment with the unit, which `convert` writes.
 
     If all starts are 0, either unit is correct.
 

@@ -39,7 +39,7 @@ the scores (Dao 2023, section 3.1)."""
 FLASH_SHARE = 0.5
 """Assumed ratio of the efficiency of a flash kernel to the efficiency of large products, if none was measured."""
 UNFUSED_PASSES = 6.5
-"""16-bit passes over all scores: 1 write, 2 for softmax, 2 for dropout and 0.5 for its 8-bit mask, 1 read."""
+"""16-bit passes of unfused attention over its scores: 1 write, 2 for softmax, 2.5 for dropout and its mask, 1 read."""
 UNFUSED_KERNELS = 5
 FLOAT8_BYTES = 5
 """Bytes moved to convert an element to float8: 2 read to find the maximum, then 2 read and 1 written to convert it."""

@@ -64,7 +64,7 @@ class Memory:
 
 
 def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
-    """Return the number of parameters of `modules` on a rank before sharding: dense ones, and those of experts."""
+    """Return the numbers of dense and of expert parameters of `modules` on a rank, before sharding."""
     dense, experts = 0, 0
     for module in modules:
         own = sum(map(prod, module.shapes))
@@ -82,7 +82,7 @@ def kept(block: Block, costs: Costs) -> int:
     outside = inside = 0.0
     groups: set[tuple[object, ...]] = set()
     for module in block.modules:
-        # Parallel modules share their input, which is kept once.
+        # The common input of several modules, such as queries, keys and values, is kept only once.
         is_norm = all(len(shape) == 1 for shape in module.shapes)
         group = (module.name,) if is_norm else (module.inputs, module.active, module.name.rpartition(".")[0])
         copies = module.active * training.expert_skew if module.experts > 1 else 1

@@ -54,7 +54,7 @@ class Mesh:
 
     @property
     def data(self) -> int:
-        """Number of data-parallel groups, each of which trains on different sequences."""
+        """Number of data-parallel ranks, which train on different sequences."""
         return self.fsdp * self.dp
 
     @property

@@ -117,10 +117,10 @@ RDMA_PACKETS = {
     "transport": {"kind": "ideal", "segment": "4096B", "window": "4MiB"},
     "queue": {"capacity": "100000pkt"},
 }
-"""Keys of `cluster` for RDMA on the packet engine: a constant window and queues that never overflow, since credits, PFC
-and head-of-line blocking are not modelled. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture
-Specification, volume 1), and of RoCE on Ethernet with jumbo frames. NCCL has at most its buffer of 4 MiB in flight
-(NCCL_BUFFSIZE)."""
+"""Keys of `cluster` for RDMA on the packet engine: a constant window and queues that never overflow, since credits and
+PFC are not modelled, nor is head-of-line blocking. 4096 bytes are the largest MTU of InfiniBand (InfiniBand
+Architecture Specification, volume 1), and of RoCE on Ethernet with jumbo frames. NCCL has at most its buffer of 4 MiB
+in flight (NCCL_BUFFSIZE)."""
 
 
 def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
