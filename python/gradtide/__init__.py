@@ -104,7 +104,7 @@ _NAMES = {
     "studies.tenants.policies": "PoliciesResult tenants_policies=policies",
     "traces": "Trace from_chakra from_execution_trace from_kineto",
 }
-"""The other public names by module; after `=`, the name in the module if it differs."""
+"""The other public names by module, as `public` or, if the name in the module differs, `public=own`."""
 
 _HOMES = {
     public: (module, own or public)
@@ -128,7 +128,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
-    if name in (*_MODULES, "torch"):  # torch needs PyTorch, which `from gradtide import *` must not
+    if name in (*_MODULES, "torch"):  # torch is not in `__all__`, because `import *` must work without PyTorch
         return import_module(f"gradtide.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'gradtide' has no attribute {name!r}")

@@ -4,9 +4,9 @@ import signal
 
 
 def main() -> None:
-    """Run the command line; signals are recorded before slow modules are loaded."""
+    """Run the command line. Ctrl-C is recorded even before the first modules are loaded."""
     noted: list[int] = []
-    # `catch` needs modules that take 20 ms to load; until then, Python would answer Ctrl-C by a traceback.
+    # Loading `signals.catch` takes 20 ms, during which Python's own handler of Ctrl-C would print a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
     from gradtide import signals, streams

@@ -2,10 +2,10 @@
 
     Architecture.of({"model_type": "llama", "hidden_size": 4096, …}).parameters
 
-The module is longer than 600 lines because each family has its own fields, and all of them end in one `Architecture`.
+The module is longer than 600 lines because it reads the fields of every supported model family.
 
-A configuration names a family (`model_type`); what a family builds is one function of this module. Names and shapes are
-those of the transformers library, so that a parameter here is a parameter there.
+A configuration names its family (`model_type`), and one function per family builds the `Architecture`. Names and shapes
+of modules are those of the transformers library.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ Split = Literal["columns", "rows", "vocabulary", ""]
 
 
 FAMILY = "model_type"
-"""The field that names the family; a document with this field is a configuration."""
+"""The field that names the family. A JSON document with this field is read as a configuration."""
 
 
 class FieldError(ValueError):
@@ -42,13 +42,13 @@ class Module(NamedTuple):
     Attributes:
         name: the module's name in transformers.
         shapes: shapes of the module's parameters; with several experts, of the parameters of one expert.
-        inputs: elements that the module reads per token.
-        outputs: elements that the module writes per token.
+        inputs: number of elements that the module reads per token.
+        outputs: number of elements that the module writes per token.
         split: how tensor parallelism divides the module (Shoeybi et al. 2019, section 3): by its outputs (`columns`),
             by its inputs (`rows`), by `vocabulary`, or not at all.
-        experts: copies of the module, one for each expert.
-        active: copies that a token passes through.
-        is_table: whether the module's matrix is a table of vectors, for which no product is computed.
+        experts: number of copies of the module, one for each expert.
+        active: number of copies that a token passes through.
+        is_table: whether the module's matrix is a lookup table, which needs no matrix product.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Module(NamedTuple):
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that a token passes through."""
+        """Number of parameters that a token passes through."""
         return self.active * sum(map(prod, self.shapes))
 
     @property
@@ -79,13 +79,13 @@ class Module(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """The part of attention without parameters: scores, and sums of values.
+    """The part of attention without parameters: scores, and weighted sums of values.
 
     Attributes:
         heads: number of query heads.
         kv_heads: number of heads of keys and values.
-        key_size: elements of a query's or key's head.
-        value_size: elements of a value's head.
+        key_size: elements per head of a query or a key.
+        value_size: elements per head of a value.
         window: largest number of tokens that a token attends to; `None` for all.
     """
 
@@ -96,7 +96,7 @@ class Attention(NamedTuple):
     window: int | None = None
 
     def flops(self, tokens: int) -> int:
-        """FLOPs of the forward pass of a sequence: scores and sums over all pairs, including masked ones.
+        """Return the FLOPs of the forward pass of a sequence, for all pairs of tokens in the window, also masked pairs.
 
         FlopCounterMode and Megatron's formulas also count masked pairs. A kernel that skips them does half of the work.
         """
@@ -123,9 +123,9 @@ class Work(NamedTuple):
 
     Attributes:
         name: name of the module.
-        parameters: parameters that the module owns.
+        parameters: number of parameters that the module owns.
         flops: FLOPs of the forward pass.
-        elements: elements that the module reads and writes besides its parameters.
+        elements: number of elements that the module reads and writes besides its parameters.
     """
 
     name: str
@@ -140,9 +140,9 @@ class Architecture:
 
     Attributes:
         family: `model_type` of its configuration.
-        hidden: elements of a token between blocks.
-        vocabulary: number of tokens.
-        longest: tokens of the longest sequence if positions are learned; `None` if positions are computed.
+        hidden: number of elements per token between blocks.
+        vocabulary: number of different tokens.
+        longest: number of tokens of the longest sequence if positions are learned; `None` if positions are computed.
         before: modules before the first block.
         blocks: the blocks, in order.
         after: modules after the last block.
@@ -184,19 +184,19 @@ class Architecture:
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
+        """Number of parameters."""
         return sum(module.parameters for module in self.modules())
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that a token passes through: fewer than all parameters if the model has experts."""
+        """Number of parameters that a token passes through: fewer than `parameters` if the model has experts."""
         return sum(module.active_parameters for module in self.modules())
 
     def works(self, tokens: int) -> Iterator[Work]:
         """Yield the work of each module in the forward pass of one sequence of `tokens` tokens, input side first.
 
-        FLOPs of attention count for the module that consumes its output, because attention itself owns no parameters.
-        FLOPs of a tied head count for the last module.
+        The FLOPs of attention, which owns no parameters, are added to the module that consumes its output. The FLOPs of
+        a tied head are added to the last module.
         """
         attends = {block.output: block.attention.flops(tokens) for block in self.blocks}
         last = self.after[-1].name
@@ -207,7 +207,7 @@ class Architecture:
             yield Work(module.name, module.parameters, flops, moved)
 
     def forward_flops(self, tokens: int) -> int:
-        """FLOPs of the forward pass of one sequence of `tokens` tokens."""
+        """Return the FLOPs of the forward pass of one sequence of `tokens` tokens."""
         return sum(work.flops for work in self.works(tokens))
 
 
@@ -246,18 +246,18 @@ STRUCTURE: dict[str, str] = {
     ),
     **dict.fromkeys(("hidden_size_per_layer_input", "num_kv_shared_layers", "laurel_rank"), "layers that share parts"),
 }  # fmt: skip
-"""Fields that change the parameters of a model or the path of a token, and the feature that each adds."""
+"""Configuration fields of features that change a model's parameters or a token's path, each with its feature."""
 
 ALIKE = ("full_attention", "attention")
-"""Kinds of layers in `layer_types` that every family supports."""
+"""Values in the field `layer_types` that every family supports."""
 
 MOST = 10**9
-"""Largest number in any field: far beyond every model, and small enough for exact times."""
+"""Largest accepted number in a field: far above every real model, and small enough that times stay exact."""
 MOST_BLOCKS = 5_000
 
 
 class Fields:
-    """The fields of a configuration; a field that is missing or wrong is an error that names it."""
+    """Reads the fields of a configuration. A missing or wrong field raises a `FieldError` with the field's name."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -272,7 +272,7 @@ class Fields:
         return self._value(name) is not None
 
     def refuse_what_was_not_read(self, family: str) -> None:
-        """Refuse fields of features that the family's model lacks, because they would be ignored silently."""
+        """Raise an error if a field of `STRUCTURE` is set that the family does not read and would silently ignore."""
         has_experts = any(STRUCTURE.get(name) == EXPERTS for name in self._read)
         for name, what in STRUCTURE.items():
             value = self._config.get(name)
@@ -286,7 +286,7 @@ class Fields:
     def _is_idle(self, name: str, value: Any, family: str) -> bool:
         """Whether a field has no effect because of its value, or because another field disables the feature."""
         if name in ("sliding_window", "max_window_layers"):
-            # Qwen's windows are off by default; if they are on, `max_window_layers` is the first layer with a window.
+            # In Qwen, windows are off by default; if they are on, layers from `max_window_layers` on have a window.
             is_on = self._config.get("use_sliding_window", not family.startswith("qwen"))
             first, layers = self._config.get("max_window_layers"), self._config.get("num_hidden_layers")
             is_late = is_on and isinstance(first, int) and isinstance(layers, int) and first >= layers
@@ -297,12 +297,12 @@ class Fields:
         return False
 
     def text(self, name: str) -> str:
-        """Return a text; empty if it is missing."""
+        """Return the text in a field; empty if the field is missing."""
         value = self._value(name)
         return value if isinstance(value, str) else ""
 
     def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; a field that is `null` counts as missing."""
+        """Return the whole number in a field; a field that is `null` counts as missing."""
         value = self._value(name)
         if value is None:
             if default is None:
@@ -313,18 +313,18 @@ class Fields:
         return value
 
     def maybe(self, name: str) -> int | None:
-        """Return a whole number; `None` if it is missing."""
+        """Return the whole number in a field; `None` if the field is missing."""
         return self.count(name) if self._value(name) is not None else None
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return true or false."""
+        """Return the boolean in a field; `default` if the field is missing."""
         value = self._value(name)
         if value is not None and not isinstance(value, bool):
             raise FieldError(name, f"`{name}` is {value!r:.60}", "write true or false")
         return default if value is None else value
 
     def counts(self, name: str) -> Sequence[int]:
-        """Return a list of whole numbers from 0 on; empty if it is missing."""
+        """Return the list of whole numbers, from 0 on, in a field; empty if the field is missing."""
         value = self._value(name) or []
         if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
             raise FieldError(name, f"`{name}` is {value!r:.60}", "write a list of whole numbers")
@@ -339,7 +339,7 @@ class Fields:
 
 
 def _unknown_family(family: object) -> FieldError:
-    """Return the error of an unsupported family; it suggests a similar name unless the family is a known one."""
+    """Return the error for an unsupported family, with a similar name unless the family really exists."""
     known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
         return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
@@ -363,7 +363,7 @@ def _norm(name: str, size: int, *, bias: bool = False) -> Module:
 
 
 def _gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> list[Module]:
-    """The feed-forward part of Llama (Shazeer 2020, SwiGLU): two products up, one down."""
+    """Return the modules of Llama's feed-forward network (Shazeer 2020, SwiGLU): two products up, one down."""
     return [
         _linear(f"{name}.gate_proj", hidden, inner, "columns", bias=bias),
         _linear(f"{name}.up_proj", hidden, inner, "columns", bias=bias),
@@ -372,7 +372,7 @@ def _gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> list[Mo
 
 
 def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> list[Module]:
-    """The router, and one gated feed-forward network per expert."""
+    """Return the router, and the gated feed-forward network of an expert."""
     return [
         Module(f"{name}.gate", ((experts, hidden),), hidden, experts),
         Module(f"{name}.experts.gate_up_proj", ((2 * inner, hidden),), hidden, 2 * inner, "columns", experts, active),
@@ -381,7 +381,7 @@ def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> l
 
 
 def _grouped(name: str, hidden: int, attention: Attention, *, bias: bool, out_bias: bool, norms: bool) -> list[Module]:
-    """Grouped-query attention: several query heads share one head of keys and values (Ainslie et al. 2023)."""
+    """Return the modules of grouped-query attention, where query heads share keys and values (Ainslie et al. 2023)."""
     queries, values = attention.heads * attention.key_size, attention.kv_heads * attention.value_size
     norm_names = ("q_norm", "k_norm") if norms else ()
     return [
@@ -394,7 +394,7 @@ def _grouped(name: str, hidden: int, attention: Attention, *, bias: bool, out_bi
 
 
 def _latent(name: str, hidden: int, fields: Fields) -> tuple[list[Module], Attention]:
-    """Attention over compressed keys and values (DeepSeek-V2, section 2.1)."""
+    """Return the modules of attention over compressed keys and values (DeepSeek-V2, section 2.1)."""
     heads = fields.count("num_attention_heads")
     rotary, plain = fields.count("qk_rope_head_dim"), fields.count("qk_nope_head_dim")
     values, rank, query_rank = fields.count("v_head_dim"), fields.count("kv_lora_rank"), fields.maybe("q_lora_rank")
@@ -432,18 +432,18 @@ def _attention(fields: Fields) -> Attention:
 
 
 def _head(hidden: int, vocabulary: int, tied: bool) -> tuple[Module, ...]:
-    """The output projection to the vocabulary; if tied to the embedding, it has no parameters."""
+    """Return the output projection to the vocabulary; nothing if it is tied to the embedding."""
     return () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
 
 
 Part = Callable[[int, str], tuple[list[Module], Attention]]
-"""Returns the modules and the attention of the block with this index; the modules' names begin with the text."""
+"""Function from a block's index and a prefix of module names to the modules of its attention, and the `Attention`."""
 
 
 def _decoder(
     fields: Fields, attention: Part, feed_forward: Callable[[int, str], list[Module]], *, tied: bool = False
 ) -> Architecture:
-    """A decoder like Llama's, with a norm before each attention and feed-forward part and one before the head."""
+    """Return a decoder like Llama's, with a norm before each attention, each feed-forward network, and the head."""
     hidden, vocabulary = fields.count("hidden_size"), fields.count("vocab_size")
     blocks = []
     for index in range(fields.count("num_hidden_layers", most=MOST_BLOCKS)):
@@ -548,7 +548,7 @@ def _qwen3_moe(fields: Fields) -> Architecture:
 
 
 def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
-    """Return the function that makes the experts of a block of Qwen; it returns `None` for a block without experts."""
+    """Return a function that returns the experts of a Qwen block; `None` for a block without experts."""
     hidden, inner = fields.count("hidden_size"), fields.count("moe_intermediate_size")
     experts, active = _routing(fields, "num_experts")
     every, dense = fields.count("decoder_sparse_step", 1), fields.counts("mlp_only_layers")
@@ -562,9 +562,9 @@ def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
 
 
 def _routing(fields: Fields, name: str) -> tuple[int, int]:
-    """Return the number of experts, and the number of experts that a token passes through.
+    """Return the number of experts in field `name`, and the number of experts that a token passes through.
 
-    From version 5 on transformers writes `num_local_experts` for every family.
+    From version 5 on, transformers writes `num_local_experts` instead of `name` for every family.
     """
     name = "num_local_experts" if fields.has("num_local_experts") else name
     experts, active = fields.count(name), fields.count("num_experts_per_tok")

@@ -1,6 +1,6 @@
-"""The table of all faults of inputs; the module is long because it contains every code with its example.
+"""The table of error codes for faulty inputs. The module is long because it has an example of every code.
 
-A code is a stable id and is never reused for another fault. `explain` prints the entry of a code. The reference page
+A code is a stable id and is never reused for another fault. `explain` returns the entry of a code. The reference page
 is generated from this table, and a test produces each code from its example.
 """
 

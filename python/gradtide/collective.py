@@ -1,17 +1,17 @@
-"""The properties of collective algorithms that the Python modules use; the core has the algorithms themselves."""
+"""Properties of collective algorithms for the Python modules. The algorithms themselves are in the core."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Properties of an algorithm.
+    """Properties of a collective algorithm.
 
     Attributes:
         title: name of the algorithm in a sentence.
         operation: the collective operation, as in `all_reduce`.
-        keys: keys of `job.NAME.collective` that belong to the algorithm.
-        is_ring: whether the algorithm is one ring all-reduce.
+        keys: keys of `job.NAME.collective` that apply only to this algorithm.
+        is_ring: whether the algorithm is a ring all-reduce.
         uses_all_cards: whether the algorithm uses all network cards of nodes with several ranks.
         needs_even_nodes: whether every node must have the same number of ranks.
     """

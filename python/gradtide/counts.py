@@ -1,6 +1,6 @@
-"""Classification of collectives into all-reduces and others, and the counts of a collective.
+"""Which collectives are all-reduces, and the numbers of messages and bytes of a collective.
 
-docs/models/collectives.md has the counts and their sources; tests compare the counts with the core's transfers.
+docs/models/collectives.md has the formulas and their sources. Tests compare them with the core's transfers.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ _NO_SUM = {
     "broadcast": "it adds nothing up: every rank gets the bytes of the first one",
     "send": "it adds nothing up: the second rank gets the bytes of the first one",
 }
-"""Why each operation that is no all-reduce does not leave the sum of all gradients on every rank."""
+"""Reason why an operation other than an all-reduce does not leave the sum of all gradients on every rank."""
 
 NOT_SUMMED: dict[str, str] = {kind: _NO_SUM[one.operation] for kind, one in ALGORITHMS.items() if not one.sums}
-"""Collectives that are no all-reduce, each with the reason."""
+"""Collectives that are not all-reduces, each with the reason from `_NO_SUM`."""
 
 ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_SUMMED)
 """Collectives after which every rank has the sum over all ranks, as data-parallel training needs for gradients."""
@@ -28,10 +28,10 @@ ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_S
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of one collective on S bytes.
+    """Messages and bytes of one collective on a buffer of S bytes.
 
-    `steps` is the number of messages on the critical path, `messages` the number of all messages. `sent` is the number
-    of bytes that all ranks send, `most` the number that the busiest rank sends, both in units of S.
+    `steps` is the number of messages on the critical path, `messages` the number of all messages. `sent` counts the
+    bytes that all ranks send, `most` the bytes that the busiest rank sends, both in units of S.
     """
 
     steps: int

@@ -1,6 +1,6 @@
-"""Queue disciplines of the packet engine: a new one is an entry here and its code in crates/net/src/packet/qdisc.
+"""Queue disciplines of the packet engine. A new one needs an entry here and its code in crates/net/src/packet/qdisc.
 
-The core combines an order of packets, a marking rule and PCN; a kind of queue in a scenario names one such combination.
+The core combines an order of packets, a marking rule and PCN. Each kind of queue in a scenario is one such combination.
 """
 
 from typing import Literal, NamedTuple
@@ -10,7 +10,7 @@ QueueKind = Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"]
 
 
 class Discipline(NamedTuple):
-    """A kind of queue and the keys of `cluster.queue` that apply to it, beside `kind` and `capacity`."""
+    """A kind of queue, and the keys of `cluster.queue` that apply to it in addition to `kind` and `capacity`."""
 
     summary: str
     """Description of the discipline, a noun phrase for use in sentences."""
@@ -59,5 +59,5 @@ MEANING = f"Queue discipline. {' '.join(f'{kind}: {one.summary}.' for kind, one 
 
 
 def kinds_with(key: str) -> list[QueueKind]:
-    """Return the kinds of queue that have `key`; all if none names it."""
+    """Return the kinds of queue to which a key of `cluster.queue` applies; all kinds if none lists the key."""
     return [kind for kind, one in DISCIPLINES.items() if key in (*one.needs, *one.takes)] or list(DISCIPLINES)

@@ -22,17 +22,18 @@ MAX_FAULTS = 200
 WINDOW = 100
 """Largest number of characters of a source line that a fault shows."""
 MAX_WORDS = 1000
-"""Largest number of characters of a text of a fault, which may contain long names from files."""
+"""Largest number of characters of a fault's key, message or hint, which may contain long names from files."""
 MAX_ITEMS = 100
-"""Largest number of values of a wrong table or list that `errors` shows."""
+"""Largest number of values of a wrong table or list that `ScenarioError.errors` shows."""
 MAX_GUESSED = 100
-"""Largest number of characters of a word for which a similar word is searched."""
+"""Largest number of characters of an unknown word for which a similar known word is searched."""
 WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-"""System errors of a wrong output name; all others mean that the output cannot be written now."""
+"""System errors that are due to a wrong output name. All other errors mean that the output cannot be written now."""
 MAX_EDITS = 2
 """Largest number of edits between a word and its misspelling."""
 LEAST_BEGINNING, MAX_LISTED = 3, 12
-"""Fewest letters of a beginning for which the words with that beginning are listed, and most words listed."""
+"""An unknown word of at least `LEAST_BEGINNING` letters that is the beginning of at most `MAX_LISTED` known words gets
+a hint with these words."""
 
 
 class GradtideError(Exception):
@@ -58,7 +59,7 @@ class WriteError(TraceError):
 
 
 def cannot_write(path: "str | os.PathLike[str]", error: OSError) -> WriteError:
-    """Return the error of a file that cannot be written."""
+    """Return the error for a file that cannot be written."""
     failed = WriteError(f"{os.fspath(path)} cannot be written: {error.strerror or error}")
     if error.errno in WRONG_NAMES:
         failed.kind = "usage"
@@ -108,11 +109,11 @@ class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
 
 
 class Unfinished(BaseException):
-    """A study that ended before all of its runs were finished.
+    """A study ended before all of its runs were finished.
 
     Attributes:
-        results: one entry per run of the study, in the study's order: the run's result, or what the study keeps of it;
-            `None` for an unfinished run.
+        results: one entry per run of the study, in the study's order: the run's result, or the part of it that the
+            study keeps; `None` for an unfinished run.
         study: the result of the study from the finished runs; `None` if these are too few for a result.
     """
 
@@ -140,7 +141,7 @@ class Interrupted(Unfinished, KeyboardInterrupt):
         self.results = list(results)
 
 
-class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work that is as it should be
+class LimitReached(Unfinished, SimulationError):  # noqa: N818 - not an error of the program
     """Work has exceeded its limit of time or memory.
 
     Attributes:
@@ -159,7 +160,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
 
     @property
     def fault(self) -> "Fault":
-        """The fault as shown, with the option that raises the limit."""
+        """The fault that is shown to the user, with the option that raises the limit."""
         far = "" if self.share is None else f", with {self.share:.0%} of the work done"
         # The suggested limit extrapolates from the completed share, with a margin, so that one increase is enough.
         share = self.share if self.what == "time" else None
@@ -252,7 +253,7 @@ class Fault:
             object.__setattr__(self, name, value)
 
     def render(self) -> str:
-        """Return the block that is shown to a user."""
+        """Return the lines that are shown to the user: code and message, place, source line and hint."""
         head = f"error[{self.code}]: {self.msg}"
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         lines = [head, f"  --> {where}" + (f"   {self.loc}" if self.loc else "")]
@@ -320,7 +321,7 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _jsonable(value: Any, left: list[int]) -> Any:
-    """Return a value with JSON types; tables and lists are cut to the `left[0]` remaining items."""
+    """Return a value with JSON types. Tables and lists are cut to `left[0]` items, which is counted down."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -399,16 +400,16 @@ def _digits(word: str) -> str:
 def did_you_mean(
     wanted: str, known: Iterable[str], otherwise: str, form: str = "`{}`", *, kind: str | None = None
 ) -> str:
-    """Return the hint of an unknown word.
+    """Return the hint for an unknown word.
 
-    The hint says that gradtide lacks the feature, suggests the nearest word, or lists the known words that begin like
-    the unknown one. If none of these applies, the hint is `otherwise`.
+    The hint says that gradtide does not model the feature, suggests the nearest known word, or lists the known words
+    that begin with the unknown one. If none of these applies, the hint is `otherwise`.
 
     Args:
         wanted: what the user wrote.
-        known: the words that could stand there.
+        known: the valid words.
         otherwise: the hint if no other applies.
-        form: how a known word is shown.
+        form: format of a known word in the hint.
         kind: vocabulary of the word in `known.LACKING`; `None` for names that users choose.
     """
     said = None if kind is None else lacking(kind, wanted)
@@ -425,12 +426,12 @@ def did_you_mean(
 
 
 def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
-    """Return the known word that `wanted` misspells; `None` for the name of an unmodelled feature, such as PIE."""
+    """Return the known word that `wanted` misspells; `None` if `wanted` names an unmodelled feature, such as PIE."""
     return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
 
 
 def hinted(wanted: str, known: Iterable[str], listed: str, form: str = "{}", *, kind: str | None = None) -> str:
-    """Return the hint of an unknown word as `did_you_mean` does, with `listed` after a suggestion."""
+    """Return the hint for an unknown word: that its feature is not modelled, or a suggestion followed by `listed`."""
     known = list(known)
     said = None if kind is None else lacking(kind, wanted)
     near = _misspelt(wanted, known, kind)

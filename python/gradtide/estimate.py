@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
     from gradtide.scenario.fabric import Fabric
 
-# Calibration: costs per unit of work, measured on the machine of bench/history.jsonl; a faster machine needs less time.
+# Time and memory per unit of work, measured on the machine of bench/history.jsonl. A faster machine needs less time.
 PACKET_OVERHEAD_BYTES = 54
 CONTROL_PACKETS_PER_FLOW = 11
 NS_PER_HOP = 45.0
@@ -35,8 +35,8 @@ NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
 FORESEEN_RUNS = 4
-"""A run with foresight costs as much as this many plain runs, because it first simulates each transfer in two copies of
-the run, one for each band, until both end."""
+"""Cost of a run with the policy `oracle` in units of an ordinary run. The policy simulates each transfer in advance, in
+two copies of the run (one per priority band), until the transfer has ended in both."""
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
@@ -49,11 +49,11 @@ BYTES_PER_WORKER_ITERATION = 400
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
-"""Most bytes that a sender has in flight; an unbounded queue holds at most this number of bytes per connection."""
+"""Most bytes that a sender has in flight, and so the most bytes per connection in an unbounded queue."""
 
 WHAT_IF_ITERATIONS = 20
-"""Iterations of a what-if run at another rate. 20 suffice for the mean of random orders; other orders repeat from
-the second iteration on."""
+"""Iterations of a what-if run, which repeats a run at another link rate. 20 suffice for the mean of random orders;
+with other orders, all iterations from the second on are equal."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -86,7 +86,7 @@ R = TypeVar("R")
 
 
 def within_limits(study: Callable[P, R]) -> Callable[P, R]:
-    """Make all runs of `study` share one deadline and one memory limit, taken from its argument `limits`."""
+    """Return `study` with one deadline and one memory limit for all of its runs, taken from its argument `limits`."""
 
     @wraps(study)
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,13 +103,13 @@ class Estimate:
     """Estimated cost of a run.
 
     Attributes:
-        flows: background flows.
-        iterations: iterations of all jobs together.
-        packets: data packets and acknowledgements; 0 on the fluid engine, which has none.
-        packet_hops: packets put on links.
-        events: events that the engine handles.
+        flows: number of background flows.
+        iterations: number of iterations of all jobs together.
+        packets: number of data packets and acknowledgements; 0 on the fluid engine, which has none.
+        packet_hops: number of packets times the links that each crosses.
+        events: number of events that the engine handles.
         memory_bytes: peak memory of the process.
-        cpu_s: processor time.
+        cpu_s: processor time, in seconds.
         mostly: the work that takes most of the time, in words.
         memory_mostly: the data that take most of the memory, in words.
     """
@@ -131,10 +131,10 @@ class Estimate:
 
 @dataclass
 class _Work:
-    """Work of a run, summed job by job; attributes that are not listed here are sums.
+    """Work of a run, summed over flows and jobs. Attributes that are not listed here are these sums.
 
     Attributes:
-        scenario: what is run.
+        scenario: scenario of the run.
         what_ifs: number of what-if runs at other link rates that follow the run.
         duration_s: duration of the run, in seconds; infinite if the scenario has none.
     """
@@ -156,7 +156,6 @@ class _Work:
 
     @property
     def is_packet(self) -> bool:
-        """Whether packets are simulated."""
         return self.scenario.engine == "packet"
 
     @property
@@ -179,7 +178,7 @@ class _Work:
 
     def add_parallel(self, job: "Job") -> None:
         """Add a job whose model is divided over ranks."""
-        # If not every rank is simulated (`ranks_load`), one rank per class is, with one or two flows per transfer.
+        # Without an entry in `ranks_load`, one rank per class is simulated, with one or two flows per transfer.
         of_classes = (job.op_count, int(not self.is_packet) * job.op_count, 0)
         ops, each, crossing_bytes = self.scenario.ranks_load.get(job.name, of_classes)
         count = job.iterations or 1
@@ -256,14 +255,13 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
 
 
 def _estimated(work: _Work) -> Estimate:
-    """Return the time and memory that work takes."""
     scenario, what_ifs, fabric = work.scenario, work.what_ifs, work.scenario.fabric
     links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.edge_count
     inner = links - 2 * fabric.end_count
     flows, segments, messages, operations = work.flows, work.segments, work.messages, work.operations
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if work.is_packet else 0.0
     hops = scenario.reach.hops * packets
-    # With more hosts the state exceeds the caches.
+    # The more hosts, the more of the simulator's state exceeds the processor's caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
@@ -307,7 +305,8 @@ def _estimated(work: _Work) -> Estimate:
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
     """Return the number of iterations of each job until the run ends.
 
-    All jobs go on until, counted from the start of the last job, each has had time for the iterations that it states.
+    The run ends when every job has had time for its stated iterations, counted from the start of the last job. Until
+    then, all jobs continue.
     """
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
@@ -361,8 +360,8 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
     Args:
         scenarios: the runs.
         limits: largest time and memory of the runs together.
-        jobs: runs under way at once.
-        what_ifs: runs at other rates that follow each of them.
+        jobs: number of concurrent runs.
+        what_ifs: number of what-if runs at other link rates after each run.
 
     Returns:
         The estimate of every run.
@@ -401,12 +400,12 @@ class Total:
 
     @property
     def time_s(self) -> float:
-        """Time to the end of all runs."""
+        """Wall-clock time of all runs, in seconds."""
         return max(self.cpu_s / max(1, min(self._jobs, self.count)), self._longest[0])
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of all concurrent runs."""
+        """Memory of all concurrent runs, in bytes."""
         return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
 
     def to_dict(self) -> dict[str, Any]:
@@ -450,7 +449,7 @@ class Total:
 COUNTED = ("flows", "iterations", "packets", "packet_hops", "events")
 
 
-class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the estimate is wanted
+class NothingRun(Exception):  # noqa: N818 - not an error, if only the estimate of a study is wanted
     """Ends a study after its runs have been counted, before any of them starts."""
 
 
@@ -459,9 +458,9 @@ class Work:
 
     Attributes:
         total: memory and time of all runs.
-        counts: flows, packets and so on, of all runs together.
-        why: why the study may need fewer runs; empty if the number is exact.
-        note: work that is not counted.
+        counts: each of the numbers `COUNTED`, summed over all runs.
+        why: reason why the study may need fewer runs; empty if the number is exact.
+        note: description of work that is not counted.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -489,7 +488,7 @@ def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
 
     Args:
         study: function that begins the study; `foresee` ends the study before its first run.
-        jobs: runs under way at once.
+        jobs: number of concurrent runs.
 
     Raises:
         ScenarioError: any error of the study before its first run, except for exceeded limits.
@@ -515,9 +514,9 @@ def foresee(
 
     Args:
         runs: returns the scenarios of the study, or the most scenarios that it may need, each with its number of runs.
-        why: why the study may need fewer runs; empty if the number is exact.
-        what_ifs: runs at other rates that follow each of them.
-        note: further work of the study, which is not counted.
+        why: reason why the study may need fewer runs; empty if the number is exact.
+        what_ifs: number of what-if runs at other link rates after each run.
+        note: description of further work of the study, which is not counted.
 
     Raises:
         NothingRun: if only the estimate is wanted.
@@ -549,7 +548,7 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
 
 
 def _seconds(text: str) -> float:
-    # A limit in hours is wall-clock time, so it may exceed the range of simulated time.
+    # `units.parse_time` is not used, because a limit on wall-clock time may exceed the range of simulated time.
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|h|d)\s*", text, re.ASCII)
     if match is not None:
         return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
@@ -557,7 +556,7 @@ def _seconds(text: str) -> float:
 
 
 def _count(number: float) -> str:
-    """Write a large number to two digits, as in `1.2e+09`; a small one in full."""
+    """Write a number in full, in thousands or millions with three digits, or from 10^9 on as in `1.2·10^9`."""
     if number < 1e5:
         return f"{number:,.0f}"
     for word, size in (("million", 1e6), ("thousand", 1e3)):

@@ -11,15 +11,15 @@ from pathlib import Path
 def how_to_install(package: str) -> str:
     """Return the command that installs an optional package, such as `pip install 'ray>=2.30'`.
 
-    The command names the package instead of an extra of gradtide, because that is correct however gradtide was
-    installed: from the repository, a wheel or an index.
+    The command names the package instead of an extra of gradtide, because extras depend on how gradtide was installed:
+    from the repository, a wheel or an index.
     """
     wanted = next((one for one in _requirements() if re.split(r"[^\w-]", one)[0] == package), package)
     return f"{_pip()} install {shlex.quote(wanted)}"
 
 
 def _requirements() -> list[str]:
-    """Return the requirements of this copy without their conditions; none if gradtide was not installed."""
+    """Return the requirements of the installed gradtide without environment markers; none if it is not installed."""
     try:
         found = importlib.metadata.requires("gradtide") or []
     except importlib.metadata.PackageNotFoundError:
@@ -28,7 +28,7 @@ def _requirements() -> list[str]:
 
 
 def _pip() -> str:
-    """Return the pip of this interpreter; outside of its virtual environment, `pip` belongs to another interpreter."""
+    """Return the command of this interpreter's pip. The `pip` on the PATH may belong to another interpreter."""
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"

@@ -17,7 +17,7 @@ from gradtide.scenario.fabric import Tree, clos, leaf_spine
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
 
 MOST_HOSTS = 2
-"""Maximum ratio of a network's host ports to the requested nodes. Bisection ratios that need more are not offered."""
+"""Maximum ratio of host ports to requested nodes. Bisection ratios that need more host ports are not offered."""
 
 MAX_PORTS = 1024
 """Largest number of ports of a switch in a Clos or leaf-spine network, as in scenarios."""
@@ -33,7 +33,7 @@ SOLD = (
     (400, (32, 64, 128)),
     (800, (64, 144)),
 )
-"""Port counts of commercial switches, by rate in Gbit/s; a port that splits into four counts as four ports.
+"""Port counts of commercial switches, by port rate in Gbit/s. A port that splits into four counts as four ports.
 
 Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 10G; NVIDIA SN2100 with 16 x 100G,
 32 x 50G or 64 x 25G, SN2410 with 48 x 25G, SN2700 with 32 x 100G; Broadcom Tomahawk 1 to 5 with 32, 64, 128, 256 and
@@ -44,7 +44,7 @@ Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 1
 def sold_ports(ports: int, rate_bps: int) -> int | None:
     """Return the ports of the smallest switch on sale with at least `ports` ports at this rate; None if there is none.
 
-    A rate between two rates of the list has the switches of the faster rate.
+    For a rate between two rates of `SOLD`, switches of the faster rate are searched.
 
     Example:
         >>> sold_ports(18, 100 * 10**9), sold_ports(18, 25 * 10**9), sold_ports(600, 100 * 10**9)
@@ -55,7 +55,7 @@ def sold_ports(ports: int, rate_bps: int) -> int | None:
 
 
 _LINK = (1, 0)
-"""Placeholder (bits per second, picoseconds): the counts do not depend on link parameters."""
+"""Placeholder for a link's rate (bit/s) and delay (ps), on which the numbers of switches and cables do not depend."""
 
 
 class NoFabricError(ValueError):
@@ -64,7 +64,7 @@ class NoFabricError(ValueError):
 
 @dataclass(frozen=True)
 class Fabric:
-    """A network of identical switches with room for `hosts` hosts, of which `nodes` are connected.
+    """A network of identical switches with `hosts` host ports, to which `nodes` nodes are connected.
 
     Trunks are the cables between switches; `topology` contains the keys of `cluster.topology`.
     """
@@ -80,7 +80,7 @@ class Fabric:
 
     @property
     def cables(self) -> int:
-        """Number of cables, including those of the nodes; equals the links in table 1 if no host port is unused."""
+        """Number of cables, with one per node. If all host ports are used, it equals the number of links in table 1."""
         return self.trunks + self.nodes
 
     @property
@@ -179,7 +179,7 @@ def _clos(kind: str, ports: int, nodes: int, bisection: Fraction) -> Fabric | No
 
 
 def _leaf_spine(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
-    # With a ratio of up/down ports, both are multiples of the ratio's terms; a spine has one port per leaf.
+    # A leaf has `up` ports to spines and `down` ports to hosts, in the bisection ratio. A spine has one port per leaf.
     step = ports // (bisection.numerator + bisection.denominator)
     down, up = step * bisection.denominator, step * bisection.numerator
     if not step or -(-nodes // down) > ports:

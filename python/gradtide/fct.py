@@ -1,6 +1,6 @@
 """Statistics of flow completion times for small, medium and large background flows.
 
-The functions take columns and return a dictionary; they do not depend on runs or scenarios.
+The functions take columns with one value per flow, and depend on no run or scenario.
 """
 
 import re
@@ -15,10 +15,10 @@ from gradtide import units
 from gradtide.units import PS_PER_MS
 
 SMALL_BYTES = 100_000
-"""Default size of the largest small flow (Gao 2020, section 5.3)."""
+"""Default upper limit of small flows, in bytes of payload (Gao 2020, section 5.3)."""
 
 LARGE_BYTES = 10_000_000
-"""Default size of the smallest large flow (Gao 2020, section 5.3)."""
+"""Default lower limit of large flows, in bytes of payload (Gao 2020, section 5.3)."""
 
 CLASSES = ("small", "medium", "large", "all")
 TIMES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
@@ -29,7 +29,7 @@ Column = Sequence[int] | npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Classes:
-    """Size classes of flows, by the payloads of the largest small flow and of the smallest large flow."""
+    """Size classes of flows by payload: small up to `small_bytes`, large from `large_bytes` on, medium between."""
 
     small_bytes: int = SMALL_BYTES
     large_bytes: int = LARGE_BYTES
@@ -67,7 +67,7 @@ DEFAULT = Classes()
 
 @dataclass(frozen=True)
 class Window:
-    """Selection of the flows that count, by their start.
+    """Selects the flows that count in the statistics by their start.
 
     Attributes:
         warmup_ps: flows that start before this time are excluded.
@@ -84,7 +84,7 @@ class Window:
         starts = np.asarray(start_ps, dtype=np.uint64)
         is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(self.warmup_ps)
         if self.cooldown_ps and starts.size:
-            # Compared as Python integers, because a cool-down longer than the run would make the difference negative.
+            # Subtracted as Python integers, because a cool-down longer than the run gives a negative difference.
             end_ps = int(starts.max()) - self.cooldown_ps
             is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
         if self.until_ps is not None:

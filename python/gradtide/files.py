@@ -26,10 +26,10 @@ from gradtide.system import CANNOT_EXCHANGE, can_exchange, close, exchange, lock
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
 FOLDER_SCHEMA = "gradtide.folder/1"
-"""Schema of `versions.json` and of the folder: its tables, their columns and units."""
+"""Schema of a folder of results: its `versions.json`, and the columns and units of its tables."""
 LISTED = "files"
-"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for the `versions.json` of a subfolder,
-because that file contains the time of writing."""
+"""Key of `versions.json` with the SHA-256 of every other file of the folder, by path. It is None for `versions.json` in
+subfolders, which contain the time of writing."""
 
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
@@ -41,7 +41,7 @@ NOT_OURS = "not gradtide's"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 IN_FIXED = ("lost+found", INCOMPLETE)
-"""Entries that may stay in a folder that cannot be renamed: those of a file system's root, and an unfinished study."""
+"""Entries that may stay in a folder that cannot be renamed: `lost+found` of a file system, and an unfinished study."""
 
 
 # Files
@@ -60,9 +60,9 @@ def write_whole(path: Path, data: bytes) -> Path:
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write or replace at the end of the block; an older file is unchanged if the block fails.
+    """Open a file that replaces `path` when the `with` block ends; if the block fails, an older file is unchanged.
 
-    A link is kept and points to the new file. A file that is not regular, such as a pipe, is written to directly.
+    A symbolic link is kept and then points to the new file. A pipe or device is written to directly.
 
     Raises:
         OSError: if it cannot be written.
@@ -90,10 +90,10 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Give a hidden folder to write into; it is moved to `path` at the end of the block, unless the block fails.
+    """Yield a hidden folder to write into, which is moved to `path` when the `with` block ends without an error.
 
-    An existing `path` is replaced: check it with `foreign` before. A link is kept and points to the new folder. The
-    folder's list of files omits those in `not_ours`.
+    An existing `path` is replaced, so it must be checked with `foreign` before. A symbolic link is kept and then points
+    to the new folder. The list of files in `versions.json` omits those in `not_ours`.
 
     Raises:
         OSError: if it cannot be written.
@@ -126,9 +126,9 @@ def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
 
 @contextmanager
 def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
+    """Yield a hidden folder inside `folder`, whose entries replace the listed ones of `folder` when the block ends.
 
-    After the hidden folder has been renamed to `.ready` it is complete, and the remaining steps can be repeated.
+    Once the hidden folder has the suffix `.ready`, it is complete, and the next process completes an interrupted move.
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
@@ -150,7 +150,7 @@ def _move_out(ready: Path) -> None:
     folder, old = ready.parent, ready / ".old"
     old.mkdir(exist_ok=True)
     if (ready / VERSIONS).exists():
-        # The folder still has the list of the entries that are replaced.
+        # `folder` still has its old `versions.json`, which lists the entries to replace.
         for name in _tops(folder) - _tops(ready):
             _move_aside(folder / name, old)
     for name in sorted(set(os.listdir(ready)) - {old.name}, key=lambda name: (name == SUMMARY, name == VERSIONS)):
@@ -167,9 +167,10 @@ def _move_aside(path: Path, folder: Path) -> None:
 
 
 def is_fixed(path: Path) -> bool:
-    """Return whether a folder cannot be renamed.
+    """Return whether `path` is a folder that cannot be renamed.
 
-    It cannot if it is a mount point, if its parent is not writable, or if the system cannot exchange folders.
+    The reason may be that it is a mount point, that its parent is not writable, or that the system cannot exchange
+    folders.
     """
     return path.is_dir() and (
         os.path.ismount(path)
@@ -183,7 +184,7 @@ def is_fixed(path: Path) -> bool:
 
 
 def heal(path: Path) -> None:
-    """Delete the files of killed writers beside `path` and in it, and complete a folder that was `.ready`."""
+    """Delete files that killed processes left next to `path` and in it, and complete the move of a `.ready` folder."""
     path = Path(os.path.realpath(path))
     own = "|".join(re.escape(name) for name in sorted({VERSIONS, *_tops(path)}))
     _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}")
@@ -191,7 +192,7 @@ def heal(path: Path) -> None:
 
 
 def _end(folder: Path, pattern: str) -> None:
-    """Delete or complete abandoned entries with this name and any suffix."""
+    """Delete or complete abandoned entries whose name without its suffix matches `pattern`."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -208,7 +209,7 @@ def _end(folder: Path, pattern: str) -> None:
 
 
 def _tidy(part: Path) -> None:
-    """Delete the remains of a failed deletion in a folder that is not yet in place."""
+    """Delete temporary entries in a folder before it is moved into place."""
     for place, _, names in os.walk(part):
         for name in names:
             if re.fullmatch(rf"\..*\.[0-9a-f]{{8}}\.({SUFFIXES})", name):
@@ -230,7 +231,7 @@ def _partial(folder: Path, prefix: str, make: Callable[[Path], object]) -> Itera
         part = folder / f"{prefix}{secrets.token_hex(4)}{PARTIAL}"
         _make_file(part.with_suffix(LOCK))
         with _lock(part.with_suffix(LOCK), wait=True) as is_mine:
-            # Between the two lines above, another process may have deleted the entry as abandoned.
+            # Before the lock was acquired, another process may have deleted the lock file as abandoned.
             if is_mine:
                 try:
                     make(part)
@@ -246,7 +247,7 @@ def _make_file(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file during the block, and delete it at the end; yield whether the lock was acquired.
+    """Lock a file during the `with` block and delete it at the end; yield whether the lock was acquired.
 
     The lock is a separate file, because Windows cannot lock folders, nor rename open files.
     """
@@ -293,7 +294,7 @@ def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:
 
 
 def write_listed(path: Path, data: bytes) -> Path:
-    """Write or replace a file of a folder of results, or of a run in it, and add it to the folder's list."""
+    """Write or replace a file in a folder of results or its run folders, and list it in its `versions.json`."""
     write_whole(path, data)
     real = Path(os.path.realpath(path))
     for home in real.parents:
@@ -305,11 +306,11 @@ def write_listed(path: Path, data: bytes) -> Path:
 
 
 def foreign(folder: Path, *known: str) -> dict[str, str]:
-    """Return the entries that replacing a folder would lose, each with the reason: unlisted files and changed files.
+    """Return the entries that would be lost if a folder were replaced, each with the reason: unlisted or changed.
 
     Args:
         folder: any folder.
-        known: entries that are skipped.
+        known: entries that are not checked.
     """
     known = (*known, *(IN_FIXED if is_fixed(folder) else ()))
     listed = _list(folder) or {}
@@ -336,7 +337,7 @@ def foreign(folder: Path, *known: str) -> dict[str, str]:
 
 
 def _tops(folder: Path) -> set[str]:
-    """Return the entries of a folder that are in its list."""
+    """Return the top-level entries of a folder that its `versions.json` lists."""
     return {name.partition("/")[0] for name in _list(folder) or {}}
 
 

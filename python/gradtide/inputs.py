@@ -1,6 +1,6 @@
-"""Opens every file that a user names: regular files only, and at most the allowed number of bytes.
+"""Opens every file that a user names. The file must be regular and not exceed a number of bytes.
 
-A FIFO, a device or a socket is refused at once, because reading one may never end. The size of a gzip file is checked
+A FIFO, a device or a socket is refused at once, because reading it may never end. The size of a gzip file is checked
 while it is unpacked. The content of a file is not interpreted here.
 """
 
@@ -20,11 +20,11 @@ from gradtide.units import UnitError, parse_bytes
 MAX_TEXT_BYTES = 10_000_000
 """Largest size of a scenario, and of other files that are read as a whole."""
 MAX_DATA_BYTES = 4_000_000_000
-"""Largest size of a trace, a list or a table after unpacking."""
+"""Largest size of a trace, a list of flows or a table after unpacking."""
 MAX_PACKING = 100
 """Largest ratio of unpacked to packed size of a gzip file. Traces of PyTorch's profiler shrink 10 to 30 times."""
 FREE_BYTES = 64_000_000
-"""Unpacked size that is allowed regardless of the ratio."""
+"""Unpacked size that is allowed even if the ratio exceeds `MAX_PACKING`."""
 
 CHUNK_BYTES = 1 << 20
 
@@ -47,7 +47,7 @@ class InputError(GradtideError):
 
 @contextmanager
 def allowing(most_bytes: int | None) -> Iterator[None]:
-    """Within the block, read files of up to `most_bytes`, packed or not; None keeps the limits above."""
+    """Allow files of up to `most_bytes` in the `with` block, before and after unpacking; None changes nothing."""
     token = _allowed.set(most_bytes if most_bytes is not None else _allowed.get())
     try:
         yield
@@ -56,7 +56,7 @@ def allowing(most_bytes: int | None) -> Iterator[None]:
 
 
 def allow(size: str | None) -> None:
-    """From now on, read files of up to a size such as "8GB"; None restores the limits above.
+    """From now on, allow files of up to a size such as "8GB"; None restores this module's default limits.
 
     Raises:
         ValueError: if `size` is no size.
@@ -74,8 +74,8 @@ def open_file(path: Path) -> io.BufferedReader:
         InputError: if it is not a regular file.
         OSError: if it cannot be opened.
     """
-    # Opening a device may have effects, so the type is checked before. It is checked again after, because another
-    # process may have replaced the file in between.
+    # Opening a device may have effects, so the file type is checked before opening. It is checked again afterwards,
+    # because another process may have replaced the file in between.
     _regular(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
     try:
@@ -100,7 +100,8 @@ def chunks(path: Path, most_bytes: int = MAX_DATA_BYTES) -> Iterator[bytes]:
     """Yield a file's bytes; a gzip file is unpacked, whatever its name.
 
     Raises:
-        InputError: if it is not a regular file, or has more than `most_bytes` and more than the user allows.
+        InputError: if it is not a regular file, or has more than `most_bytes`. The limit of `allow` replaces both that
+            limit and `MAX_PACKING`.
         OSError: if it cannot be read.
     """
     with open_file(path) as raw:
@@ -116,7 +117,7 @@ def unpacked(
         raw: the open file, at the first byte.
         size_bytes: number of bytes before unpacking.
         most_bytes: as in `chunks`.
-        packed_bytes: size of the member in its archive, before the archive's own unpacking to `size_bytes`.
+        packed_bytes: compressed size of a member in its archive; None for a file.
 
     Raises:
         InputError: as `chunks`.
@@ -141,7 +142,7 @@ def unpacked(
 
 
 def check_size(file: io.BufferedReader) -> None:
-    """Check the size of an open file, for readers that open the file themselves.
+    """Check the size of a file that a reader has opened by itself.
 
     Raises:
         InputError: if the file is larger than allowed.

@@ -1,14 +1,11 @@
-"""Intervals of a mean from a few paired runs: Student's t distribution.
-
-The functions take and return numbers; they do not depend on runs or scenarios.
-"""
+"""Confidence intervals of a mean from a few runs, by Student's t distribution."""
 
 import math
 from collections.abc import Sequence
 from functools import cache
 
 CONFIDENCE = 0.95
-"""Share of the intervals that contain the mean over all possible runs, if values are normally distributed."""
+"""Share of intervals that contain the true mean, if the values of runs are normally distributed."""
 
 
 @cache

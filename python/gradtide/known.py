@@ -1,8 +1,8 @@
-"""Things of the field that gradtide does not model, by the names that papers and tools give them.
+"""Features that gradtide does not model, by the names that papers and tools give them.
 
-The error of a misspelt name suggests the nearest known name. A name of this table is never treated as misspelt: PCN is
-no misspelling of PFC. The table contains the alternative that gradtide offers, and the page that describes it. Modelled
-names are absent; a test compares the table with every vocabulary of a scenario.
+The error for an unknown name usually suggests the nearest known name. A name in this table is not treated as misspelt:
+PFC is not a misspelling of PCN. Each entry has the alternative that gradtide offers, and the page that describes it. A
+test checks that no name of the table is valid in a scenario.
 """
 
 import re
@@ -20,9 +20,9 @@ class Lacking(NamedTuple):
     """A feature that gradtide does not model.
 
     Attributes:
-        kind: vocabulary to which the feature would belong.
+        kind: vocabulary to which the feature would belong, such as `transport`.
         title: name of the feature in a sentence.
-        names: names of the feature as regular expressions over lower-case letters and digits: "gptoss.*" is gpt_oss.
+        names: regular expressions for its names in lower-case letters and digits only: "gptoss.*" matches gpt_oss.
         instead: alternative that gradtide offers.
         page: documentation of the alternative.
     """
@@ -263,7 +263,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
         ),
     },
 }
-"""Unmodelled features by (vocabulary, alternative, page); each title maps to its names, separated by blanks."""
+"""Unmodelled features by (vocabulary, alternative, page): the names of each feature, separated by blanks, by title."""
 
 LACKING = tuple(
     Lacking(kind, title, tuple(names.split()), instead, page)
@@ -281,10 +281,10 @@ _RELATED = (
 
 
 def lacking(kind: str, name: object) -> str | None:
-    """Return the sentence that gradtide does not model a name, with the alternative; `None` if the name is unknown.
+    """Return a sentence that gradtide does not model a name, with the alternative; `None` if the name is unknown.
 
     Args:
-        kind: vocabulary in which the name was written, one of those in `LACKING`; "" for any.
+        kind: vocabulary in which the name was written, a `Lacking.kind`; "" for any.
         name: as the user wrote it; case, blanks and punctuation do not matter.
 
     Example:
@@ -299,7 +299,7 @@ def lacking(kind: str, name: object) -> str | None:
 
 
 def find(kind: str, name: object) -> Lacking | None:
-    """Return the entry for the arguments of `lacking`; None if the name is unknown."""
+    """Return the entry for a name in a vocabulary, as for `lacking`; `None` if the name is unknown."""
     if not isinstance(name, str) or len(name) > MAX_NAME:
         return None
     plain = _plain(name)

@@ -1,11 +1,11 @@
-"""Chooses start time and band of each bucket of an iteration by a linear programme, which HiGHS solves.
+"""Chooses start time and priority band of each bucket of an iteration by a linear programme, which HiGHS solves.
 
-    iteration time  >=  C,   end of a bucket + C - its deadline          one channel, one bucket at a time
-    lexicographic objective: iteration time, then bytes in the highest band, then in the next
+    iteration time = max(C, end + C - deadline of every bucket), if one bucket is sent at a time
+    minimised first: the iteration time; then the bytes in the highest band; then the bytes in the next band, …
 
-Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md contains ours. C is the compute time of
-an iteration. Times are offsets from the start of the backward pass, all in one unit of the caller's choice. Other
-modules estimate the times and simulate the result.
+C is the compute time of an iteration. Times are offsets from the start of the backward pass, all in one unit of the
+caller's choice. Gao (2020), chapter 6, describes the idea without a formula; docs/models/lp.md has ours. Other modules
+estimate the times and simulate the result.
 
 The module is long because the programme, its bounds and the search that proves them share one formulation.
 """
@@ -20,23 +20,22 @@ from gradtide.errors import GradtideError, InternalError
 from gradtide.extras import how_to_install
 
 MOST_DECIDED = 16
-"""Largest number of buckets for which the programme decides the order, if the list orders are not proven
-optimal."""
+"""Largest number of buckets whose order the programme decides. It does so only if no list order is proven optimal."""
 
 MOST_NODES = 2_000
-"""Limit of a branch-and-bound search in nodes, so that the result does not depend on the speed of the machine."""
+"""Largest number of nodes of a branch-and-bound search. A time limit would make results depend on the machine."""
 
 MOST_CUTS = 1_000
-"""Maximum number of rows of the lower bound over all orders; a chain of layers has one row per bucket."""
+"""Largest number of rows for the lower bound over all orders; a chain of layers has one row per bucket."""
 
 SAME = 1e-7
-"""Relative tolerance for times and shares to count as equal, since solvers use floats."""
+"""Relative tolerance within which times and shares count as equal, because solvers use floats."""
 
 _MOST = 1e100
 """Largest accepted number: sums of larger ones could exceed the range of floats."""
 
 _SCALE = 1_000.0
-"""Length to which the iteration is scaled for the solver, because the solver's tolerances are absolute."""
+"""Iteration time to which all times are scaled for the solver, because the solver's tolerances are absolute."""
 
 
 class SolverMissingError(GradtideError, ImportError):
@@ -45,7 +44,7 @@ class SolverMissingError(GradtideError, ImportError):
 
 @dataclass(frozen=True)
 class TimedBucket:
-    """A bucket, and its transfer time in each band, the highest first, on an idle network.
+    """A bucket of gradients, with `times` for its transfer on an idle network in each band, the highest band first.
 
     `ready` is the time at which the bucket's last gradient has been computed. `needed` is the time at which the next
     forward pass needs the bucket if no earlier bucket is late; it is at least `ready`.
@@ -72,7 +71,7 @@ class StartAndBand:
         compute: compute time of an iteration.
         lower_bound: lower bound of the iteration time over all orders and bands, or over all bands if the order is
             given.
-        least_share: lower bound of the share of the bytes in the highest band at that iteration time.
+        least_share: lower bound of the share of the bytes in the highest band at this `iteration_time`.
         optimal: whether the schedule is proven optimal among all orders and bands, or among all bands if the order is
             given.
     """
@@ -96,7 +95,7 @@ class StartAndBand:
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per bucket, in send order.
 
-        `slack` is needed - ready (thesis, section 3.1), `margin` needed - end; `needed` includes earlier delays.
+        `slack` is needed - ready (Gao 2020, section 3.1), `margin` is needed - end. `needed` includes earlier delays.
         """
         late: int | float = 0
         needed: dict[int, int | float] = {}
@@ -120,7 +119,7 @@ class StartAndBand:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
+        """Return the schedule as a JSON object."""
         return {
             "schema": "gradtide.start_and_band/1",
             "iteration_time": self.iteration_time,
@@ -186,7 +185,7 @@ def evaluate(
 
 
 def by_rank(buckets: Sequence[TimedBucket], bands: Sequence[int], ranks: Sequence[Any]) -> tuple[int, ...]:
-    """Return the order of a work-conserving queue: the ready bucket with the smallest rank goes first."""
+    """Return the order in which a work-conserving queue sends buckets: of the ready ones, the smallest rank first."""
     times = [bucket.times[band] for bucket, band in zip(buckets, bands, strict=True)]
     order: list[int] = []
     left, now = set(range(len(buckets))), min(bucket.ready for bucket in buckets)
@@ -209,7 +208,7 @@ def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float,
 
 
 def check_give(give: float) -> None:
-    """Raise ValueError for an invalid share of the iteration time."""
+    """Raise ValueError if the share `give` of the iteration time is not from 0 to 1."""
     if not 0 <= give <= 1:
         raise ValueError(f"give: {give} is not a share from 0 to 1; write one, as in 0.01")
 
@@ -292,11 +291,11 @@ class _Problem:
         return len(self.buckets[0].times)
 
     def tail(self, index: int) -> int | float:
-        """Compute time that follows the arrival of a bucket."""
+        """Return the compute time from a bucket's deadline to the end of the iteration."""
         return self.compute - self.buckets[index].needed
 
     def least_of(self, order: Sequence[int]) -> int | float:
-        """Iteration time of an order if every bucket is sent in its fastest band."""
+        """Return the iteration time of an order if every bucket is sent in its fastest band."""
         return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
 
     def limit(self, least: int | float) -> float:
@@ -304,11 +303,11 @@ class _Problem:
         return least * (1 + self.give)
 
     def _cuts(self) -> list[tuple[int | float, list[int]]]:
-        """Return sets of buckets that occupy the channel between the first ready time and the last deadline.
+        """Return sets of buckets with r + q for each set, from which lower bounds of the iteration time follow.
 
-        For buckets that are ready at r or later and have a compute time of q or more behind them, r + their times + q
-        is a lower bound of the iteration, even if transfers could be interrupted; with interruption, the largest of
-        these bounds is attained (Horn, 1974). Each set is returned with its value of r + q.
+        All buckets of a set are ready at time r or later, and their arrival is followed by compute of at least q. Hence
+        r + q + the sum of their transfer times is a lower bound, even if transfers may be preempted. With preemption,
+        the largest of these bounds is attained (Horn, 1974).
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -326,7 +325,7 @@ class _Problem:
 def _ends(
     buckets: Sequence[TimedBucket], order: Sequence[int], times: Sequence[int | float]
 ) -> tuple[list[int | float], list[int | float]]:
-    """Return start and end of every bucket, as early as its position in the order permits."""
+    """Return the earliest start and end of every bucket if buckets are sent in `order`."""
     starts: list[int | float] = [0] * len(buckets)
     ends: list[int | float] = [0] * len(buckets)
     free: int | float = 0
@@ -345,7 +344,7 @@ def _time(buckets: Sequence[TimedBucket], compute: int | float, ends: Sequence[i
 
 @dataclass(frozen=True)
 class _Answer:
-    """Result of a linear programme: order, bands, and a bound of each objective, in the order of minimisation."""
+    """Result of a linear programme: order, bands, and value and bound of each objective in order of minimisation."""
 
     order: tuple[int, ...]
     bands: tuple[int, ...]
@@ -358,9 +357,9 @@ class _Answer:
 class _Model:
     """Variables and rows for HiGHS.
 
-    T is the iteration time, and x[i, b] is 1 if bucket i is sent in band b. A given order adds start times of buckets
-    in sequence. `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket j. Without either,
-    transfers may be preempted, and the result is a lower bound for every schedule.
+    The variables are T, the iteration time, and x[i, b], which is 1 if bucket i is sent in band b. A given order adds
+    start times in this sequence. `decides` adds start times and y[i, j], which is 1 if bucket i is sent before bucket
+    j. Without either, transfers may be preempted, and the result is a lower bound for every schedule.
     """
 
     def __init__(
@@ -417,11 +416,11 @@ class _Model:
         return self.count - 1
 
     def row(self, low: float, high: float, terms: Mapping[int, float]) -> None:
-        """Add a row: low <= sum of terms <= high."""
+        """Add the row low <= sum of coefficient x variable <= high."""
         self.highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     def minimise(self, costs: Mapping[int, float]) -> tuple[list[float], float, bool] | None:
-        """Return the values of the variables, a lower bound of the objective, and whether they are proven optimal."""
+        """Return the variables, a lower bound of the objective, and whether they are optimal; None if none is found."""
         for variable in range(self.count):
             self.highs.changeColCost(variable, costs.get(variable, 0.0))
         self.highs.run()
@@ -439,7 +438,7 @@ class _Model:
         return found
 
     def try_solve(self) -> _Answer | None:
-        """Return the result of `solve`; None if the node limit is reached."""
+        """Return the result of `solve`; None if no solution is found within the node limit."""
         problem, is_proven = self.problem, True
         bound = problem.bound if self.order is None else problem.least_of(self.order)
         if self.decides:
@@ -484,8 +483,9 @@ class _Model:
 def _decided(problem: _Problem) -> StartAndBand:
     """Choose order and bands.
 
-    List orders are tried first. If no bound proves one of them optimal, the order becomes a decision of the programme.
-    If the programme finds no solution within its limits, the result is the best list order with its gap.
+    List orders (the orders of `by_rank`, and improvements of them) are tried first. If no bound proves one of them
+    optimal, the order becomes a decision of the programme. If the programme finds nothing better within its limits, the
+    result is the best list order with its gap.
     """
     buckets, indices = problem.buckets, range(len(problem.buckets))
     tails = [-problem.tail(index) for index in indices]
@@ -504,8 +504,8 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # The proof is relative to the least iteration time. The best list order may take longer, which permits lower
-        # bands.
+        # A proven answer is optimal at the least iteration time. The best list order may take longer, and therefore
+        # use lower bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):
@@ -515,9 +515,9 @@ def _decided(problem: _Problem) -> StartAndBand:
 
 
 def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | float], goal: float) -> tuple[int, ...]:
-    """Return an order improved by single moves, until it reaches the goal or no move helps.
+    """Return an order that is improved by moves of single buckets, until it reaches the goal or no move helps.
 
-    The critical bucket, whose end plus the following compute is the iteration time, must end earlier. Therefore a move
+    The critical bucket, whose end plus the compute after it is the iteration time, must end earlier. Therefore a move
     sends the critical bucket earlier, or sends a preceding bucket after it.
     """
 
@@ -544,7 +544,7 @@ def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | flo
 
 
 def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
-    """Return the schedule of an answer, with times recomputed from the input's numbers and not the solver's floats."""
+    """Return the schedule of an answer, with times recomputed from the input instead of the solver's floats."""
     buckets = problem.buckets
     times = [bucket.times[band] for bucket, band in zip(buckets, answer.bands, strict=True)]
     starts, ends = _ends(buckets, answer.order, times)
@@ -566,7 +566,7 @@ def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
 
 
 def require_solver() -> Any:
-    """Return HiGHS, so that a study fails before its runs; raises SolverMissingError if HiGHS is not installed."""
+    """Return the module of HiGHS; raise SolverMissingError if it is missing. Studies call this before their runs."""
     try:
         import highspy
     except ImportError as error:

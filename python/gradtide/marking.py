@@ -16,7 +16,7 @@ PACKET = "1500B"
 
 
 class Thresholds(TypedDict):
-    """Thresholds of a link.
+    """Marking thresholds of a link, in packets.
 
     Attributes:
         long_flows: number of long flows that share the link, N.
@@ -34,7 +34,7 @@ class Thresholds(TypedDict):
 
 
 def thresholds(round_trip_packets: float, long_flows: float = LONG_FLOWS, k: float = K) -> Thresholds:
-    """Return the thresholds of a link.
+    """Return the marking thresholds of a link.
 
     Args:
         round_trip_packets: packets that fill the link for a round trip without queues, RTT · C / MTU; at least 0.

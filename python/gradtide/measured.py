@@ -1,7 +1,7 @@
 """Errors of past predictions, and the interval that they imply for the next prediction.
 
 `measured.csv` lists every iteration time of real training that the documentation both predicts and measures, with the
-page that contains it. No prediction is fitted to these pairs: they only determine the width of the interval. An error
+page that contains it. No prediction is fitted to these pairs; they only determine the width of the interval. An error
 is the logarithm of measured over predicted, so that errors of factors 1.1 and 1/1.1 are equally large. The spread of n
 errors about zero is s = sqrt(sum of squares / n), and 95 % of further errors are expected within s times Student's t
 for n degrees of freedom. Further errors may have either sign, even if all errors so far have one sign, because few
@@ -24,8 +24,7 @@ from gradtide.intervals import student_t
 class Pair:
     """One iteration time, predicted and measured: a row of `measured.csv`.
 
-    The saving is relative to `baseline`, another configuration of the same setup; a pair with an empty `baseline` has
-    no saving.
+    `baseline` is the configuration of the same setup to which the saving is relative; empty if the pair has no saving.
     """
 
     setup: str
@@ -42,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of predictions: logarithms of measured over predicted, and the number of setups of the measurements."""
+    """Errors of predictions: logarithms of measured over predicted, and the number of different setups."""
 
     logs: tuple[float, ...]
     setups: int
@@ -73,7 +72,7 @@ SHARDED = "docs/validation/testbed-fsdp.md"
 
 @cache
 def pairs(*, sharded: bool = False) -> tuple[Pair, ...]:
-    """Return the pairs of predicted and measured iteration times: those of FSDP if `sharded`, otherwise all others."""
+    """Return the pairs of predicted and measured iteration times: with `sharded` only FSDP, otherwise all others."""
     text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
     kinds = Pair.__annotations__
     rows = csv.DictReader(io.StringIO(text))
@@ -89,7 +88,7 @@ def time_errors(known: Sequence[Pair] | None = None) -> Errors:
 
 
 def saving_errors(known: Sequence[Pair] | None = None) -> Errors:
-    """Return the errors of savings, where the compared quantity is iteration time / iteration time of the baseline."""
+    """Return the errors of savings, i.e. of the ratio of an iteration time to the iteration time of its baseline."""
     known = pairs() if known is None else known
     by_name = {(one.setup, one.configuration): one for one in known}
     logs, setups = [], set()

@@ -226,7 +226,7 @@ _JSON = (
     ("astra-network", r'"(logical-dims|dimensions-count|topologies-per-dim)"\s*:'),
     ("order", r'\A\s*\{\s*"priority"\s*:\s*\{'),
     ("scenario", r'\A\s*\{\s*"(job|cluster|traffic|run)"\s*:\s*\{'),
-    # PyTorch's profiler writes an object; other tools write its events as a list, which its categories identify.
+    # PyTorch's profiler writes an object. Other tools write a list of its events, which has the same categories.
     ("kineto", r'\A\s*\[.*"cat"\s*:\s*"(cpu_op|user_annotation|Operator|[Kk]ernel|Ascend Hardware)"'),
     ("chrome-trace", r'\A\s*\[?\s*\{([^{}]|\{[^{}]*\})*"ph"\s*:\s*"'),
 )
@@ -313,8 +313,8 @@ def seen(head: bytes | str) -> Seen | None:
     if not name:
         text = head.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         name = _of_text(text)
-        # Two columns called a and b may be anything. The readers of gradtide's own documents report schema errors in
-        # more detail.
+        # Columns named a and b alone do not identify cables. A `result` counts as unsure, so that the readers of
+        # gradtide's own documents report schema errors in more detail.
         is_cables = re.search(r"\b(rate|delay|h\d+)\b", text) is not None
         is_sure = name != "result" and (name != "links" or is_cables)
         if not name:
@@ -329,14 +329,13 @@ def seen(head: bytes | str) -> Seen | None:
 
 @contextmanager
 def expecting(text: "str | bytes", file: str, what: str, *names: str) -> Iterator[None]:
-    """Replace a reader's error by one that names the format of the file, if the reader does not accept this format.
+    """Replace an error in the `with` block by one that names the file's format, if the reader does not accept it.
 
     Args:
         text: the file, or its beginning.
         file: the file as the user named it.
         what: what was expected, as in "a list of cables".
-        names: names of the formats that the reader accepts (`Seen.name`); its errors for files of these formats are
-            kept.
+        names: formats (`Seen.name`) that the reader accepts; its errors for files of these formats are kept.
 
     Raises:
         ScenarioError: GT007 in place of the reader's own faults.
@@ -351,7 +350,7 @@ def expecting(text: "str | bytes", file: str, what: str, *names: str) -> Iterato
 
 
 def other_format(head: bytes | str, file: str, what: str, *names: str) -> Fault | None:
-    """Return the fault of a file whose format is not in `names`; `None` if the format is unknown or in `names`."""
+    """Return the fault of a file in a format that is not in `names`; `None` if the format is in `names` or not sure."""
     found = seen(head)
     if found is None or found.name in names or not found.is_sure:
         return None
@@ -402,7 +401,7 @@ def _root(text: str) -> str:
 
 
 def _by_shape(text: str) -> tuple[str, bool]:
-    """Return the format of lines of numbers by the number of columns, and whether the format is certain."""
+    """Return the format of a text of numbers, according to its columns, and whether the format is certain."""
     lines = [line for line in text.split("\n")[:200] if line.strip() and not line.startswith("#")]
     rows = [[cell for cell in re.split(r"[\s,;:]+", line) if cell] for line in lines[:4]]
     if not rows or not all(re.fullmatch(r"[\d.eE+-]+", cell) for cell in rows[0][:3]):

@@ -56,7 +56,7 @@ class Table:
         ]
 
     def to_csv(self) -> str:
-        """Return the table as CSV with a header row; times with all six decimals of a microsecond."""
+        """Return the table as CSV with a header row. Times are microseconds with six decimals."""
         return self._core.to_csv()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:

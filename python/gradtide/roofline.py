@@ -3,8 +3,7 @@
     forward = max(FLOPs / (peak x efficiency), bytes / (bandwidth x efficiency)), per layer
     backward = 2 x forward
 
-The model and its limits are described in docs/models/compute.md. All times here are modelled; `gradtide profile`
-measures times.
+docs/models/compute.md describes the model and its limits. To measure times instead, use `gradtide profile`.
 Source: Williams, Waterman, Patterson, «Roofline: an insightful visual performance model», CACM 52(4), 2009.
 """
 
@@ -27,17 +26,16 @@ STORED_BYTES_PER_ELEMENT = 4
 """Bytes per element in the counts of model files, for parameters and activations."""
 
 OPERANDS_PER_COUNTED = 2
-"""Bytes that training moves per byte that a model file counts for a layer. Efficiencies in devices.toml are relative to
-the counted bytes, so a device that reaches 0.8 of its bandwidth has 0.4 there."""
+"""Bytes that training moves, per byte that a model file counts for a layer. The memory efficiencies in devices.toml
+refer to counted bytes, so a device that reaches 0.8 of its bandwidth has 0.4 there."""
 
 
 def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -> float:
-    """Return the time of one op of a graph, the larger of its compute time and its memory time.
+    """Return the time of one op of a graph in seconds, the larger of its compute time and its memory time.
 
-    The efficiency of a device is relative to the bytes that a model file counts for a layer, and training moves about
-    twice these bytes. The bytes of an op include every operand that it reads or writes, so its efficiency is twice as
-    high. `flops` and `moved_bytes` (4 bytes per fp32 element) cover the whole mini-batch. `winograd` means that fp32
-    libraries need fewer multiplications for the op.
+    `flops` and `moved_bytes` (4 bytes per element) cover the whole mini-batch. `winograd` means that fp32 libraries
+    need fewer multiplications for the op. `moved_bytes` includes every operand that the op reads or writes, so the
+    device's memory efficiency, which refers to bytes counted for layers, is multiplied by `OPERANDS_PER_COUNTED`.
     """
     bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
     moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)
@@ -46,10 +44,9 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
 
 
 def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float:
-    """Return the forward time of one layer, the larger of its compute time and its memory time.
+    """Return the forward time of one layer in seconds, the larger of its compute time and its memory time.
 
-    The bytes moved are those of the layer's parameters, and `batch` times those of its activations, both at
-    `device.element_bytes` per element.
+    The layer moves its parameters once and its activations once per sample, at `device.element_bytes` per element.
     """
     flops: float = layer.forward_flops * batch
     if layer.winograd:

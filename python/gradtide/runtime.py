@@ -5,15 +5,15 @@ listed if gradtide.torch implements it and has been tested on the device. A coll
 device's library can select it:
 
 - gloo: PyTorch's ProcessGroupGloo passes no algorithm to gloo, which then uses its ring (gloo/allreduce.cc).
-- NCCL, and RCCL on AMD: NCCL_ALGO names algorithms; of those, gradtide models Ring and Tree.
+- NCCL, and RCCL on AMD: NCCL_ALGO selects the algorithm; gradtide models Ring and Tree.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
-"""Levels of the runtime, each of which includes the previous level: leave DDP unchanged; set DDP's buckets; send in
-another order; begin the next iteration before all gradients are sent."""
+"""Levels of gradtide.torch, each of which includes the previous one: leave PyTorch DDP unchanged; set its buckets; send
+in another order; begin the next iteration before all gradients are sent."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Runtime:
     """Capabilities of PyTorch, gradtide.torch and the communication library on one kind of device.
 
     Attributes:
-        device: the device as in `--device`.
+        device: kind of device: cpu, gpu, unknown or ideal.
+        what: name of the devices in sentences.
         library: library that exchanges gradients between these devices; empty if unknown.
         levels: supported levels, a subset of `LEVELS`.
         collectives: selectable collectives, each with the way to select it.
         any_collective: whether users can select every collective, at any depth.
-        cuts: whether a message can be reduced in several concurrent parts; their number is the depth of Caramel's
-            schedule, which `gradtide plan` chooses.
+        cuts: whether a message can be reduced in several concurrent parts. Their number is the depth in Caramel.
         untested: levels that gradtide.torch implements for this device but that were never run on it. `gradtide plan`
             does not use these levels, and `wrap` requires `untested_on_gpu=True`.
     """
@@ -43,7 +43,7 @@ class Runtime:
 
     @property
     def name(self) -> str:
-        """Devices and library, as text for sentences."""
+        """Names of devices and library, as in "CPUs with gloo"."""
         return f"{self.what} with {self.library}" if self.library else self.what
 
     @property
@@ -53,7 +53,7 @@ class Runtime:
 
     @property
     def cannot(self) -> tuple[str, ...]:
-        """Short descriptions of plan features that are not supported here."""
+        """Short descriptions of the plan features that this runtime does not support."""
         missing = [level for level in LEVELS if level not in self.levels]
         found = [f"level {level}" for level in missing]
         if not self.any_collective:
@@ -82,8 +82,8 @@ RUNTIMES: Mapping[str, Runtime] = {
         Runtime("ideal", "an ideal runtime", "", LEVELS, any_collective=True),
     )
 }
-"""Kinds of devices. `unknown` has the features of all devices. `ideal` is hypothetical and has every feature that
-gradtide models."""
+"""Runtimes by kind of device. `unknown` has the features that CPUs and GPUs have in common. `ideal` is hypothetical and
+has every feature that gradtide models."""
 
 
 def level_of(order: str, barrier: bool) -> str:

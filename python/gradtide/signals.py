@@ -1,7 +1,7 @@
-"""Interrupts a command on Ctrl-C, SIGTERM or SIGHUP, from the start of the process on, and at its limits.
+"""Interrupts a command on Ctrl-C, SIGTERM or SIGHUP, and when it exceeds its limits of time or memory.
 
-A signal raises `KeyboardInterrupt` once the command can handle it; until then, while modules are loaded, it is
-recorded. A limit raises its own exception in the same way. If code outside Python blocks for longer than a second, the
+A signal raises `KeyboardInterrupt` once the command can handle it. Until then, while modules are loaded, the signal is
+recorded. A limit raises `LimitReached` in the same way. If code outside Python blocks for longer than a second, the
 process is terminated. A single thread supervises all of this.
 """
 
@@ -27,21 +27,21 @@ received: list[int] = []
 """The received signals, in order."""
 
 LIMIT = system.ALARM
-"""Sent to the process itself when a limit is reached: the main thread receives it even while it waits for a file."""
+"""Signal that is sent to the process itself at a limit: the main thread receives it even while it waits for a file."""
 
 POLL_S = 0.1
 
 check: Callable[[], None] | None = None
-"""Function that is called ten times a second, and raises once if the command has exceeded its limits."""
+"""Function that is called every `POLL_S` seconds, and raises once if the command has exceeded its limits."""
 
 reached: Exception | None = None
 """The exception that `check` raised."""
 
 last_words: Callable[[int], None] | None = None
-"""Function that is called with the signal before an unresponsive process is terminated."""
+"""Function that is called with the number of the signal before an unresponsive process is terminated."""
 
 EXIT_SIGNAL = 128
-"""A command that a signal ends exits with this code plus the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
+"""A command that is ended by a signal exits with this code plus the signal's number: Ctrl-C 130, SIGTERM 143."""
 
 EXIT_CANNOT_GO_ON = 3
 """Exit code of a command that was ended by a limit or another error during its work."""
@@ -57,10 +57,10 @@ _state = {"catches": False, "raises": False, "raised": False, "dropped": False, 
 
 
 def catch(noted: Sequence[int] = ()) -> None:
-    """Record signals from now on, except for ignored ones, as under nohup; further calls have no effect.
+    """Record signals from now on, except those that are ignored, as under nohup. Further calls have no effect.
 
     Args:
-        noted: signals received before.
+        noted: signals that were received before this call.
     """
     if _state["catches"]:
         return
@@ -75,7 +75,7 @@ def catch(noted: Sequence[int] = ()) -> None:
 
 
 def answer() -> None:
-    """Raise for the first signal, even if it was received before this call."""
+    """Raise `KeyboardInterrupt` on the first signal from now on, or immediately if a signal was received before."""
     _state["raises"] = True
     if received:
         _on_signal(received.pop(), None)
@@ -87,7 +87,7 @@ def settle() -> None:
 
 
 def has_raised() -> bool:
-    """Return whether a signal has raised; some libraries convert a `KeyboardInterrupt` into another exception."""
+    """Return whether a signal has raised `KeyboardInterrupt`, which some libraries convert into another exception."""
     return _state["raised"]
 
 
@@ -98,7 +98,7 @@ def again() -> None:
 
 
 def leave(code: object) -> None:
-    """Ignore signals while the interpreter exits; do not wait for runs that may still be active."""
+    """Exit at once after a signal or a limit, without waiting for active runs; otherwise ignore signals at exit."""
     if isinstance(code, int) and (code == EXIT_CANNOT_GO_ON or code > EXIT_SIGNAL):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -113,7 +113,7 @@ def is_settled() -> bool:
 
 
 def tidy() -> None:
-    """Extend the timeout, because the signal has been handled and the partial result is being written."""
+    """Extend the timeout to `TIDY_S`, because the partial result of an interrupted study is being written."""
     _state["tidies"] = True
 
 
@@ -133,7 +133,7 @@ def _on_signal(number: int, frame: object) -> None:
 
 
 def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-    """Raise the exception of a signal or limit again; print any other dropped exception, as Python does."""
+    """Raise a dropped exception of a signal or limit again; print any other dropped exception, as Python does."""
     if _raised is None or dropped.exc_value is not _raised:
         sys.__unraisablehook__(dropped)
     elif not _state["settled"]:
@@ -159,7 +159,7 @@ def _limit_s() -> float:
 
 
 def _watch(arrival: Callable[[float], int | None], caught: list[int]) -> None:
-    """Wait for a signal, which the system reports at once, or a limit, and then for the process to end."""
+    """Wait for a signal or a limit, and terminate the process if it does not end by itself in time."""
     first = received[0] if received else 0
     while first not in caught:
         number = arrival(POLL_S)

@@ -1,8 +1,8 @@
-"""Stdout and stderr of the command, with write errors that are recorded and not raised, so that the command continues.
+"""Replaces stdout and stderr of the command by streams that record write errors instead of raising them.
 
-Otherwise a full disk, a closed descriptor or a closed pipe would raise at any print: between two files of a folder, in
-the handler of another error, or when Python flushes its buffers at exit. Output that cannot be written is discarded,
-and `failures` returns the streams with lost output.
+Otherwise, with a full disk or a closed pipe, any print could raise: between two files of a folder, in the handler of
+another error, or when Python flushes its buffers at exit. Output that cannot be written is discarded, and `failures`
+returns the streams with lost output.
 """
 
 import errno
@@ -21,7 +21,7 @@ class Failure(NamedTuple):
 
     Attributes:
         name: stdout or stderr.
-        error: the first error of a write.
+        error: the error of the first failed write.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 
 class StandardStream(io.RawIOBase):
-    """A raw stream that discards everything from the first failed write on.
+    """A raw stream that discards all output from the first failed write on.
 
     Args:
         raw: underlying stream; None if the descriptor was closed before the command started.
@@ -73,7 +73,7 @@ class StandardStream(io.RawIOBase):
             try:
                 written = self._raw.write(left)
                 if written is None:
-                    # A non-blocking pipe, as some programs give to their children, is full.
+                    # The stream is a non-blocking pipe, which some programs pass to their children, and is full.
                     select.select([], [self._raw.fileno()], [])
                     continue
                 left = left[written:]
@@ -93,7 +93,7 @@ def install() -> None:
         raw = None
         if stream is not None:
             if not isinstance(stream, io.TextIOWrapper):
-                # A program that embeds the command line captures the output.
+                # A program that embeds the command line has replaced the stream to capture the output.
                 continue
             buffer = stream.buffer
             raw = getattr(buffer, "raw", buffer)
@@ -102,7 +102,7 @@ def install() -> None:
         text = io.TextIOWrapper(
             standard if unbuffered else io.BufferedWriter(standard),  # type: ignore[type-var]
             encoding="utf-8" if stream is None else stream.encoding,
-            # A terminal may have an encoding with fewer characters.
+            # The terminal's encoding may lack characters that gradtide prints.
             errors="backslashreplace",
             line_buffering=name == "stderr" or (stream is not None and stream.line_buffering),
             write_through=unbuffered,
@@ -127,14 +127,14 @@ def takes_more(name: str) -> bool:
 
 
 def _occupy() -> None:
-    """Open closed standard descriptors, so that no file of the command gets the number of one of them.
+    """Open closed standard descriptors, so that no file of the command gets descriptor 0, 1 or 2.
 
-    Otherwise a library that prints would write into that file. The descriptors are opened in the wrong direction, so
-    that a write fails.
+    Otherwise a library that prints would write into that file. Stdout and stderr are opened for reading, so that writes
+    to them fail.
     """
     for number in range(len(NAMES)):
         try:
             os.fstat(number)
         except OSError:
-            # The system assigns the lowest free number, which is `number` because all lower ones are in use.
+            # The system assigns the lowest free descriptor, which is `number` because all lower ones are in use.
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY), True)

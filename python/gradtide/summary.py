@@ -1,4 +1,4 @@
-"""Converts the core's figures of a run into those of `summary.json`, such as picoseconds into milliseconds."""
+"""Converts the core's results of a run into the entries of `summary.json`, such as picoseconds into milliseconds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,7 +17,7 @@ PS_PER_S = 1e12
 
 
 def run_summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary of a run without its traffic and headline, from the figures of the core."""
+    """Return the summary of a run from the core's results. The caller fills in `headline` and `traffic`."""
     known = {job.name: job for job in scenario.jobs}
     jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
     if len(jobs) > 1:
@@ -64,7 +64,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     busy_ms = compute_ms + host_ms
     shorter = min(busy_ms, comm_ms)
     sent = core["bytes_per_worker"]
-    # Compute time of a single worker, which never waits. For a graph of ops it is reported by the core.
+    # Iteration time of a single worker, which never waits for others. For a graph of ops, the core reports it.
     alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
     # Asynchronous workers have individual rates, so the time per iteration is the mean over one iteration per worker.
@@ -118,7 +118,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
 
 
 def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a parallel job; None for figures that a recorded step lacks."""
+    """Return the table `parallel` of a parallel job. A recorded step has no mesh, so its `mesh` is None."""
     groups = {
         group["name"]: {
             "ranks": group["ranks"],
@@ -151,7 +151,7 @@ def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any
 
 
 def _of_mesh(parallel_model: "ParallelModel", mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a mesh, without times of compute and transfers."""
+    """Return mesh, training settings, throughput and memory of a parallel job."""
     described = parallel_model.described
     peak = parallel_model.accelerator.peaks[parallel_model.training.precision]
     return {
@@ -174,7 +174,7 @@ def _of_mesh(parallel_model: "ParallelModel", mean_ms: float) -> dict[str, Any]:
 
 
 def _asynchrony(core: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of asynchronous workers: totals, and by worker number."""
+    """Return rates, waits and staleness of asynchronous workers: of all workers, and by worker number."""
     workers = {
         str(number): {
             "iterations": worker["iteration_count"],

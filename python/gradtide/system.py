@@ -27,7 +27,7 @@ else:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of the process; on systems other than Linux, its peak."""
+    """Return the resident memory of the process, in bytes; on a Linux without /proc, its peak."""
     if sys.platform != "linux":
         import psutil
 
@@ -40,7 +40,7 @@ def resident_bytes() -> int:
 
 
 def most_resident_bytes() -> int:
-    """Return the peak resident memory of the process."""
+    """Return the peak resident memory of the process, in bytes."""
     if sys.platform == "win32":
         import psutil
 
@@ -52,7 +52,7 @@ def most_resident_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the memory that the process can still get: the free memory of the system, or of its container if less."""
+    """Return the bytes that the process can still get: free memory of the system, or of its container if less."""
     if sys.platform != "linux":
         import psutil
 
@@ -90,7 +90,7 @@ def lock(handle: int, *, wait: bool) -> bool:
 
 
 def close(handle: int, path: "Path | None") -> None:
-    """Close a file, which releases its locks, and delete it at `path`, before closing if the system allows that."""
+    """Close a file, which releases its locks, and delete `path` if given: before closing, except on Windows."""
     try:
         if path is not None and sys.platform != "win32":
             _delete(path)
@@ -106,9 +106,9 @@ def _delete(path: "Path") -> None:
 
 
 def lock_byte(handle: int, offset: int) -> bool:
-    """Lock the byte at `offset` of an open file, which may be shorter; return whether no other process has locked it.
+    """Lock the byte at `offset` of an open file, even beyond its end; return whether the lock was acquired.
 
-    Windows uses 31 bits of `offset` only, so some offsets share a lock.
+    Windows uses only 31 bits of `offset`, so some offsets share a lock.
     """
     try:
         if sys.platform == "win32":
@@ -133,10 +133,10 @@ def unlock_byte(handle: int, offset: int) -> None:
 # Files and folders
 
 CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.ENOTSUP}
-"""Error codes of systems that cannot exchange two folders: mount points, or file systems without support."""
+"""Errors that mean that two folders cannot be exchanged, as with mount points or file systems without support."""
 
 MOST_NAME_BYTES = 255
-"""Maximum length of a file name if the system does not report it: that of NTFS, in characters."""
+"""Maximum length of a file name if the system does not report it: 255 characters, as on NTFS."""
 
 
 def sync(path: "Path") -> None:
@@ -207,7 +207,8 @@ def most_name_bytes(folder: "Path") -> int:
 # Signals
 
 STOPS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, the signal of batch systems and containers, and the signal of a closed terminal, which Windows lacks."""
+"""Signals that end a command: Ctrl-C, SIGTERM from batch systems and containers, and SIGHUP from a closed terminal,
+which Windows lacks."""
 ALARM: signal.Signals
 """The signal that the process sends to itself. Windows has few signals; SIGABRT otherwise occurs only in an abort."""
 if sys.platform == "win32":
@@ -228,7 +229,7 @@ def alarm() -> None:
 
 
 def alarm_after(time_s: float) -> None:
-    """Send `ALARM` to the main thread some time from now."""
+    """Send `ALARM` to the main thread after `time_s` seconds."""
     if sys.platform == "win32":
         import threading
 
@@ -238,9 +239,9 @@ def alarm_after(time_s: float) -> None:
 
 
 def arrivals() -> Callable[[float], int | None]:
-    """Wake up on signals; return a function that waits for a signal for a number of seconds and returns its number."""
+    """Return a function that waits up to a number of seconds for a signal, and returns its number or None."""
     if sys.platform == "win32":
-        # `select` of Windows accepts only sockets. Other systems avoid the module, which takes milliseconds to load.
+        # On Windows, `select` accepts only sockets. Other systems avoid loading `socket`, which takes milliseconds.
         import socket
 
         ours, theirs = socket.socketpair()
@@ -312,6 +313,6 @@ def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, 
 
 
 def in_forked_children(run: Callable[[], object]) -> None:
-    """Let every forked child of this process call `run` first; no effect on Windows, which has no fork."""
+    """Make every forked child of this process call `run` first. Windows has no fork, so nothing happens there."""
     if sys.platform != "win32":
         os.register_at_fork(after_in_child=run)

@@ -5,7 +5,7 @@
     incast (many hosts to one, periodically)               ─┘
 
 This module opens no file and reads no scenario. Poisson flows are drawn with CPython's `random.Random` in the order of
-the program of Gao (2020), so that seeds 0, 1 and 2 give the flows of the thesis byte for byte.
+the program of Gao (2020), so that seeds 0, 1 and 2 give exactly the flows of that thesis.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ MAX_FLOWS = 1_000_000_000
 MAX_FLOW_BYTES = 10**15
 MAX_FAULTS_OF_A_FILE = 20
 BYTES_PER_FLOW = 400
-"""Memory that a flow takes in Python and in the core together. Measured, and rounded up."""
+"""Memory of a flow in Python and the core together, in bytes. Measured, and rounded up."""
 
 _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 
@@ -43,7 +43,7 @@ Point = tuple[int, Fraction]
 _SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
 
 _THESIS_SEED = 123456789876
-"""Constant to which the thesis adds the number of a run to get its seed; the published flows depend on it."""
+"""Constant to which the program of Gao (2020) adds the number of a run to get its seed."""
 
 _NS_PER_S = 1e9
 
@@ -52,16 +52,16 @@ _HEADER = "start_ns,src,dst,bytes[,band]"
 _COLUMNS = ("start_ns", "src", "dst", "bytes", "band")
 
 FlowRow = tuple[int, int, int, int, int, "int | None"]
-"""A flow of a list: line number, start in nanoseconds, source, destination, bytes, and band (None without one)."""
+"""A flow in a file: line number, start in nanoseconds, source, destination, bytes, and band (None without bands)."""
 
 
 @dataclass(frozen=True)
 class BackgroundFlows:
-    """Background flows of one `traffic` table, as columns of equal length that are sorted by start.
+    """Background flows of one `traffic` table, as columns with one entry per flow, sorted by start.
 
     Attributes:
         name: key of the flows in the scenario (`traffic.NAME`).
-        start_ps, src, dst, bytes, band: for each flow its start, two different hosts, its payload and its band.
+        start_ps, src, dst, bytes, band: start, two different hosts, payload and priority band of each flow.
         idle_ps: minimum pause of a host after each of its flows; `None` if every flow starts at its `start_ps`.
         together: whether hosts wait for one another: the pause of all hosts then starts when no flow is in flight.
         setup_ps: time from the opening of a flow's connection to its first byte.
@@ -121,7 +121,7 @@ def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
 
 
 class Line(NamedTuple):
-    """A line of a file of flows or sizes, for faults.
+    """A line of a file of flows or sizes, to which faults refer.
 
     Attributes:
         file: name of the file.
@@ -134,7 +134,7 @@ class Line(NamedTuple):
     text: str
 
     def fault(self, code: str, field: str, msg: str, hint: str, value: object = None, cell: int = -1) -> Fault:
-        """Return a fault at this line, or at its comma-separated cell number `cell` if `cell` is not negative."""
+        """Return a fault at this line, or at its comma-separated cell with index `cell` if `cell` is not negative."""
         start, stop = 0, len(self.text)
         if cell >= 0:
             cells = self.text.split(",")
@@ -162,7 +162,7 @@ class Sizes:
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> "Sizes":
-        """Return the distribution of exact points, with shares as floats for the generators of flows."""
+        """Return the distribution with these points; shares become floats, as the generators of flows need them."""
         return cls(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
 
     @property
@@ -180,13 +180,13 @@ class Sizes:
         if index == 0:
             return max(1, self.bytes[0])
         low, high = self.bytes[index - 1], self.bytes[index]
-        # The order of operations is that of the thesis's program, because rounding affects some of its sizes.
+        # The order of operations is that of Gao's program, because rounding affects some of the sizes.
         above = (high - low) * (share - self.cdf[index - 1]) / (self.cdf[index] - self.cdf[index - 1])
         return max(1, round(low + above))
 
 
 def read_sizes(text: str, name: str) -> Sizes:
-    """Return the distribution of a file, as `read_points` reads it."""
+    """Return the distribution in the text of a file, in the formats of `read_points`."""
     return Sizes.of(read_points(text, name))
 
 
@@ -195,7 +195,7 @@ def read_points(text: str, name: str) -> list[Point]:
 
     There are three formats: lines `bytes percent` up to 100, lines `bytes share` up to 1 (separated by blanks, a tab, a
     colon or a comma), and CSV with the header `bytes,cdf`. The last value, 100 or 1, distinguishes percent from share.
-    A line that starts with # is a comment. An error contains every fault, each at its line and field.
+    Text after # is a comment. An error contains every fault, each at its line and field.
     """
     rows: list[tuple[int, str, list[str]]] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -217,7 +217,7 @@ def read_points(text: str, name: str) -> list[Point]:
 
 
 def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) -> list[Point]:
-    """Return the points that `rows` contain; each row has the number, the text and the two cells of a line."""
+    """Return the points in `rows` after checking them; each row has number, text and cells of a line."""
     faults: list[Fault] = []
     points: list[tuple[int, Fraction, int, str]] = []
     for number, line, cells in rows:
@@ -321,9 +321,10 @@ class Poisson:
         return background_flows(self.name, starts, sources, sinks, sizes, self.band)
 
     def _starts_ps(self, generator: random.Random) -> "array[int]":
-        """Return the starts, whole nanoseconds as in the thesis.
+        """Return the starts in picoseconds, rounded to whole nanoseconds as in Gao's program.
 
-        Bursts are drawn as a Poisson process over the `on_ps` times alone; the `off_ps` times are then inserted.
+        A Poisson process is drawn over the bursts alone, as if they followed each other; then the silences between
+        them are inserted.
         """
         period_ps = self.on_ps + self.off_ps
         rate = float(self.flows_per_s * period_ps / self.on_ps) if self.on_ps else float(self.flows_per_s)
@@ -341,10 +342,10 @@ class Poisson:
 
 
 def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
-    """Return the seed of a source's own generator.
+    """Return the seed of the random generator of one source of flows.
 
-    The first random source of a scenario is seeded by the run's number alone, as in the thesis. Every other source is
-    seeded by its name as well, so that an added source does not change the flows of the others.
+    The seed of a scenario's first random source depends on the run's seed alone, as in Gao's program. The seed of every
+    other source also depends on its name, so that an added source does not change the flows of the others.
     """
     if is_first:
         return _THESIS_SEED + run_seed
@@ -354,7 +355,7 @@ def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
 
 @dataclass(frozen=True)
 class Incast:
-    """Hosts that all send to one host at the same instant, periodically every `every_ps` until `until_ps`."""
+    """Hosts that all send to one host at the same instant, every `every_ps` from `start_ps` until `until_ps`."""
 
     name: str
     senders: tuple[int, ...]
@@ -438,7 +439,7 @@ def _to_one(source: Incast | Bursts) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class FlowList:
-    """A list of flows; only flows that start before `until_ps` are in the run."""
+    """Flows from a file, of which only those that start before `until_ps` are in the run."""
 
     flows: BackgroundFlows
     has_bands: bool
@@ -467,10 +468,10 @@ class FlowList:
 def read_flows(
     text: str, file: str, name: str, host_count: int, band_count: int, band: int
 ) -> tuple[BackgroundFlows, bool]:
-    """Return the flows of a list with the header `start_ns,src,dst,bytes[,band]`.
+    """Return the flows in a text with the header `start_ns,src,dst,bytes[,band]`, and whether it has bands.
 
-    Flows are sorted by start; lines of equal start keep their order. All flows have the band `band` if the list
-    has no bands. The second result is whether the list has bands.
+    Flows are sorted by start; flows with equal starts keep their order. If the text has no bands, all flows have the
+    band `band`.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.
@@ -491,7 +492,7 @@ def read_flows(
 
 
 def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int) -> Iterator[FlowRow]:
-    """Yield the flows of a list with the header `start_ns,src,dst,bytes[,band]`, one at a time.
+    """Yield the flows in lines with the header `start_ns,src,dst,bytes[,band]`, one at a time.
 
     Raises:
         ScenarioError: after the last flow, with every fault, each at its line and field.
@@ -503,7 +504,7 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
     columns = _flow_header(first[1], file, first[0])
     column_of = {column: index for index, column in enumerate(columns)}
     parse = _field_parser(host_count, band_count)
-    # Hosts and bands recur, so each text is parsed only once.
+    # Hosts and bands recur, so each different text is parsed only once.
     seen: dict[str, dict[str, int]] = {"src": {}, "dst": {}, "band": {}}
     faults: list[Fault] = []
     is_empty = True

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 PPM = 1_000_000
 MAX_ACCURACY_PPM = PPM // 10
-"""Shares and factors are stored in millionths."""
+"""Shares and factors are stored in millionths (PPM). The largest `run.accuracy` is 10 %."""
 
 PS_PER_SECOND = 1_000_000_000_000
 PS_PER_US, PS_PER_NS = 10**6, 1000
@@ -76,7 +76,7 @@ _SIZE_OUT = ("TB", "GB", "MB", "kB", "B", "TiB", "GiB", "MiB", "KiB")
 
 
 class UnitError(ValueError):
-    """A text is no quantity of the expected kind; every `parse_…` raises this error. `code` is one of `codes.CODES`."""
+    """A text is not a quantity of the expected kind. All `parse_…` functions raise it; `code` is in `codes.CODES`."""
 
     def __init__(self, code: str, msg: str, hint: str) -> None:
         super().__init__(f"{msg}; {hint}")
@@ -86,7 +86,7 @@ class UnitError(ValueError):
 
 
 def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Quantity:
-    """Return the quantity in an option's text; errors name the option `name`."""
+    """Return the quantity in the text of option `name`, read by `parse`; raise ValueError with the option's name."""
     try:
         return parse(text)
     except UnitError as error:
@@ -123,7 +123,7 @@ def parse_packets(text: object) -> int:
 
 
 def parse_announced(text: object) -> int:
-    """Return the packets of a threshold that a burst can announce, such as `"10pkt"`: a multiple of 5 up to 75."""
+    """Return the packets in a threshold that a burst can announce, such as `"10pkt"`: a multiple of 5 up to 75."""
     packets = parse_packets(text)
     if packets % ANNOUNCED_STEP or packets > MAX_ANNOUNCED:
         msg = f"a threshold of {packets:,} packets cannot be announced"
@@ -155,7 +155,7 @@ def parse_ratio(text: object) -> Fraction:
 
 
 def parse_accuracy(text: object) -> int:
-    """Return millionths of a percentage above 0 and at most 10: `parse_accuracy("0.1%") == 1000`."""
+    """Return a percentage above 0 and at most 10 % in millionths: `parse_accuracy("0.1%") == 1000`."""
     value = _scaled(text, "percentage", _PERCENT, "0.1%") * PPM
     if value == 0 or value > MAX_ACCURACY_PPM:
         msg = f"{_shown(text)} is out of range"
@@ -174,12 +174,12 @@ def format_time(ps: int) -> str:
 
 
 def format_rate(bps: int) -> str:
-    """Return bits per second as a whole number of the largest unit that allows one."""
+    """Return bits per second as a whole number of the largest possible unit: `format_rate(10**10) == "10Gbps"`."""
     return _largest_whole(bps, _RATE_OUT, _RATE_UNITS)
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Return bytes in the unit, decimal or binary, that gives the shortest whole number; decimal if equal."""
+    """Return bytes as a whole number of the decimal or binary unit with the shortest text; decimal if equally short."""
     candidates = [
         f"{size_bytes // int(_SIZE_UNITS[unit])}{unit}"
         for unit in _SIZE_OUT
@@ -209,7 +209,7 @@ def format_buffer(buffer: Buffer) -> str:
 
 
 def format_decimal(value: Fraction) -> "str | None":
-    """Return `value`, at least 0, as a decimal number; `None` if its expansion does not end."""
+    """Return `value`, at least 0, as an exact decimal number; `None` if its decimal expansion does not end."""
     digits = 0
     denominator = value.denominator
     for prime in (2, 5):
@@ -225,7 +225,7 @@ def format_decimal(value: Fraction) -> "str | None":
 
 
 def parse_decimal_us(text: str) -> int:
-    """Return the picoseconds in a bare decimal number of microseconds (a column whose name carries the unit)."""
+    """Return the picoseconds in a decimal number of microseconds without unit, as in a column `forward_us`."""
     match = _NUMBER.fullmatch(text) if len(text) <= _MAX_TEXT else None
     hint = "write plain microseconds, as in 1250.5"
     if match is None or match[3]:
@@ -237,7 +237,7 @@ def parse_decimal_us(text: str) -> int:
 
 
 def round_half_up(value: Fraction) -> int:
-    """Return the nearest whole number; the higher one of two equally near."""
+    """Return the nearest whole number; halves are rounded up."""
     return divided(value.numerator, value.denominator)
 
 
@@ -247,7 +247,7 @@ def divided(dividend: int, divisor: int) -> int:
 
 
 def rescaled(parts: Sequence[int], total: int) -> list[int]:
-    """Return the parts scaled to the sum `total`; the remainder of rounding goes to the largest fractions."""
+    """Return the parts scaled to the sum `total`: rounded down, then up by 1 for those with the largest fractions."""
     now = sum(parts)
     scaled = [part * total // now for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda index: (-(parts[index] * total % now), index))
@@ -257,7 +257,7 @@ def rescaled(parts: Sequence[int], total: int) -> list[int]:
 
 
 def describe(value: object) -> str:
-    """Return the type of a value in the terms of a scenario file."""
+    """Return the type of a value as a scenario file names it, with the value if it is short."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -344,7 +344,7 @@ def _shown(value: object) -> str:
 
 
 def memory_words(size_bytes: float) -> str:
-    """Write a size, as in `1.3 GB`."""
+    """Write a size in bytes, as in `1.3 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9)):
         if size_bytes >= size:
             number = size_bytes / size
@@ -361,7 +361,7 @@ def time_words(seconds: float) -> str:
 
 
 def rounded_up(number: float) -> str:
-    """Write a number rounded up to two digits."""
+    """Write a number rounded up to two significant digits."""
     if number <= 0:
         return "1"
     digits = 1 - math.floor(math.log10(number))

@@ -1,6 +1,6 @@
 """Limits of time and memory for a whole command or call, and their checks.
 
-    with watching(limits):      starts the watch; nested calls with limits of their own use this one
+    with watching(limits):      starts the watch; nested calls use this watch and ignore their own limits
         ...
         check_cancelled()       raises `LimitReached` or `Abandoned`
 
@@ -8,7 +8,7 @@ The core calls `check_cancelled` every few milliseconds in all its long loops, i
 thread of `gradtide.signals` also checks the limits, so that no part of a command can run for ever.
 
 The memory of the work is the growth of the process's resident set since the start of the work. A counting allocator in
-the core would not include Python's tables and texts.
+the core would miss the memory of Python objects.
 """
 
 import threading
@@ -25,7 +25,7 @@ BASE_BYTES = 60_000_000
 """Memory of the program before any work."""
 
 LEAST_BYTES, LEAST_S = 150_000_000, 1.0
-"""Minimum of the limits in force, because loading modules takes as much; estimates refuse smaller limits themselves."""
+"""Smallest limits that are enforced, because loading modules takes as much. Smaller limits are checked by estimates."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Part:
-    """A thread's part of some work.
+    """A thread that does a part of some work.
 
     Attributes:
         whole: the limits of the whole work; None for no limit.
@@ -99,7 +99,7 @@ def current() -> "Watch | Part | None":
 
 
 def check_cancelled() -> None:
-    """Raise if the work of this thread must end; without effect outside of `watching`."""
+    """Raise an exception if the work of this thread must end. Outside of `watching`, do nothing."""
     watch = _current.get()
     if watch is not None:
         watch.check()
@@ -107,7 +107,7 @@ def check_cancelled() -> None:
 
 @contextmanager
 def watching(watch: "Watch | Part") -> Iterator[None]:
-    """During the block, `check_cancelled` checks `watch` in this thread."""
+    """Make `check_cancelled` check `watch` in this thread during the `with` block."""
     token = _current.set(watch)
     try:
         yield

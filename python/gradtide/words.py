@@ -1,6 +1,6 @@
-"""Sentences and small tables about results, which reports, the terminal and notebooks share.
+"""Sentences and small tables about results, for the terminal, reports and notebooks.
 
-The module is longer than 600 lines because it is the only module with the wording of results that reports may import.
+The module is longer than 600 lines because it has all wording of results that reports share with the terminal.
 """
 
 import re
@@ -37,7 +37,7 @@ def _visible(letter: str) -> str:
     if letter == "\t" or unicodedata.category(letter) == "Zs":
         return " "
     if letter < " ":
-        # The pictures of control characters in Unicode have the same order as the characters.
+        # Unicode's visible pictures of the control characters are in the same order as the control characters.
         return chr(0x2400 + ord(letter))
     return "␡" if letter == "\x7f" else "\ufffd"
 
@@ -66,7 +66,7 @@ def _symbols(text: str) -> set[str]:
 
 
 def number(value: float) -> str:
-    """Write a figure with four significant digits, without trailing zeros and without an exponent above 1."""
+    """Write a number with four significant digits, without trailing zeros, and without an exponent if it is above 1."""
     return _four_digits(value, f"{value:.4g}")
 
 
@@ -195,7 +195,7 @@ def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
 
 
 BOUND = "optimal"
-"""Order that a search finds for a single run; it is a bound for other orders, and is never recommended."""
+"""The order that a search finds for one given run. It is a bound for other orders, and is never recommended."""
 
 
 def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
 
 
 def _awaited(job: Mapping[str, Any]) -> str:
-    """Return the data for which the compute of a job waits: gradients in training, parameters in inference."""
+    """Return the word for the data that a job's compute waits for: gradients in training, parameters in inference."""
     return {"inference": "parameters", "exchange": "the exchange"}.get(job.get("task", ""), "gradients")
 
 
@@ -270,7 +270,7 @@ def _parallel_sentence(job: Mapping[str, Any]) -> str:
 
 
 def _fit(parts: Mapping[str, Any]) -> str:
-    """Return the sentence that a rank does not fit or may not fit in memory, and the changes with which it would."""
+    """Return a sentence that a rank does not (or may not) fit in memory, and the changes with which it would."""
     sentence = f"It does not fit in memory: a rank needs {memory(parts)}"
     if parts["feasibility"] == "too close to call":
         least, most = (size(count, 3) for count in parts["likely_bytes"])
@@ -312,7 +312,7 @@ def saving_headline(
 
 
 def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, baseline: str, best: str) -> str:
-    """Return the sentence on the saving of `best` over `baseline` at the rate `own_bps`, and on the rate where it ends.
+    """Return a sentence on the saving of `best` over `baseline` at the rate `own_bps`, and the rate where it ends.
 
     Each point has a link rate in bit/s, the time of the baseline and the time of the best schedule, both in one unit.
     The points must include the rate `own_bps`.
@@ -326,7 +326,7 @@ def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, base
 
 
 def _same_from(savings: Sequence[tuple[float, float]]) -> float | None:
-    """Return the lowest rate from which on no saving reaches `SAME`; None if the saving at the fastest rate does."""
+    """Return the lowest link rate from which on all savings are below `SAME`; None if there is no such rate."""
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
@@ -482,7 +482,7 @@ def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for name, figures in job["parallel"]["groups"].items():
         least, most = (figures["slack_ms"][key] for key in ("min", "max"))
-        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" if only other ranks need it
+        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" if no op of this rank waits for it
         counts = [str(figures["ranks"]), f"{figures['transfers']:,}", size(figures["bytes_per_rank"])]
         rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), slack])
     return header, rows
@@ -494,7 +494,7 @@ def ranks(count: int) -> str:
 
 
 def simulated(mesh: Mapping[str, int] | None, count: int) -> str:
-    """Name the rank classes: stages of the pipeline, or individual ranks."""
+    """Name the unit of simulation: "stage" if one rank per pipeline stage is simulated, otherwise "rank"."""
     return "rank" if mesh is None or count > mesh["pp"] else "stage"
 
 
@@ -511,11 +511,11 @@ def mesh(axes: Mapping[str, int] | None) -> str:
 
 
 SHORT_FIT = {"fits": "", "does not fit": ", too much", "too close to call": ", too close to call"}
-"""Suffix of a size in a table, by the verdict on whether a rank fits in memory."""
+"""Suffix of a memory size in a table, by the verdict on whether the rank fits in memory."""
 
 
 def memory(parts: Mapping[str, Any]) -> str:
-    """Write the memory that a rank needs beside the memory of its device."""
+    """Write the memory that a rank needs and the memory of its device, as in `61.2 GB of 80 GB`."""
     needed, has = size(parts["total"], 3), size(parts["device"], 3)
     if parts["feasibility"] == "does not fit":
         return f"{needed}, and the device has {has}"
@@ -579,7 +579,7 @@ def _unfinished(figures: Mapping[str, Any]) -> str:
 
 
 def flows_headline(traffic: Mapping[str, Any]) -> str:
-    """Return a sentence per tenant on its flows for a run without jobs; tenants with completed flows first."""
+    """Return a sentence per tenant on its flows, for a run without jobs. Tenants with completed flows come first."""
     ordered = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
     return " ".join(_flows_sentence(name, classes["all"]) for name, classes in ordered)
 
@@ -665,7 +665,7 @@ def many(count: float, one: str, plural: str = "") -> str:
 
 
 def built(row: Mapping[str, Any]) -> str:
-    """Write the numbers of switches and cables of a network on offer, as in `14 switches of 16 ports, 161 cables`."""
+    """Write the numbers of switches and cables of an offered network, as in `14 switches of 16 ports, 161 cables`."""
     switches = f"{many(row['switches'], 'switch', 'switches')} of {row['ports']:,} ports"
     return f"{switches}, {many(row['cables'], 'cable')}"
 
@@ -712,7 +712,7 @@ _BOUNDS = {
 
 
 def bound(name: str) -> str:
-    """Explain the bound of a transfer in a trace."""
+    """Explain what limits a transfer of a trace; return `name` itself if it has no explanation."""
     return _BOUNDS.get(name, name)
 
 
@@ -728,9 +728,9 @@ def size(count: float, digits: int = 4) -> str:
 _IN_LINE = ("device", "device of the cluster", "cluster", "link rate", "engine")
 """Premises that `premises_line` names even if the user stated them."""
 LONGEST_IN_LINE = 60
-"""Largest number of characters of a value in `premises_line`; for a longer value, the line has the word "varied"."""
+"""Largest number of characters of a value in `premises_line`. Longer lists of values are written as "varied"."""
 MOST_ASSUMED = 3
-"""Number of assumed premises that `premises_line` names; it counts the others."""
+"""Number of assumed premises that `premises_line` names before it counts the rest; a single remaining one is named."""
 
 
 def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json lists them") -> str:
@@ -763,7 +763,7 @@ def _premise(one: Mapping[str, Any]) -> str:
 
 
 def fits(feasibility: Mapping[str, Any]) -> str:
-    """Write whether a candidate fits in memory, with its need and its limit, and the changes that would make it fit."""
+    """Write whether a candidate fits in memory, the memory needed and available, and changes that would make it fit."""
     verdict, needed, has = (feasibility[key] for key in ("verdict", "needed_bytes", "device_bytes"))
     if needed is None or has is None:
         return str(verdict)
@@ -796,8 +796,8 @@ def answer_html(summary: Mapping[str, Any]) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
-    """Return a plain HTML table for notebooks; if `total` exceeds the rows, a line has the number of missing rows."""
-    from html import escape  # The import takes a millisecond, which the command line avoids.
+    """Return a plain HTML table for notebooks. If `total` exceeds the rows, a line says how many rows are missing."""
+    from html import escape  # Imported here, because the import takes a millisecond that most commands can save.
 
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)

@@ -1,13 +1,13 @@
-"""The `Answer` of a study, from which the terminal, `--json`, reports and notebooks print.
+"""The `Answer` of a study, which the terminal, `--json`, reports and notebooks show.
 
     headline     the answer to the question
-    premises     the inputs on which the answer depends; a default value comes with the option that changes it
+    premises     the inputs on which the answer depends, each with the option that changes it
     candidates   the compared alternatives: feasibility in memory, runtime, reason of a refusal, and a rank if feasible
     uncertainty  the errors of earlier answers of the same kind against measurements
     again        the command, or the resolved scenario, that gives the same answer
 
-The types are here. `premises` reads premises from a scenario, `uncertainty` looks up errors, and `again` records the
-command line.
+This module has the types. The submodule `premises` reads premises from a scenario, `uncertainty` looks up errors, and
+`again` records the command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Verdict = Literal["fits", "does not fit", "too close to call", "not checked"]
-"""Whether a candidate fits in the memory of a rank; "not checked" without a device or without parameter counts.
-"""
+"""Whether a candidate fits in device memory; "not checked" if the device or the parameter counts are unknown."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Premise:
         name: name of the input, as in `device`.
         value: its value, as in `V100`.
         stated: whether a file or an option states the value; otherwise the value is a default.
-        key: key of the scenario that contains the value; empty if there is none.
-        change: option that sets another value; empty if there is none.
+        key: scenario key that contains the value; empty if there is none.
+        change: command-line option that sets another value; empty if there is none.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Feasibility:
         verdict: whether the candidate fits.
         needed_bytes: memory that a rank needs; None if not checked.
         device_bytes: memory of the device; None if not checked.
-        would_fit: changes with which the candidate would fit, each as an option.
+        would_fit: changes with which the candidate would fit, each as a command-line option.
     """
 
     verdict: Verdict = "not checked"
@@ -60,14 +59,14 @@ class Candidate:
     """One of the alternatives that a study compares.
 
     Attributes:
-        name: name in the study.
-        figure: figure by which candidates are ranked, in the study's unit; None if the candidate was not run.
+        name: name of the alternative.
+        figure: value by which candidates are ranked, in the study's unit; None if the candidate was not run.
         feasibility: whether the candidate fits in memory.
         runs_on: runtime that supports the candidate on the device; None if none is known.
         why_not: reason why no runtime supports the candidate; empty if one does, or if no runtime is needed.
         refused: reason why the run was refused or could not continue; empty if the candidate was run.
         is_bound: whether the candidate is a bound that cannot be realised, and therefore has no rank.
-        group: candidates are compared within a group, as in `10 Gbit/s`; empty if all are compared.
+        group: group within which candidates are ranked, as in `10 Gbit/s`; empty if all are ranked together.
         rank: 1 for the best feasible candidate of its group; None for infeasible candidates.
     """
 
@@ -93,7 +92,7 @@ class Candidate:
 
 
 def ranked(candidates: Iterable[Candidate], *, most: bool = False) -> tuple[Candidate, ...]:
-    """Return the candidates with their ranks: in each group the feasible ones first, sorted by figure.
+    """Return the candidates with their ranks: in each group first the feasible ones, the best first, then the rest.
 
     Args:
         candidates: the compared candidates.
@@ -135,7 +134,7 @@ class Answer:
     again: Again = field(default_factory=Again)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the five keys of a summary."""
+        """Return the answer as the keys `KEYS` of a summary."""
         return {
             "headline": self.headline,
             "premises": [asdict(one) for one in self.premises],
@@ -146,7 +145,7 @@ class Answer:
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> "Answer":
-        """Return the answer in a summary."""
+        """Return the answer that a summary contains."""
         return cls(
             summary["headline"],
             tuple(Premise(**one) for one in summary.get("premises", ())),

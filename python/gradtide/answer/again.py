@@ -1,4 +1,4 @@
-"""Records the current command line, which every answer repeats; there is none if gradtide is used from Python."""
+"""Records the current command line, which every answer contains. Calls from Python have none."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _command: ContextVar[str | None] = ContextVar("_command", default=None)
 
 @contextmanager
 def asked_by(command: str) -> Iterator[None]:
-    """During the block, answers contain this command line."""
+    """Make all answers that are built within the `with` block contain this command line."""
     token = _command.set(command)
     try:
         yield
@@ -20,7 +20,7 @@ def asked_by(command: str) -> Iterator[None]:
 
 
 def command() -> str | None:
-    """Return the name of the current command, as in `run`, without that of a subcommand; None if called from Python."""
+    """Return the name of the current command, such as `tenants` for `gradtide tenants map`; None if there is none."""
     words = (_command.get() or "").split()
     return words[1] if words[1:] else None
 

@@ -44,10 +44,9 @@ def build(
 
 
 def _uncertainty(found: Sequence[Uncertainty]) -> dict[str, Any]:
-    """Return the uncertainty of a study.
+    """Return the uncertainty of a study as a JSON object.
 
-    If the answers are of several kinds, the figures are those of the least certain kind, and `sentence` contains the
-    sentences of all kinds.
+    If its runs are of several kinds, the errors are those of the least certain kind; `sentence` describes all kinds.
     """
     kinds = list(dict.fromkeys(found))
     if not kinds:

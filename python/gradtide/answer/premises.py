@@ -38,11 +38,11 @@ LACKS = {
     "plan": {"--collective", "--schedule"},
     "sweep": set(OPTIONS.values()) - {"--cluster", "--engine", "--seed"},
 }
-"""Options of `OPTIONS` that a command lacks or gives another meaning."""
+"""Options in `OPTIONS` that a command does not have, or to which it gives another meaning."""
 ONLY = {"--servers": "compare"}
-"""Options of `OPTIONS` that only one command has."""
+"""Options in `OPTIONS` that only one command has."""
 FIXED = ("demo", "reproduce")
-"""Commands whose scenarios are fixed: nothing changes their premises."""
+"""Commands with fixed scenarios, whose premises no option changes."""
 
 
 def premises_of(
@@ -64,7 +64,7 @@ def premises_of(
 
 
 MOST_VALUES = 6
-"""Maximum number of values that a premise lists; if there are more, it contains only their number."""
+"""Maximum number of values that a premise lists; further values are only counted, as in `and 3 more`."""
 
 
 def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
@@ -75,7 +75,7 @@ def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
         text += f" and {len(values) - MOST_VALUES} more"
     if any(first.key == key or first.key.startswith(f"{key}.") for key in varied):
         return Premise(first.name, "varied", True, first.key)
-    # Values that differ between the runs were chosen by the study, so they count as stated.
+    # Values that differ between the runs are no defaults: the study chose them, so they count as stated.
     stated = len(values) > 1 or all(one.stated for one in some)
     return Premise(first.name, text, stated, first.key, first.change)
 
@@ -90,7 +90,7 @@ def _premises(scenario: Scenario, command: str) -> Iterator[Premise]:
         for name, value, key in _of_job(job):
             whole = key if key.startswith("cluster.") else f"job.{job.name}.{key}"
             one = premise(f"{job.name}: {name}" if several else name, value, whole)
-            # The table `parallel` may state these keys of `compute` as well, and their values are then not defaults.
+            # These keys of `compute` may be stated in the table `parallel` instead; their values are then no defaults.
             is_of_mesh = key.removeprefix("compute.") in OF_MESH and key.removeprefix("compute.") in job.stated
             yield replace(one, stated=True) if is_of_mesh else one
     yield premise("cluster", _cluster(scenario), "cluster.topology")
@@ -113,11 +113,11 @@ _DEVICE_KEYS = {
     "file": "model",
     "cluster": "cluster.device",
 }
-"""The keys of a job and of the cluster that determine the device of a job."""
+"""The scenario key that determines a job's device, by the origin of the device."""
 
 
 def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of each premise of a job; a key is relative to the job, or starts with `cluster.`."""
+    """Yield name, value and key of each premise of a job. Keys are relative to the job unless they are `cluster.…`."""
     if (parallel_model := job.parallel_model) is not None:
         training, own = parallel_model.training, parallel_model.own
         yield "device", parallel_model.accelerator.name, _DEVICE_KEYS[job.device.origin]
@@ -158,7 +158,7 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of the rates and delays of links; of a custom network, only links in use."""
+    """Yield name, value and key of the premises about links. In a custom network, only links in use count."""
     fabric = scenario.fabric
     network = fabric.cards if isinstance(fabric, Nodes) else fabric
     if isinstance(network, Wiring):

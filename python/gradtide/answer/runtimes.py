@@ -1,4 +1,4 @@
-"""Which runtime executes a schedule on a device, according to the table in `runtime.py`."""
+"""Finds the runtime that executes a schedule on a device, according to the table in `runtime.py`."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ SYSTEMS = {
     "p3": "P3 on MXNet",
     "bytescheduler": "ByteScheduler",
 }
-"""Schedules that are named after a system, and the name of the system."""
+"""Names of the systems after which schedules are named, by schedule."""
 
 MEASURED_ON = {"NVIDIA ": "gpu", "Tesla ": "gpu", "AMD Instinct": "gpu", "cpu, ": "cpu"}
-"""Kinds of devices by the prefix of their name from `gradtide profile --device measure`, as in `cpu, 8 threads`."""
+"""Kind of a device by the prefix of its name in measured profiles (`gradtide profile --device measure`)."""
 
 DDP, OURS = "PyTorch DDP", "gradtide.torch"
 
@@ -37,7 +37,7 @@ def runs_on(order: str, barrier: bool, collective: str, device: str | None, syst
     Args:
         order: order of the transfers, a value of `schedule.order`.
         barrier: whether an iteration waits for all transfers.
-        collective: kind of the exchange.
+        collective: algorithm that aggregates gradients, a value of `collective.kind`.
         device: device of the job; None if the job names none.
         system: name of the system that has this schedule, as in `horovod`.
     """

@@ -1,4 +1,4 @@
-"""Errors of earlier answers of the same kind against measurements, if there are any.
+"""Looks up the errors of earlier answers of the same kind, which were compared with measurements.
 
     uncertainty_of(scenario, "run").sentence()
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
 
 Kind = dict[str, Any]
-"""Facts that distinguish kinds, by name: a row of compared.json without its figures."""
+"""Facts that define a kind of answer, by name: a row of compared.json without its error columns."""
 
 MEASUREMENTS = "measurements"
 PRECISIONS = {"float8": "fp8"}
@@ -36,16 +36,17 @@ PARALLELISMS = {
     "pipeline": "pipeline-parallel",
 }
 GLOO_BPS = (80e6, 1e9)
-"""Range of link rates of gloo measurements, in bit/s: nominally 100 Mbit/s to 1 Gbit/s; calibrated rates are lower."""
+"""Range of link rates in the gloo measurements, in bit/s. Links were nominally 0.1 to 1 Gbit/s; calibrated rates are
+lower."""
 GLOO_WORKERS = 4
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Errors of answers of one kind.
+    """Errors of earlier answers of one kind.
 
     Attributes:
-        of: description of the kind of answer, plural.
+        of: description of such answers, a plural noun phrase.
         mean_error: mean absolute relative error of predictions; None without a comparison, or if it is not recorded.
         largest: largest absolute relative error; None without a comparison.
         count: number of compared predictions; 0 without a comparison.
@@ -84,16 +85,16 @@ class Uncertainty:
         return f"Predicted {self.of} were off by {off} where they were compared with {other} (n = {self.count:,})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON object with the sentence of this kind; each part contains its own sentence."""
+        """Return the fields as a JSON object, with the sentence of this kind; parts have their sentences themselves."""
         return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self._own()}
 
 
 ORDERS = Uncertainty("orders in which workers receive parameters, and the time that these take")
-"""Uncertainty for an op graph, which has no scenario."""
+"""Uncertainty of `gradtide order`, whose input is an op graph instead of a scenario."""
 
 
 def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
-    """Return the errors of earlier answers of the kind of a study's answer about a scenario.
+    """Return the errors of earlier answers of the same kind as a study's answer about a scenario.
 
     Args:
         scenario: the scenario, or one of the variants of a study.
@@ -123,7 +124,7 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
 
 
 def step_kind(scenario: "Scenario", job: "Job") -> Kind:
-    """Return the kind of the answer for a step of a language model that is divided over ranks."""
+    """Return the kind of answer for training steps of a language model that is divided over ranks."""
     parallel_model = job.parallel_model
     assert parallel_model is not None
     mesh, layout = parallel_model.costs.mesh.sizes, parallel_model.layout
@@ -143,7 +144,7 @@ def step_kind(scenario: "Scenario", job: "Job") -> Kind:
 
 
 def step_words(kind: Mapping[str, Any]) -> str:
-    """Return the description of a kind of steps, plural."""
+    """Return the description of a kind of training steps, a plural noun phrase."""
     precision = PRECISIONS.get(kind["precision"], kind["precision"])
     stated = "" if kind["efficiency"] is None else f" at a stated efficiency of {kind['efficiency']:g}"
     nodes = "within one node" if kind["nodes"] == "one" else "over several nodes"
@@ -193,7 +194,7 @@ def _models(job: "Job") -> str:
 
 
 def _compute(job: "Job") -> Uncertainty:
-    """Return the error of compute times from an efficiency that was calibrated with one model on a device."""
+    """Return the error of compute times that use an efficiency calibrated with one model on the job's device."""
     device, models = job.compute.device, _models(job)
     if job.compute.efficiency_ppm is not None:
         return Uncertainty(f"compute times on {device} at a stated efficiency")
@@ -201,7 +202,7 @@ def _compute(job: "Job") -> Uncertainty:
 
 
 def _gloo(scenario: "Scenario", job: "Job") -> Uncertainty | None:
-    """Return the error of gloo runs on CPUs if the job resembles them: timed layers, a slow network and few workers."""
+    """Return the error of gloo runs on CPUs if the job resembles them: timed layers, slow links and few workers."""
     least_bps, most_bps = GLOO_BPS
     if not least_bps <= scenario.link_rate_bps <= most_bps or job.workers > GLOO_WORKERS or _has_node(scenario):
         return None
@@ -251,12 +252,12 @@ def _has_node(scenario: "Scenario") -> bool:
 
 
 def node_kind(name: str) -> Kind:
-    """Return the kind of collectives inside a node of a built-in cluster."""
+    """Return the kind of answer for collectives inside a node of a built-in cluster."""
     return {"what": "collective", "node": name}
 
 
 def _collectives(scenario: "Scenario") -> Uncertainty:
-    """Return the error of collectives. It is known only for a single node that has the figures of a measured node."""
+    """Return the error of collective times. It is known only inside a node with the parameters of a measured node."""
     cluster = scenario.to_dict()["cluster"]
     node = cluster.get("node")
     workers = max((len(job.hosts) for job in scenario.jobs), default=0)
@@ -305,7 +306,7 @@ def _figures(node: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _parts(scenario: "Scenario") -> tuple[Uncertainty, ...]:
-    """Return the errors of the network engine against another simulator; empty if this setup was not compared."""
+    """Return the error of the network engine against another simulator; empty if the engine was not compared."""
     kind: Kind = {"what": "engine", "engine": scenario.engine}
     what = f"times of flows by the {scenario.engine} engine"
     if scenario.engine == "packet":
@@ -342,6 +343,6 @@ def _found(kind: Mapping[str, Any], what: str) -> Uncertainty:
 
 
 def _share(share: float) -> str:
-    """Write an error in percent: one decimal below 10 %, none above, and more decimals of tiny errors."""
+    """Write an error in percent, with one decimal below 10 %, none above, and more decimals if it is below 0.05 %."""
     value = 100 * share
     return f"{value:.1f} %" if 0.05 <= value < 0.995 else words.difference(value)

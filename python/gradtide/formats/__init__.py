@@ -25,9 +25,9 @@ class Format:
         name: value of `--from` and `--to`.
         kind: type of content; formats of one kind convert into each other.
         what: description of the syntax.
-        recognised: features by which the format is detected.
-        suffix: suffix that selects this format for output; empty if only `--to` can select it.
-        source: the tool and the file that define it.
+        recognised: description of the features by which the format is detected.
+        suffix: file suffix that selects this format for output; empty if only `--to` can select it.
+        source: the tool that defines the format, and the file of its code that reads it.
     """
 
     name: str
@@ -121,7 +121,7 @@ FORMATS = (
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )
-"""Every format; if a text matches several, the first of them is detected."""
+"""All formats. Detection, in `recognise.seen`, uses the same names."""
 
 _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, Any]]] = {
     "model": model.convert,
@@ -136,10 +136,10 @@ class Conversion:
     """Result of a conversion.
 
     Attributes:
-        source: format of the source.
-        target: format of the written file; `None` without one.
-        figures: figures of the content, for `--json`.
-        notes: omissions and roundings.
+        source: format of the file that was read.
+        target: format of the file that was written; `None` if none was.
+        figures: counts, sizes and times of the content, for `--json`.
+        notes: sentences that say what was left out or rounded.
     """
 
     source: Format
@@ -165,7 +165,7 @@ def recognised(path: Path) -> Format | None:
 
     Raises:
         ValueError: if the text matches no format.
-        ScenarioError: if it cannot be read.
+        ScenarioError: if the file cannot be read.
     """
     if not os.path.isfile(path) or path.name.endswith((".et", ".gz")):
         return None
@@ -190,7 +190,7 @@ def recognised(path: Path) -> Format | None:
 
 
 _MAYBE_TRACES = ("chrome-trace", "tar", "zip", "sqlite")
-"""Formats whose faults the readers of traces report in more detail."""
+"""Formats left to the readers of traces, which report faults in more detail."""
 
 
 def form_of(text: str) -> str | None:
@@ -216,10 +216,10 @@ def convert(
         target: file to write; without it nothing is written.
         form: format of `source`.
         into: name of the format of `target`. Default: the format of its suffix.
-        packet_bytes: bytes that a value of a cdf-ns2 file stands for.
+        packet_bytes: unit of the sizes in a cdf-ns2 file, in bytes.
         topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
-        start_unit: unit (ps or us) of the start times in the htsim-cm file, which is `source`, or otherwise `target`.
-            Default: detected in `source`; ps for `target`.
+        start_unit: unit (ps or us) of the start times in the htsim-cm file: `source` if it has this format, else
+            `target`. Default: detected in `source`; ps for `target`.
 
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
@@ -245,7 +245,7 @@ def convert(
 
 
 def _like(form: Format) -> list[str]:
-    """Return the formats as which a file of format `form` may be detected; all distributions look alike."""
+    """Return the formats that detection may report for a file of format `form`: all distributions look alike."""
     numbers = "sizes" if form.kind == "sizes" else form.kind
     return [one.name for one in FORMATS if one.name == form.name or (numbers == "sizes" and one.kind == "sizes")]
 

@@ -22,26 +22,26 @@ MAX_NODE = 10**9 - 1
 MAX_PORT = 2**16 - 1
 HTSIM_WORDS = ("id", "msg", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger")
 START_UNITS = {"ps": 1, "us": PS_PER_US}
-"""Length in picoseconds of each unit that htsim uses for start times."""
+"""Picoseconds in each unit that htsim uses for start times."""
 MAX_UEC_START = 2**32 - 1
-"""main_uec.cpp stores a start in 32 bits."""
+"""Latest start that UEC's htsim reads, in microseconds: main_uec.cpp stores starts in 32 bits."""
 _UNIT_WORDS = {"ps": "picoseconds", "us": "microseconds"}
 _MARKS = {"ps": "# starts are picoseconds", "us": "# starts are microseconds"}
-"""Comments written below the header, where htsim's reader ignores comments."""
+"""Comments that state the unit of a written file. They are below the header, where htsim's reader ignores comments."""
 MAX_HTSIM_BYTES = 2**31 - 1
-"""htsim's reader parses a size with `stoi`."""
+"""Largest flow that htsim reads, because it parses sizes with `stoi`."""
 MAX_HPCC_BYTES = 2**32 - 1
-"""HPCC's reader stores a size in 32 bits."""
+"""Largest flow that HPCC reads, because it stores sizes in 32 bits."""
 
 Row = tuple[int, int, int, int, int, "int | None"]
-"""A flow: line number, start in picoseconds, source, destination, bytes, and its band if any."""
+"""A flow: line number, start in picoseconds, source, destination, bytes, and priority band if the file has bands."""
 
 
 def convert(source: Path, form: str, target: Path | None, into: str, options: Options) -> dict[str, Any]:
     """Read flows, write them line by line, and return their figures.
 
     Raises:
-        ScenarioError: with every fault of the file; an older file at `target` stays.
+        ScenarioError: with every fault of the file; an existing file `target` is then not replaced.
     """
     tally = _Tally()
     written = options.start_unit
@@ -67,19 +67,19 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 def read_flows(
     text: str, file: str, form: str, name: str, host_count: int, band: int, start_unit: str | None = None
 ) -> BackgroundFlows:
-    """Return the flows of another tool's list for a scenario, if the conversion is lossless.
+    """Return the flows in another tool's file as background flows of a scenario.
 
     Args:
         text: the whole file.
         file: the file as the user named it.
         form: htsim-cm or hpcc-flow.
         name: key of the flows in the scenario.
-        host_count: hosts of the cluster.
-        band: band of the flows.
+        host_count: number of hosts of the cluster.
+        band: priority band of the flows.
         start_unit: unit of htsim's starts, ps or us. Default: detected from the file.
 
     Raises:
-        ScenarioError: with every fault of the file, or if `convert` would add notes (GT062).
+        ScenarioError: with every fault of the file, or GT062 if the conversion would leave out or round anything.
     """
     lines, options = text.split("\n"), Options(start_unit=start_unit)
     if form == "htsim-cm" and start_unit is None:
@@ -110,13 +110,12 @@ def nodes_of(head: str) -> int | None:
 def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
     """Return the unit of the starts in a connection matrix: ps or us.
 
-    htsim has two dialects with the same syntax, distinguished by
+    htsim has two dialects with the same syntax: Broadcom's has picoseconds, UEC's microseconds. They are recognised by
 
-    - a decimal point: `ConnectionMatrix::save` writes microseconds with six decimals, and fractions of a picosecond
-      are meaningless;
-    - keywords of one dialect: `addon` in Broadcom's, `msg` in UEC's;
-    - a start above 2^32 - 1, which main_uec.cpp cannot store;
-    - a comment that `convert` writes.
+    - a decimal point: `ConnectionMatrix::save` writes microseconds with six decimals;
+    - the keyword `addon`, which is only in Broadcom's dialect, or `msg`, which is only in UEC's;
+    - a start above 2^32 - 1, which must be picoseconds, because main_uec.cpp cannot store it;
+    - a comment with the unit, which `convert` writes.
 
     If all starts are 0, either unit is correct.
 
@@ -163,7 +162,7 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
 
 @dataclass
 class _Tally:
-    """Counts flows while they are read."""
+    """Totals of the flows, counted while they are read."""
 
     flows: int = 0
     hosts: int = 0
@@ -242,9 +241,9 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
 
 
 def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
-    """Yield the flows of a connection matrix: Nodes, Connections, and `src->dst id N start TIME size B` each.
+    """Yield the flows of a connection matrix: `Nodes N`, `Connections N`, then `src->dst id N start TIME size B` lines.
 
-    Starts are in `options.start_unit`; sets `options.nodes` to the number of nodes.
+    Times are in `options.start_unit`. The number of nodes is stored in `options.nodes`.
 
     Source: ConnectionMatrix::load in sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim.
     """
@@ -339,7 +338,7 @@ def _htsim_flow(line: "_Line", nodes: int, unit: str) -> Row | None:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a list of flows: parses its words as numbers and times, and collects faults."""
+    """A line of a file of flows: parses its words as numbers and times, and collects faults."""
 
     wrong: Complaints
     number: int
@@ -353,7 +352,7 @@ class _Line:
         self.fault("dst", "the flow goes from a node to itself", "name another node", at)
 
     def whole(self, at: int, field: str, low: int, high: int) -> int | None:
-        """Parse a word as a whole number; `None` after adding a fault."""
+        """Return the word with index `at` as a whole number; if it is none, add a fault and return `None`."""
         value = count(self.words[at], high)
         if value is None or value < low:
             hint = f"write a whole number from {low} to {high:,}"
@@ -362,7 +361,7 @@ class _Line:
         return value
 
     def time_ps(self, at: int, field: str, unit_ps: int, unit: str) -> int | None:
-        """Parse a time in picoseconds, rounded half up; `None` after adding a fault."""
+        """Return the word with index `at` as a time in ps, rounded half up; else add a fault and return `None`."""
         word = self.words[at]
         whole, _, part = word.partition(".")
         digits = whole + part
@@ -399,13 +398,13 @@ _READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
 
 @dataclass(frozen=True)
 class _Target:
-    """Input of a writer: the `options` of the source file, and the user's unit for start times of htsim, if any."""
+    """Input of a writer: the options of the conversion, and the unit of htsim's start times if the user stated it."""
 
     options: Options
     start_unit: str | None
 
     def note_nodes(self, named: int) -> None:
-        """Note the number of nodes of a connection matrix if it exceeds the highest node of the flows."""
+        """Add a note if the source is a connection matrix with more nodes than its flows use (`named`)."""
         if self.options.nodes > named:
             self.options.notes.append(
                 f"the matrix has {self.options.nodes:,} nodes, and its flows name {named:,}: give the cluster "
@@ -463,7 +462,7 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
         if is_sorted:
             _append(body, file)
         else:
-            # HPCC starts flows in file order. Starts have nine decimals, so a longer text is a later time.
+            # HPCC starts flows in file order. All starts have nine decimals, so the longer of two texts is the later.
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)
@@ -473,17 +472,16 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
 
 @dataclass
 class _Lost:
-    """Information lost in the written format."""
+    """What the written format loses: number of rounded starts, and whether bands were left out."""
 
     rounded: int = 0
     bands: bool = False
 
     def ns(self, start_ps: int) -> int:
-        """Return a start in nanoseconds, rounded half up; count it if rounding changes it."""
         return self.in_units(start_ps, PS_PER_NS)
 
     def in_units(self, start_ps: int, unit_ps: int) -> int:
-        """Return a start in whole units, rounded half up; count it if rounding changes it."""
+        """Return a start in whole units, rounded half up; count the start if rounding changes it."""
         start, rest = divmod(start_ps + unit_ps // 2, unit_ps)
         self.rounded += rest != unit_ps // 2
         return start

@@ -1,4 +1,4 @@
-"""Models as tables of layers: CSV, and the JSON that `gradtide profile` writes."""
+"""Converts models between two tables of layers: CSV, and the JSON that `gradtide profile` writes."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     """Read a model, write it, and return its figures.
 
     Raises:
-        ScenarioError: with every fault of the file, or if it has no times.
+        ScenarioError: with every fault of the file, or if the model is a graph of ops or has no times.
     """
     text = whole_text(source)
     label, layers = (

@@ -1,4 +1,4 @@
-"""Networks as lists of cables: gradtide's CSV, and HPCC's topology files."""
+"""Converts networks between two lists of cables: gradtide's CSV, and HPCC's topology files."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from gradtide.scenario.keys.types import positive_rate
 
 MAX_NODES = 1_000_000
 _UNSAID = -1
-"""Placeholder for rate and delay of a cable that states none."""
+"""Placeholder for a rate or delay that the file leaves out."""
 
 _FIELDS = ("src", "dst", "rate", "delay", "error_rate")
 _SWITCH = re.compile(r"s(0|[1-9]\d{0,8})", re.ASCII)
@@ -37,7 +37,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 
 
 def hosts_of(path: Path) -> dict[int, int]:
-    """Map node numbers of an HPCC topology file to host numbers.
+    """Return the host number of every host in an HPCC topology file, by node number.
 
     Raises:
         ScenarioError: as in `convert`.
@@ -62,7 +62,7 @@ def _read_csv(path: Path) -> Wiring:
 def _hpcc_nodes(
     lines: Iterable[str], wrong: Complaints
 ) -> tuple[dict[int, int], dict[int, int], list[tuple[int, str]]]:
-    """Read the numbers of the switches in an HPCC topology file.
+    """Read the numbers of the nodes, and the lines of the links, of an HPCC topology file.
 
     Returns:
         A map from node numbers to host numbers, a map from node numbers to switch numbers, and a list with the line

@@ -1,4 +1,4 @@
-"""Distributions of flow sizes as points of a CDF, in the formats of ns-2, HPCC and gradtide."""
+"""Converts distributions of flow sizes, as points of a CDF, between the formats of ns-2, HPCC and gradtide."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -34,7 +34,7 @@ def _pairs(path: Path) -> list[Point]:
 
 
 def _ns2(path: Path, options: Options) -> list[Point]:
-    """Read `value count cdf`; tools/ranvar.cc of ns-2 ignores the second column and interpolates between points."""
+    """Read lines `value count cdf`. Like tools/ranvar.cc of ns-2, ignore the count and interpolate between points."""
     packet_bytes = _packet(options)
     rows: list[tuple[int, str, list[str]]] = []
     wrong = Complaints(str(path), "GT061")
@@ -90,7 +90,7 @@ def _as_ns2(points: list[Point], source: str, options: Options) -> str:
 
 
 def _hpcc(points: list[Point], source: str, _: Options) -> str:
-    """Write `bytes percent` for traffic_gen/custom_rand.py of HPCC: from 0, both columns strictly increasing."""
+    """Return lines `bytes percent` for HPCC's traffic_gen/custom_rand.py: from 0 %, with strictly rising columns."""
     said = ""
     if points[0][1] != 0 or len(points) < 2:
         said = f"the first size, {points[0][0]} bytes, has a share of its own"

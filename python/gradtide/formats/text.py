@@ -24,11 +24,11 @@ class Options:
     """Information for a conversion that the file does not contain.
 
     Attributes:
-        packet_bytes: bytes that a value of an ns-2 distribution stands for.
-        hosts: host numbers by node number; `None` if each host number equals its node number.
-        start_unit: unit of the starts of an htsim-cm file, ps or us; `None` if not given.
+        packet_bytes: unit of the sizes in an ns-2 distribution, in bytes.
+        hosts: host number of each node that is a host; `None` if each host number equals its node number.
+        start_unit: unit of the starts in an htsim-cm file, ps or us; `None` if not given.
         nodes: number of nodes of an htsim-cm file, set by its reader; 0 for other files.
-        notes: omissions and roundings, added by readers and writers and shown to the user.
+        notes: sentences for the user about omissions and roundings, added by readers and writers.
     """
 
     packet_bytes: int | None = None
@@ -38,13 +38,13 @@ class Options:
     notes: list[str] = field(default_factory=list)
 
     def note(self, count: int, one: str, many: str) -> None:
-        """Add a note with a count, unless it is 0."""
+        """Add the note `one` if `count` is 1, or `many` after a larger count; add nothing if it is 0."""
         if count:
             self.notes.append(one if count == 1 else f"{count:,} {many}")
 
 
 class Complaints:
-    """Collects the faults of a file, each with line and word."""
+    """Collects the faults of a file, each with its line and the word that is wrong."""
 
     def __init__(self, file: str, code: str) -> None:
         self._file = file
@@ -62,9 +62,9 @@ class Complaints:
         *,
         code: str | None = None,
     ) -> None:
-        """Add a fault of a line, or of its blank-separated `word`; raise once there are too many.
+        """Add a fault of a line, or of its blank-separated word with index `word`; raise the faults if there are many.
 
-        The default `code` is that of the file.
+        Default of `code`: the error code of this collection.
         """
         start, stop = 0, len(line or "")
         if line is not None and word >= 0:
@@ -82,11 +82,7 @@ class Complaints:
         return bool(self._faults)
 
     def end(self) -> None:
-        """Raise if there are faults.
-
-        Raises:
-            ScenarioError: with every fault.
-        """
+        """Raise a `ScenarioError` with every fault if there are any."""
         if self._faults:
             raise ScenarioError(self._faults)
 

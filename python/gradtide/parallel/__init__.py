@@ -1,6 +1,6 @@
-"""Language models trained in parallel: mesh, compute times and memory per rank.
+"""Compute times and memory per rank of a language model that is trained in parallel.
 
-    spec(architecture, accelerator, mesh, training, layout, …)
+    spec.describe(costs.Costs(architecture, accelerator, mesh, training), layout)
 
-All functions are pure: they read no file, parse no scenario and simulate nothing. The core derives the communication.
+All functions are pure: they read no file, parse no scenario and simulate nothing. The Rust core derives the transfers.
 """

@@ -1,12 +1,12 @@
-"""Lower bound of an FSDP step over all prefetch depths and orders of transfers.
+"""Lower bound on the time of an FSDP step, whatever its prefetch depths and its order of transfers.
 
-A pass visits positions 1…n: the units forward, then backward. G_i is the time of all gathers needed by positions up to
-i, C_ij the compute of positions i…j, R_j the time of all reduce-scatters that follow position j or a later one:
+A step visits positions 1…n: all FSDP units forward, then all backward. G_i is the total time of the all-gathers for
+positions 1…i, C_ij the compute time of positions i…j, and R_j the total time of the reduce-scatters after j…n:
 
     step >= G_i + C_ij + R_j    for all i <= j,    since transfers are serialised on a communicator
     step >= G_n + R_1           since gathers and reduce-scatters share the communicator
 
-Not modelled: a rank has a single buffer to reduce from.
+Left out: a reduce-scatter may have to wait for the rank's only reduce buffer, which lengthens the step.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """A unit in a pass; times in one unit.
+    """The forward or backward pass of one FSDP unit. All times have the same unit, chosen by the caller.
 
     Attributes:
         name: display name.
-        gather: time of the all-gather that it depends on; 0 if the unit is unsharded already.
+        gather: time of the all-gather of its parameters; 0 if they are unsharded already.
         compute: compute time.
-        reduce: time of the reduce-scatter that follows; 0 for none.
+        reduce: time of the reduce-scatter of its gradients; 0 if there is none.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Position(NamedTuple):
 
 
 class Least(NamedTuple):
-    """A lower bound.
+    """Lower bound on the time of a step.
 
     Attributes:
-        time: lower bound in the unit of the positions.
-        why: description of the binding constraint.
+        time: the bound, in the time unit of the positions.
+        why: description of the inequality that gives the bound.
     """
 
     time: float
@@ -43,7 +43,7 @@ class Least(NamedTuple):
 
 
 def least(positions: Sequence[Position]) -> Least:
-    """Return the lower bound of a pass over at least one position."""
+    """Return the lower bound of a step with these positions, of which there must be at least one."""
     gathers = list(accumulate(one.gather for one in positions))
     computes = list(accumulate((one.compute for one in positions), initial=0.0))
     reduces = list(accumulate(one.reduce for one in reversed(positions)))[::-1]

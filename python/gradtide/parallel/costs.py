@@ -1,15 +1,15 @@
-"""Roofline model of a rank's compute times: every op of a block on an accelerator, from shapes.
+"""Roofline model of compute times: the time of each op of a block on one rank, from the shapes of its matrices.
 
     product      = max(FLOPs / (peak x efficiency), bytes / (bandwidth x memory efficiency))
     element-wise = bytes / (bandwidth x memory efficiency)
     op           = max(sum of its kernels, number of kernels x time in which the host issues one)
                    x straggler factor, since all ranks wait for the slowest
 
-A backward pass has two products for each one forward, and moves 1.5 times the bytes. Attention is either a single
+The backward pass has two products per forward product, and moves 1.5 times the bytes. Attention is either a single
 kernel that skips masked scores and never writes scores (`flash`, Dao 2023), or products and element-wise kernels over
 all scores (`unfused`, as in Megatron-LM until 2022).
 
-Left out: slowdown of compute by concurrent communication kernels, except as contained in fitted efficiencies.
+Left out: the slowdown of compute by concurrent communication kernels, except where fitted efficiencies contain it.
 Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for the kernels between products.
 """
 
@@ -27,58 +27,58 @@ Kernel = Literal["flash", "unfused"]
 Role = Literal["embedding", "attention", "mlp", "experts", "head", "other"]
 
 ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "float8": 2, "fp32": 4}
-"""Bytes of an activation; with float8, only operands of products have one byte."""
+"""Bytes of an activation element, by precision. Float8 applies to operands of products only, not to activations."""
 
 BACKWARD_PRODUCTS = 2
 """Number of backward products per forward product: one for the gradient of each operand."""
 BACKWARD_MOVED = 1.5
 """Ratio of bytes moved, backward to forward: forward reads x and writes y, backward reads x and dy and writes dx."""
 FLASH_BACKWARD = 2.5
-"""Ratio of backward to forward products: five instead of two, because scores are recomputed (Dao 2023, section 3.1)."""
+"""FLOPs of a flash kernel, backward over forward: five products instead of two, because the backward pass recomputes
+the scores (Dao 2023, section 3.1)."""
 FLASH_SHARE = 0.5
-"""Efficiency of a flash kernel relative to that of large products, if it is unknown (assumed)."""
+"""Assumed ratio of the efficiency of a flash kernel to the efficiency of large products, if none was measured."""
 UNFUSED_PASSES = 6.5
-"""16-bit passes over all scores: 1 write, 2 for softmax, 2 for dropout and 0.5 for its 8-bit mask, 1 read."""
+"""16-bit passes of unfused attention over its scores: 1 write, 2 for softmax, 2.5 for dropout and its mask, 1 read."""
 UNFUSED_KERNELS = 5
 FLOAT8_BYTES = 5
-"""Bytes moved per element of an operand: 2 to find the maximum, 2 to read and 1 to write the converted element."""
+"""Bytes moved to convert an element to float8: 2 read to find the maximum, then 2 read and 1 written to convert it."""
 HEAD_BYTES = 2 * 2 + 2 * 4
 """Bytes moved per logit in the loss: the logit in 16 bits and its copy in fp32, each written once and read once.
 
-Passes over the log-softmax are not counted.
+The memory traffic of the log-softmax is not counted.
 """
 COMPILED_HEAD_BYTES = 4
-"""Bytes per logit with a compiled loss: 16 bits, read for the maximum and for the sum."""
+"""Bytes moved per logit by a compiled loss, which reads the 16-bit logit for the maximum and again for the sum."""
 ADAM_BYTES = 4 + 2 * 4 + 4 + 3 * 2 * 4
-"""Bytes moved per parameter, all in fp32: clipping reads the gradient for its norm, and reads and writes it to scale
-it; Adam reads the gradient, and reads and writes the master weight and two moments."""
+"""Bytes moved per parameter by an optimizer step, all in fp32. Clipping reads the gradient for its norm, then reads and
+writes it to scale it. Adam reads the gradient, and reads and writes the master weight and two moments."""
 
 
 class NoPeakError(FieldError):
-    """A device that cannot multiply in a precision, or without a measurement in that precision."""
+    """The device does not multiply in the precision, or its efficiency in the precision is unknown."""
 
 
 STATED = "stated"
-"""Basis of an efficiency that the user states."""
+"""Value of `Accelerator.basis` if the efficiencies are the user's."""
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """An accelerator: the device that computes.
+    """The device that computes: its peak rates and memory, and the share of the peak rates that kernels reach.
 
     Attributes:
         name: name in scenarios.
         title: full name.
-        peaks: FLOP/s of matrix products in each precision, dense (vendor).
+        peaks: vendor's peak of dense matrix products, in FLOP/s by precision.
         memory_bytes: memory available to a program.
-        memory_bytes_per_s: memory bandwidth (vendor).
+        memory_bytes_per_s: vendor's memory bandwidth.
         memory_efficiency: share of the memory bandwidth that element-wise kernels reach.
-        half_size: depth of a product (length of its sums) at which the product reaches half of `efficiency`.
+        half_size: inner dimension of a matrix product at which the product reaches half of `efficiency`.
         source: source of peaks, bandwidth and memory.
-        basis: basis of the efficiencies.
-        efficiency: share of the peak that large products reach, by precision; a precision without a comparison of
-            steps is absent.
-        attention_efficiency: share of the peak that a flash kernel reaches; None for `FLASH_SHARE` of `efficiency`.
+        basis: origin of the efficiencies, such as the measured steps that they are fitted to.
+        efficiency: share of the peak that large products reach, by precision; unknown for absent precisions.
+        attention_efficiency: share of the peak that a flash kernel reaches. If None, `FLASH_SHARE` times `efficiency`.
         scaling_loss: relative slowdown of ops per doubling of nodes, because all ranks wait for the slowest.
     """
 
@@ -105,14 +105,14 @@ class Accelerator:
         return self.efficiency[precision] if self.basis == STATED else None
 
     def reached_by_attention(self, precision: str) -> float:
-        """Return the FLOP/s of a flash kernel, which multiplies in at least 16 bits whatever the precision."""
+        """Return the FLOP/s that a flash kernel reaches. With float8, its products have 16 bits."""
         reached = self.reached(precision)
         if self.attention_efficiency is None:
             return reached * FLASH_SHARE
         return self.peaks["fp32" if precision == "fp32" else "bf16"] * self.attention_efficiency
 
     def reached(self, precision: str) -> float:
-        """Return the FLOP/s of large products.
+        """Return the FLOP/s that large matrix products reach.
 
         Raises:
             NoPeakError: if the device has no peak in this precision, or its efficiency is unknown.
@@ -127,11 +127,11 @@ class Accelerator:
 
     @property
     def moved_per_s(self) -> float:
-        """Bytes/s of element-wise kernels."""
+        """Bytes/s that element-wise kernels read and write."""
         return self.memory_bytes_per_s * self.memory_efficiency
 
     def described(self) -> dict[str, Any]:
-        """Return the row of the accelerator in a table of presets."""
+        """Return the accelerator as a row of the table of presets."""
         return {
             "kind": "accelerator",
             "name": self.name,
@@ -146,22 +146,22 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained.
+    """Settings of a training step that determine compute times and memory.
 
     Attributes:
         seq: number of tokens of a sequence.
         micro_batch: number of sequences that a rank computes at once.
-        precision: precision of products.
+        precision: precision of matrix products.
         recompute: what the backward pass recomputes. `full`: every block. `selective` with unfused attention: the
             attention (Korthikanti et al. 2022). `selective` with flash attention: everything except the attention and
             the first, third, … product of a block (as torchtitan).
-        attention: kernels of attention.
+        attention: `flash` for a fused kernel, `unfused` for separate products and element-wise kernels.
         compiled: whether element-wise ops are fused (torch.compile); if not, they move `eager_moved` times the bytes.
-        compiled_loss: whether the loss is one compiled kernel, which never writes logits of 32 bits.
-        sequence_parallel: whether tensor groups divide the sequence outside their matrices.
-        dropout: whether masks are drawn and kept.
-        expert_skew: tokens of the rank with the most loaded experts, divided by the mean. Every rank has the times of
-            this rank, because all ranks wait for it.
+        compiled_loss: whether the loss is one compiled kernel, which never writes 32-bit logits.
+        sequence_parallel: whether tensor-parallel ranks divide the sequence outside the matrix products.
+        dropout: whether dropout masks are drawn, and kept for the backward pass.
+        expert_skew: tokens on the rank with the most loaded experts, divided by the mean over ranks. All ranks get the
+            times of this rank, because they wait for it.
         host_s: time in which the host issues a kernel, in seconds.
         slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
         eager_moved: factor on the bytes moved by element-wise ops that are not compiled. It is fitted to one step, the
@@ -184,7 +184,7 @@ class Training:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an activation."""
+        """Bytes of an activation element."""
         return ELEMENT_BYTES[self.precision]
 
 
@@ -192,8 +192,8 @@ class Beside(NamedTuple):
     """Compute of an op that can overlap with tensor-parallel communication, in seconds.
 
     Attributes:
-        join: products that consume the all-gathered tensor.
-        sum: the product whose result is reduce-scattered.
+        join: time of the products that consume the all-gathered tensor.
+        sum: time of the product whose result is reduce-scattered.
         add: additional time to sum the received parts.
     """
 
@@ -202,27 +202,27 @@ class Beside(NamedTuple):
     add: float = 0.0
 
     def scaled(self, factor: float) -> "Beside":
-        """Return the times multiplied by a factor."""
+        """Return the times with `join` and `sum` multiplied by a factor."""
         return Beside(self.join * factor, self.sum * factor, self.add)
 
 
 @dataclass
 class Op:
-    """An op of a block: the work of one rank for a micro-batch.
+    """An op of a block: the work of one rank for a micro-batch. Times are in seconds.
 
     Attributes:
         name: display name.
         role: kind of op, which determines its communication.
-        products: time of its matrix products, forward.
-        attention: time of its flash kernel, forward.
-        moved: time of its element-wise kernels, forward.
+        products: forward time of its matrix products.
+        attention: forward time of its flash kernel.
+        moved: forward time of its element-wise kernels.
         moved_again: part of `moved` that selective recomputation of unfused attention repeats.
         products_again: part of `products` that selective recomputation repeats.
-        kernels: number of kernels that the host issues, forward.
+        kernels: number of kernels that the host issues in the forward pass.
         kernels_again: number of kernels that selective recomputation issues again.
         exchanged_bytes: for experts, the bytes that one rank dispatches; for attention, the bytes of a rank's keys and
             values.
-        beside: compute that can overlap with communication, forward and backward.
+        beside: compute that can overlap with communication, in the forward and in the backward pass.
     """
 
     name: str
@@ -239,7 +239,7 @@ class Op:
 
 
 class OpTimes(NamedTuple):
-    """Times of an op, in seconds."""
+    """Times of an op on one rank for one micro-batch, in seconds."""
 
     name: str
     role: Role
@@ -254,7 +254,7 @@ class OpTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """The ops of a model on the ranks of a mesh."""
+    """Times of a model's ops on each rank of a mesh."""
 
     model: Architecture
     accelerator: Accelerator
@@ -294,7 +294,7 @@ class Costs:
         return self._seen[key]
 
     def optimizer(self, parameters: int) -> float:
-        """Return the time of an optimizer step over `parameters` parameters."""
+        """Return the time in seconds of an optimizer step over `parameters` parameters."""
         return parameters * ADAM_BYTES / self.accelerator.moved_per_s * self.training.slowest
 
     def _attention(self, modules: Sequence[Module], core: Attention, again: Sequence[Module]) -> OpTimes:
@@ -302,7 +302,7 @@ class Costs:
         op = Op("attn", "attention", beside=self._beside(modules))
         self._products(op, modules, again)
         keys = max(core.kv_heads, mesh.tp) / mesh.tp * (core.key_size + core.value_size)
-        # Rotary embedding or split of queries and keys, and the residual.
+        # Norms, the rotary embedding or the split of queries and keys, and the residual addition.
         op.moved = self._norms(modules) + self._moved(self.tokens * 2 * (width + keys)) + self._residual()
         op.kernels += 6
         op.exchanged_bytes = round(self.tokens * keys * training.element_bytes)
@@ -323,7 +323,7 @@ class Costs:
         return self._times(op)
 
     def _fed(self, modules: Sequence[Module], again: Sequence[Module]) -> OpTimes:
-        """Return the part of a block after attention: an MLP, or experts with router and shared experts."""
+        """Return the op after attention: an MLP, or experts with their router and shared experts."""
         is_sparse = any(module.experts > 1 for module in modules)
         op = Op("experts", "experts") if is_sparse else Op("mlp", "mlp", beside=self._beside(modules))
         self._products(op, modules, again)
@@ -362,14 +362,15 @@ class Costs:
                     op.kernels += 2
 
     def _active(self, module: Module) -> float:
-        """Return the number of instances of a module that process a token, on the most loaded rank."""
+        """Return the number of a module's experts that a token passes through, times the skew; 1 without experts."""
         return module.active * self.training.expert_skew if module.experts > 1 else 1
 
     def _beside(self, modules: Sequence[Module]) -> tuple[Beside, Beside]:
-        """Return the compute that hides communication in asynchronous tensor parallelism, as in PyTorch.
+        """Return the compute that asynchronous tensor parallelism can overlap with communication, as in PyTorch.
 
         An all-gather overlaps with all products that consume its result, a reduce-scatter with the one product that
-        produces its input. Backward, parallel matrices produce a sum of several products, which PyTorch does not split
+        produces its input. In the backward pass of several matrices with one input (such as queries, keys and values),
+        the reduce-scattered tensor is a sum of several products, which PyTorch does not split
         (torch/_inductor/fx_passes/micro_pipeline_tp.py, fuse_matmul_reduce_scatter).
         """
         entered = [one for one in modules if one.split == "columns" and one.inputs == self.model.hidden]
@@ -393,11 +394,11 @@ class Costs:
         return max(compute, moved / self.accelerator.moved_per_s)
 
     def _slower(self, depth: float) -> float:
-        """Return the slowdown of a product of limited depth, because filling and draining a tile has a fixed cost."""
+        """Return the slowdown of a product with this inner dimension: filling and draining a tile has a fixed cost."""
         return 1 + self.accelerator.half_size / depth
 
     def _outside(self, elements: float) -> float:
-        """Return the elements per rank outside the matrices, which only sequence parallelism divides."""
+        """Return the elements per rank of a tensor outside matrix products; only sequence parallelism divides it."""
         return elements / self.mesh.tp if self.training.sequence_parallel else elements
 
     def _norms(self, modules: Iterable[Module]) -> float:
@@ -405,7 +406,7 @@ class Costs:
         return self._moved(self._outside(2 * self.tokens * wide))
 
     def _residual(self) -> float:
-        """Return the time of a residual addition: two reads, one write, and an 8-bit dropout mask."""
+        """Return the time of a residual addition: two reads, one write, and an 8-bit mask if there is dropout."""
         return self._moved(self._outside((3.5 if self.training.dropout else 3) * self.tokens * self.model.hidden))
 
     def _moved(self, elements: float) -> float:
@@ -445,10 +446,10 @@ def causal(core: Attention, tokens: int) -> float:
 
 
 def products(block: Block) -> list[Module]:
-    """Return the modules of a block with matrix products, in order."""
+    """Return the modules of a block that compute matrix products, in the order in which they run."""
     return [module for module in block.modules if any(len(shape) > 1 for shape in module.shapes)]
 
 
 def kind_of(block: Block) -> object:
-    """Return a key that is equal for two blocks if they differ only in names."""
+    """Return a key that is equal for two blocks if only the names of their modules differ."""
     return (block.attention, tuple(module._replace(name="") for module in block.modules))

@@ -1,11 +1,11 @@
-"""Feasibility: whether a rank fits in device memory, changes after which it does, and the valid meshes of a model.
+"""Whether a job fits in device memory, changes that make it fit, and the valid meshes of a model.
 
     fit(memory, stages).verdict                    "fits", "too close to call" or "does not fit"
-    would_fit(costs, layout, global_batch)         changes after which it fits
+    would_fit(costs, layout, global_batch)         changes that make the job fit
     meshes(model, accelerator, training, ranks, …) valid meshes, those that fit first
 
-Everything follows from `parallel.memory` of alternative meshes and training settings; nothing is simulated, and times
-are not considered.
+All answers come from `parallel.memory`, applied to alternative meshes and training settings. Nothing is simulated, and
+times are not considered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,28 +23,29 @@ Verdict = Literal["fits", "too close to call", "does not fit"]
 VERDICTS: tuple[Verdict, ...] = ("fits", "too close to call", "does not fit")
 
 OVER = 0.04
-"""Largest relative overestimate of memory in 15 measured steps (docs/validation/llm-steps.md)."""
+"""Largest relative overestimate of memory in 15 measured training steps (docs/validation/llm-steps.md)."""
 UNDER = 0.05
-"""Largest relative underestimate without a pipeline."""
+"""Largest relative underestimate of memory in measured training steps without a pipeline."""
 UNDER_OF_PIPELINE = 0.24
-"""Largest relative underestimate with a pipeline, in four steps on eight stages; received activations are left out."""
+"""Largest relative underestimate of memory in four measured training steps with eight pipeline stages. Activations
+received from the previous stage are not counted."""
 
 MOST_CHANGES = 3
 MOST_STAGES = 16
 """Largest number of pipeline stages tried."""
 MOST_TIMES = 1024
-"""Largest multiple of the GPUs tried, if no other change makes a model fit."""
+"""Largest multiple of the job's GPUs that is tried if no change on the same GPUs helps."""
 AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether the fullest rank fits.
+    """Whether the fullest rank, i.e. the one that needs the most memory, fits on its device.
 
     Attributes:
-        verdict: too close to call if the device's memory lies within the measured error of the counted memory.
-        spare_bytes: device memory minus counted memory; negative if the device lacks memory.
-        likely_bytes: least and largest memory that a measurement is likely to give.
+        verdict: "too close to call" if the device's memory lies in the range `likely_bytes`.
+        spare_bytes: device memory minus predicted memory; negative if the device lacks memory.
+        likely_bytes: smallest and largest memory that would be measured, given the known errors of the prediction.
     """
 
     verdict: Verdict
@@ -53,14 +54,14 @@ class Fit:
 
 
 class Change(NamedTuple):
-    """A mesh or training setting that was tried in place of another.
+    """An alternative mesh or training setting of a job, and the memory that the job would need with it.
 
     Attributes:
-        keys: changed keys, in the syntax of `--parallel`: `{"recompute": "full"}`, `{"fsdp": 16, "tp": 8}`.
-        mesh: the complete table `parallel` of the change, as it is written.
-        ranks: number of ranks.
+        keys: changed keys, as for `--parallel`: `{"recompute": "full"}`, `{"fsdp": 16, "tp": 8}`.
+        mesh: the mesh and the changed keys, as they would be written in the scenario's table `parallel`.
+        ranks: number of ranks of the mesh.
         memory: memory of the fullest rank.
-        fit: feasibility of the fullest rank.
+        fit: whether the fullest rank fits.
     """
 
     keys: dict[str, Any]
@@ -71,7 +72,7 @@ class Change(NamedTuple):
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return the change as in a summary."""
+        """The change as a table of the summary."""
         return {
             "keys": self.keys,
             "parallel": self.mesh,
@@ -86,8 +87,9 @@ class Ways:
     """Changes that make a job fit.
 
     Attributes:
-        changes: changes on the same number of ranks, the least change first; at most `MOST_CHANGES`.
-        more: change to more ranks, if `changes` is empty; None if no such change that was tried fits.
+        changes: at most `MOST_CHANGES` changes with the same number of ranks: those that certainly fit first, then the
+            smallest change first.
+        more: if `changes` is empty, a mesh of more ranks that fits; None if no such mesh was found.
     """
 
     changes: tuple[Change, ...] = field(default=())
@@ -95,7 +97,7 @@ class Ways:
 
 
 def fit(memory: Memory, stages: int) -> Fit:
-    """Return the feasibility of a rank, for a job with `stages` stages of the pipeline."""
+    """Return whether a rank with this memory fits, for a job with `stages` pipeline stages."""
     under = UNDER if stages == 1 else UNDER_OF_PIPELINE
     least, most = round(memory.total / (1 + OVER)), round(memory.total / (1 - under))
     verdict: Verdict = "fits" if most <= memory.device else "does not fit" if least > memory.device else VERDICTS[1]
@@ -103,15 +105,15 @@ def fit(memory: Memory, stages: int) -> Fit:
 
 
 def would_fit(costs: Costs, layout: Layout, global_batch: int | None = None) -> Ways:
-    """Return changes that make a job fit on the same number of GPUs, or the number of GPUs that it needs.
+    """Return changes that make a job fit on the same number of GPUs, or else a mesh of more GPUs on which it fits.
 
-    The candidates are recomputation, smaller micro-batches, more sharding, larger tensor groups within a node, and more
-    stages; each separately, then with full recomputation.
+    The candidates are recomputation, smaller micro-batches, more sharding, larger tensor-parallel groups within a node,
+    and more pipeline stages: each alone, then combined with full recomputation.
 
     Args:
-        costs: the job.
-        layout: the cooperation of its ranks.
-        global_batch: number of sequences of an iteration, if it must not change.
+        costs: model, device, mesh and training settings of the job.
+        layout: pipeline and sharding of the job.
+        global_batch: number of sequences per iteration, which must not change; None if it may.
     """
     own = VERDICTS.index(fit(fullest(costs, layout), costs.mesh.pp).verdict)
     found = [one for one in _changed(costs, layout, global_batch) if VERDICTS.index(one.fit.verdict) < own]
@@ -131,9 +133,10 @@ def meshes(
     gpus_per_node: int,
     global_batch: int | None = None,
 ) -> list[Change]:
-    """Return meshes of `ranks` ranks over which a model can be divided, those that fit first.
+    """Return all meshes of `ranks` ranks over which a model can be divided, those that fit first.
 
-    Sharding alone comes before tensor groups, tensor groups before a pipeline, and each before recomputation.
+    Among these, sharding alone comes before tensor parallelism, tensor parallelism before pipelines, and all of them
+    before more recomputation. If no mesh fits, the one that needs the least memory comes first.
     """
     found = list(_meshes(model, accelerator, training, ranks, gpus_per_node, global_batch))
     found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
@@ -168,7 +171,7 @@ def _meshes(
 
 
 def two_meshes(found: list[Change]) -> list[Change]:
-    """Return the first mesh of `found`, and the first mesh along other axes that has the same verdict."""
+    """Return the first mesh of `found`, and the first one that uses other axes and has the same verdict."""
     of_axes = {tuple(axis for axis in one.mesh if axis in ("fsdp", "tp", "pp")): one for one in reversed(found)}
     alike = [one for one in of_axes.values() if one.fit.verdict == found[0].fit.verdict]
     chosen = sorted(alike, key=found.index)[:2]
@@ -178,8 +181,8 @@ def two_meshes(found: list[Change]) -> list[Change]:
 def more(
     model: Architecture, accelerator: Accelerator, training: Training, ranks: int, gpus_per_node: int
 ) -> Change | None:
-    """Double the number of ranks until a mesh fits, and return it; None if the largest tried number is too small."""
-    # Whole nodes, so that a cluster preset with this number of nodes exists.
+    """Return the first mesh that fits as the number of ranks is doubled; None if `MOST_TIMES` times is not enough."""
+    # Only whole nodes are tried, because cluster presets consist of whole nodes.
     nodes = -(-ranks // gpus_per_node)
     for times in _powers(MOST_TIMES):
         count = nodes * gpus_per_node * times
@@ -193,7 +196,7 @@ def more(
 
 
 def _changed(costs: Costs, layout: Layout, global_batch: int | None) -> Iterator[Change]:
-    """Yield the candidate changes with the same number of ranks, smallest change first."""
+    """Yield the candidate changes that keep the number of ranks, the smallest change first."""
     alone = list(_single(costs, layout))
     strongest = [] if costs.training.recompute == "full" else [{"recompute": "full"}]
     pairs = [{**keys, **again} for again in strongest for keys in alone if "recompute" not in keys]
@@ -227,7 +230,7 @@ def _single(costs: Costs, layout: Layout) -> Iterator[dict[str, Any]]:
 def _tried(
     costs: Costs, layout: Layout, keys: Mapping[str, Any], global_batch: int | None, *, is_new: bool = False
 ) -> Change | None:
-    """Return the job with changed keys of the table `parallel`; None if that mesh is invalid."""
+    """Return the job with `keys` of its table `parallel` changed; None if the result is invalid."""
     axes = {name: value for name, value in keys.items() if name in ("tp", "cp", "ep", "fsdp", "dp", "pp")}
     try:
         mesh = replace(costs.mesh, **({**axes, "ep": None} if axes and "ep" not in axes else axes))
@@ -260,7 +263,7 @@ def _tried(
 
 
 def _experts(model: Architecture, spread: int, most: int | None = None) -> int | None:
-    """Return the expert-parallel size: the largest valid divisor up to `most`; None if the model has no experts."""
+    """Return the largest valid expert-parallel size up to `most`; None if the model has no experts."""
     counts = {module.experts for module in model.modules()} - {1}
     if not counts:
         return None
@@ -269,5 +272,4 @@ def _experts(model: Architecture, spread: int, most: int | None = None) -> int |
 
 
 def _powers(most: int) -> list[int]:
-    """Return the powers of two up to a number."""
     return [2**exponent for exponent in range(most.bit_length())]

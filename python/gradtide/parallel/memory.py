@@ -1,13 +1,13 @@
 """Peak memory of a rank: parameters, gradients, optimizer states, activations and logits.
 
     states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products; for
-                  the largest unit also the gradient before and during its reduction
+                  the largest FSDP unit also the gradient before and during its reduction
     activations = tensors of a block that its backward pass reads (Korthikanti et al. 2022, section 4) x blocks x
                   micro-batches in flight (1F1B: one per remaining stage; Narayanan et al. 2021)
 
-ZeRO 1 shards optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et al. 2020), over the ranks of cp and
-fsdp. Not modelled: memory that the allocator cannot use, buffers of communication libraries, temporary results of
-kernels.
+ZeRO 1 shards optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et al. 2020), over the ranks of the
+axes cp and fsdp. Not modelled: memory lost to fragmentation in the allocator, buffers of communication libraries,
+temporary results of kernels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,22 +22,22 @@ MOMENTS_BYTES = 8
 LOGIT_BYTES = 14
 """Bytes per logit at the peak: the logit in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
 DIVIDED_LOGIT_BYTES = 18
-"""Bytes per logit with a vocabulary-parallel loss: 16 bits; log-softmax, zeros, exponential and their sum in fp32
-(torch/distributed/tensor/parallel/loss.py, `_nll_loss_and_log_softmax_backward`)."""
+"""Bytes per logit with a vocabulary-parallel loss: the logit in 16 bits, and its log-softmax, zeros, exponential and
+their sum in fp32 (torch/distributed/tensor/parallel/loss.py, `_nll_loss_and_log_softmax_backward`)."""
 COMPILED_LOGIT_BYTES = 4
-"""Bytes per logit with a compiled loss: a logit and its gradient in 16 bits."""
+"""Bytes per logit with a compiled loss: the logit and its gradient in 16 bits."""
 SCORE_BYTES = 5
 """Bytes per score of unfused attention: softmax, dropout and its mask (Korthikanti et al. 2022, section 4.1)."""
 STATISTIC_BYTES = 4
-"""Bytes per token and head of flash attention: the logarithm of the sum of its row, in fp32."""
+"""Bytes per token and head that flash attention keeps: the log-sum-exp of a row of scores, in fp32."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one rank at the peak.
+    """Peak memory of one rank, in bytes.
 
     Attributes:
-        parameters: parameters in the precision of products, including gathered ones.
+        parameters: parameters in the precision of products, including all-gathered ones.
         gradients: gradients of the parameters that the rank keeps.
         optimizer: master weights and moments.
         activations: activations kept for the backward pass.
@@ -59,12 +59,12 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """Whether the counted memory fits in the accelerator; `parallel.fit` includes the measured error."""
+        """Whether `total` is at most the device's memory; `parallel.fit` also considers the error of `total`."""
         return self.total <= self.device
 
 
 def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
-    """Return the number of parameters of `modules` on a rank before sharding: dense ones, and those of experts."""
+    """Return the numbers of dense and of expert parameters of `modules` on a rank, before sharding."""
     dense, experts = 0, 0
     for module in modules:
         own = sum(map(prod, module.shapes))
@@ -82,7 +82,7 @@ def kept(block: Block, costs: Costs) -> int:
     outside = inside = 0.0
     groups: set[tuple[object, ...]] = set()
     for module in block.modules:
-        # Parallel modules share their input, which is kept once.
+        # The common input of several modules, such as queries, keys and values, is kept only once.
         is_norm = all(len(shape) == 1 for shape in module.shapes)
         group = (module.name,) if is_norm else (module.inputs, module.active, module.name.rpartition(".")[0])
         copies = module.active * training.expert_skew if module.experts > 1 else 1
@@ -132,7 +132,7 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
 
     Args:
         blocks: blocks of the stage.
-        under_way: number of micro-batches whose backward pass has not begun.
+        under_way: number of micro-batches in flight, as `under_way()` counts them.
         costs: costs of the job.
     """
     if not blocks:
@@ -163,13 +163,16 @@ def gathered(costs: Costs) -> int:
 
 
 def under_way(pipeline: str, stage: int, stages: int, micro_batches: int, chunks: int) -> float:
-    """Return the number of micro-batches whose activations a stage keeps, counted in all blocks of the stage."""
+    """Return the number of micro-batches whose activations a stage keeps.
+
+    If a rank has several virtual stages (chunks), activations of one chunk count as 1/chunks of a micro-batch.
+    """
     if stages == 1:
         return 1
     if pipeline == "gpipe":
         return micro_batches
     if pipeline == "interleaved":
-        # Korthikanti et al. (2022), section 4.2.3, for the first stage; each later one has two fewer chunks.
+        # Korthikanti et al. (2022), section 4.2.3, for the first stage; each later stage keeps two chunks fewer.
         chunks_under_way = (stages - stage - 1) * 2 + (chunks - 1) * stages + 1
         return min(chunks_under_way, micro_batches * chunks) / chunks
     return min(stages - stage, micro_batches)
@@ -178,31 +181,31 @@ def under_way(pipeline: str, stage: int, stages: int, micro_batches: int, chunks
 def states(
     dense: int, experts: int, largest: int, zero: int, prefetch: int, gradient_bytes: int, costs: Costs
 ) -> tuple[int, int, int]:
-    """Return the bytes of parameters, gradients and optimizer states.
+    """Return the bytes of parameters, gradients and optimizer states on a rank.
 
     Args:
         dense: number of parameters of the stage before sharding, without experts.
         experts: number of parameters of its experts before sharding.
-        largest: number of parameters of its largest unit before sharding.
+        largest: number of parameters of its largest FSDP unit before sharding.
         zero: ZeRO stage: 0 to 3.
         prefetch: number of units that are gathered ahead.
         gradient_bytes: bytes of a gradient element.
         costs: costs of the job.
     """
     shards = costs.mesh.cp * costs.mesh.fsdp
-    # Expert parallelism uses `ep` of these ranks already; the remaining factor shards experts.
+    # Expert parallelism already divides experts over `ep` of these ranks, so only the remaining factor shards them.
     expert_shards = max(1, shards // costs.mesh.experts)
     whole = dense + experts
     shard = -(-dense // shards) + -(-experts // expert_shards)
     element = costs.training.element_bytes
-    # Sharded parameters are the master weights. With a pipeline, unsharded parameters and unreduced gradients are kept
-    # until the last micro-batch.
+    # Sharded parameters are the master weights, counted below. With a pipeline, unsharded parameters and unreduced
+    # gradients are kept until the last micro-batch.
     is_pipeline = costs.mesh.pp > 1
     gathered = whole if zero < 3 or is_pipeline else min(whole, largest * (1 + prefetch))
     parameters = element * gathered
     gradients = gradient_bytes * (whole if zero < 2 or is_pipeline else shard)
     if zero > 1:
-        # A unit computes gradients while those of the previous unit are reduced from a separate buffer.
+        # While a unit computes its gradients, the gradients of the previous unit are reduced from a separate buffer.
         gradients += (element + gradient_bytes) * largest
     optimizer = (MASTER_BYTES + MOMENTS_BYTES) * (shard if zero else whole)
     return parameters, gradients, optimizer

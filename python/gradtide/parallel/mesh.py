@@ -12,12 +12,12 @@ MOST_RANKS = 1_000_000
 
 
 class MeshError(FieldError):
-    """An invalid mesh, or one over which a model cannot be divided; `field` is the axis."""
+    """The mesh is invalid, or the model cannot be divided over it. `field` is the name of the axis."""
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Ranks along each axis, innermost first.
+    """Number of ranks along each axis of parallelism, innermost axis first.
 
     Attributes:
         tp: tensor parallel ranks.
@@ -54,7 +54,7 @@ class Mesh:
 
     @property
     def data(self) -> int:
-        """Number of ranks with different sequences."""
+        """Number of data-parallel ranks, which train on different sequences."""
         return self.fsdp * self.dp
 
     @property
@@ -73,7 +73,7 @@ class Mesh:
         return self.ep or 1
 
     def check(self, model: Architecture, tokens: int, chunks: int = 1, ranks: int | None = None) -> None:
-        """Refuse a mesh over which the model cannot be divided.
+        """Raise an error if the model cannot be divided over the mesh.
 
         Args:
             model: the model.

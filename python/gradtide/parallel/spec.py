@@ -1,4 +1,4 @@
-"""A parallel job in numbers: bytes and times of its blocks, blocks of its stages, and the memory of its ranks.
+"""Describes a parallel job in numbers: bytes and times of its blocks, blocks per pipeline stage, and memory per rank.
 
 described = describe(Costs(model, accelerator, mesh, training), layout)
 described.stages, described.memory.total
@@ -21,24 +21,24 @@ PICOSECONDS = 10**12
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
 """Bytes of a gradient element in reductions, by precision: fp32, except in fp16 training."""
 GATHERED_BYTES = {"bf16": 2, "float8": 1, "fp16": 2, "fp32": 4}
-"""Bytes of a parameter element in all-gathers of blocks, by precision; with float8, float8 operands are gathered."""
+"""Bytes of a parameter element in all-gathers of blocks, by precision; with float8, parameters are converted first."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The cooperation of the ranks of a mesh.
+    """How the ranks of a mesh cooperate: pipeline schedule, sharding, prefetch and overlap.
 
     Attributes:
         gpus_per_node: number of ranks per node.
         micro_batches: number of micro-batches of a data-parallel rank per iteration.
         zero: ZeRO stage over cp and fsdp: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
-        pipeline: order of micro-batches.
-        chunks: number of virtual stages per rank; above 1 only if interleaved.
-        unit: number of blocks whose parameters are gathered, and whose gradients are reduced, together.
+        pipeline: pipeline schedule, i.e. the order of forward and backward passes of micro-batches.
+        chunks: number of virtual stages per rank; above 1 only with the interleaved schedule.
+        unit: number of blocks per FSDP unit: their parameters are gathered, and their gradients reduced, together.
         prefetch: number of units whose parameters are gathered ahead in the forward pass.
         backward_prefetch: number of units whose parameters are gathered ahead in the backward pass.
         overlap_gradients: whether gradients are reduced during the backward pass.
-        context: method by which ranks of cp exchange keys and values.
+        context: how context-parallel ranks exchange keys and values.
         async_tp: whether tensor-parallel transfers are split into parts that overlap with matrix products (asynchronous
             tensor parallelism).
         scatter_gather: whether each rank of a tensor group sends only its part of the activations to the next stage,
@@ -85,7 +85,7 @@ class Op(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Blocks with equal parameters and ops; bytes are those of a rank before sharding."""
+    """Sizes and ops that several blocks have in common. Bytes are those of one rank before sharding."""
 
     parameter_bytes: int
     gradient_bytes: int
@@ -101,17 +101,17 @@ class Described:
     Attributes:
         kinds: kinds of blocks.
         blocks: name and index of the kind of each block; the first is the embedding, the last the head.
-        unit_blocks: blocks of each unit.
-        stages: blocks of each virtual stage.
-        optimizer_ps: time of the optimizer on a rank of each stage.
-        activation_bytes: bytes of the activations between two blocks.
-        tied_embedding_bytes: bytes of the gradient of an embedding that the first and the last stage share; else 0.
+        unit_blocks: number of blocks of each FSDP unit.
+        stages: number of blocks of each virtual stage, the embedding and the head included.
+        optimizer_ps: optimizer time on a rank of each pipeline stage.
+        activation_bytes: bytes of a micro-batch's activations between two blocks.
+        tied_embedding_bytes: gradient bytes of an embedding that the first and the last stage share; 0 without one.
         memory: memory of the fullest rank.
         model_flops: FLOPs of the model per iteration, on all ranks, without recomputation.
         tokens: number of tokens per iteration.
         ranks: number of ranks of the mesh.
-        units: names of the modules of each unit, as in a Hugging Face model. If the head shares the parameters
-            of the embedding, both belong to the first unit, the model itself, whose name is "".
+        units: names of the modules of each FSDP unit, as in a Hugging Face model. If the head shares the parameters of
+            the embedding, both belong to the first unit, which is the model itself and has the name "".
     """
 
     kinds: tuple[Kind, ...]
@@ -128,7 +128,7 @@ class Described:
     units: tuple[tuple[str, ...], ...]
 
     def ops_of(self, blocks: Iterable[tuple[str, int]]) -> Iterator[Op]:
-        """Yield the ops of blocks."""
+        """Yield the ops of some of `self.blocks`."""
         for _, kind in blocks:
             yield from self.kinds[kind].ops
 
@@ -142,7 +142,7 @@ class Described:
 
 
 def micro_batches(global_batch: int | None, micro_batch: int, data: int, stages: int) -> int:
-    """Return the number of micro-batches of a data-parallel rank per iteration.
+    """Return the number of micro-batches of a data-parallel rank per iteration; by default, one per stage.
 
     Raises:
         FieldError: if the sequences of an iteration cannot be shared equally.
@@ -156,7 +156,7 @@ def micro_batches(global_batch: int | None, micro_batch: int, data: int, stages:
 
 
 def model_flops(costs: Costs, sequences: int) -> int:
-    """Return the FLOPs of an iteration: those of three forward passes, with all pairs of attention counted.
+    """Return the model FLOPs of an iteration: three forward passes, in which attention includes masked pairs.
 
     With B sequences of s tokens, l blocks of width h and a vocabulary of V tokens, this equals for GPT
     72 B s l h² (1 + s/6h + V/12lh) (Narayanan et al. 2021). For other models it equals 6 N + 12 l h s per token
@@ -166,12 +166,12 @@ def model_flops(costs: Costs, sequences: int) -> int:
 
 
 def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Described:
-    """Return a job in numbers.
+    """Return the numbers of a job.
 
     Args:
-        costs: the ops of the model.
-        layout: the cooperation of the ranks.
-        own: times that replace those of `costs`.
+        costs: roofline times of the model's ops.
+        layout: pipeline, sharding and prefetch.
+        own: op times of the user, which replace the roofline times.
 
     Raises:
         FieldError: if the model cannot be divided in this way, or the device cannot compute it.
@@ -232,7 +232,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
 
 
 def fullest(costs: Costs, layout: Layout) -> memory.Memory:
-    """Return the memory of the fullest rank of a job, without computing the times of its ops.
+    """Return the memory of the rank that needs the most, without computing op times.
 
     Raises:
         FieldError: if the model cannot be divided in this way.
@@ -247,11 +247,11 @@ def _fullest(costs: Costs, layout: Layout, counts: Sequence[int]) -> memory.Memo
 
 
 def units(counts: Sequence[int], of_unit: int) -> list[int]:
-    """Return the blocks of each unit; the embedding and the head are units of their own.
+    """Return the number of blocks of each FSDP unit. The embedding and the head are separate units.
 
     Args:
         counts: number of blocks of each virtual stage.
-        of_unit: number of blocks of a unit; fewer at the end of a stage.
+        of_unit: number of blocks per unit; the last unit of a stage may have fewer.
     """
     inner = [min(of_unit, count - first) for count in counts for first in range(0, count, of_unit)]
     return [1, *inner, 1]
@@ -294,7 +294,7 @@ def _check(costs: Costs, layout: Layout) -> None:
 
 
 def _stages(costs: Costs, layout: Layout) -> list[int]:
-    """Return the blocks of each virtual stage.
+    """Return the number of blocks of each virtual stage.
 
     If the number of blocks is not a multiple of the number of stages, the embedding and the head count as one block
     each. Therefore the first and the last stage of Llama 3 have one block fewer (Llama Team 2024, section 3.3.2).
@@ -346,7 +346,7 @@ def _check_sends(costs: Costs, layout: Layout) -> None:
 
 
 def _after(costs: Costs) -> Sequence[Module]:
-    """Return the modules after the last block; a tied head is a copy of the embedding on the last of several stages."""
+    """Return the modules after the last block. In a pipeline, the last stage has a copy of a tied embedding."""
     model = costs.model
     return (*model.after, model.before[0]) if model.tied and costs.mesh.pp > 1 else model.after
 
@@ -359,7 +359,7 @@ def _own_blocks(stage: int, counts: Sequence[int], costs: Costs) -> list[Block]:
 
 
 def _owned(stage: int, counts: Sequence[int], costs: Costs) -> tuple[int, int]:
-    """Return the number of parameters of a stage's rank before sharding: dense ones, and those of experts."""
+    """Return the number of dense and of expert parameters on a rank of a stage, before sharding."""
     modules = [module for block in _own_blocks(stage, counts, costs) for module in block.modules]
     if stage == 0:
         modules += costs.model.before
@@ -413,7 +413,7 @@ def _beside(beside: Beside, most_ps: int) -> BesidePs:
 def _updates(
     own: OwnTimes, timed: Sequence[tuple[str, Sequence[OpTimes]]], stages: Sequence[int], pp: int
 ) -> list[int]:
-    """Return the optimizer time of each stage on one of its ranks, from the user's times."""
+    """Return the optimizer time on a rank of each pipeline stage, from the user's times."""
     ends = list(accumulate(stages))
     blocks = [timed[end - count : end] for end, count in zip(ends, stages, strict=True)]
     return [

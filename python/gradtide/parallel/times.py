@@ -1,8 +1,7 @@
-"""User-supplied op times, which replace those of the roofline model.
+"""Op times that the user supplies in a table, in place of roofline times.
 
-A row names an op (`layers.3.attn`) or a whole block (`layers.3`); `*` in a name stands for any number. The time of a
-whole block is distributed over its ops in proportion to their roofline times. All times are those of one rank for one
-micro-batch.
+A row names an op (`layers.3.attn`) or a whole block (`layers.3`); `*` in a name matches any number. The time of a whole
+block is distributed over its ops in proportion to their roofline times. All times are per rank and micro-batch.
 """
 
 import re
@@ -17,7 +16,7 @@ MOST_NAMES = 5
 
 
 class OwnTime(NamedTuple):
-    """A row: times in seconds, None where the user gives no time."""
+    """A row of the user's table. Times are in seconds, and None if the row leaves them out."""
 
     name: str
     forward: float
@@ -27,7 +26,7 @@ class OwnTime(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A fault in a row of the table; `row` is the index of the row, or None if the fault concerns the whole table."""
+    """A fault in the user's table; `row` is the index of the faulty row, or None if the whole table is at fault."""
 
     row: int | None
     msg: str
@@ -47,13 +46,13 @@ def op_names(block: str, ops: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class OwnTimes:
-    """Times of every op of a model.
+    """The user's times of every op of a model.
 
     Attributes:
         source: origin of the times, shown to users.
-        rows: rows by op.
-        has_recompute: whether rows contain the time of recomputation.
-        has_updates: whether rows contain the time of the optimizer.
+        rows: the row that applies to each op, by the op's name.
+        has_recompute: whether any row has a recomputation time.
+        has_updates: whether any row has an optimizer time.
     """
 
     source: str
@@ -63,7 +62,7 @@ class OwnTimes:
 
     @classmethod
     def read(cls, source: str, rows: Sequence[OwnTime], costs: Costs) -> tuple["OwnTimes", list[Problem]]:
-        """Match rows to ops; return the times and the problems (rows that match no op, ops with two rows or none)."""
+        """Return the times and the problems: rows that match no op, and ops with no row or with two rows."""
         blocks = [(block, op_names(block, [op.name for op in ops])) for block, ops in named_blocks(costs)]
         known = list(dict.fromkeys(name for block, names in blocks for name in (block, *names)))
         found: dict[str, OwnTime] = {}
@@ -92,12 +91,12 @@ class OwnTimes:
         return tuple(self._timed(op, row, [other for one, other in pairs if one == row]) for row, op in pairs)
 
     def updates(self, names: Sequence[str]) -> list[float]:
-        """Return the optimizer time of each op of a block; a row for several ops counts for the first of them."""
+        """Return the optimizer time of each op in seconds. A row for several ops counts only for the first of them."""
         rows = [self.rows[name] for name in names]
         return [0.0 if row in rows[:index] else row.update or 0.0 for index, row in enumerate(rows)]
 
     def _timed(self, op: OpTimes, row: OwnTime, sharing: Sequence[OpTimes]) -> OpTimes:
-        """Return an op with its share of the times of `row`, which applies to all ops in `sharing`."""
+        """Return the op with its share of the times of `row`; the ops in `sharing` divide the row's times."""
 
         def part(whole: float, own: float, all_own: float) -> float:
             return whole * own / all_own if all_own else whole / len(sharing)

@@ -1,8 +1,8 @@
 """Built-in models, language models, op graphs, devices, clusters, flow sizes and papers' scenarios.
 
 Each preset names its source, and is loaded on demand. Models and op graphs are counts (bytes, FLOPs), which
-`gradtide.roofline` converts into times on a device. A language model is a configuration in the format of Hugging Face.
-Scenarios are not parsed here.
+`gradtide.roofline` converts into times on a device. A language model is a Hugging Face configuration. Scenarios are
+not parsed here.
 """
 
 import sys
@@ -31,14 +31,13 @@ KINDS = ("model", "language", "graph", "device", "accelerator", "cluster", "flow
 
 @dataclass(frozen=True)
 class LayerPreset:
-    """Counts of one layer, for one sample.
+    """Parameters, FLOPs and memory traffic of one layer, for one sample.
 
     Attributes:
         name: name of the module or variable.
-        parameter_bytes: bytes of its parameters at 4 bytes an element.
+        parameter_bytes: bytes of its parameters, at 4 bytes per element.
         forward_flops: FLOPs (multiplications and additions) of its convolutions and matrix products.
-        activation_bytes: bytes that its forward pass reads and writes besides the parameters, at 4 bytes an
-            element.
+        activation_bytes: bytes that its forward pass reads and writes besides the parameters, at 4 bytes per element.
         winograd: true for a 3x3 convolution of stride 1, which fp32 libraries compute with fewer multiplications.
     """
 
@@ -51,7 +50,7 @@ class LayerPreset:
 
 @dataclass(frozen=True)
 class ModelPreset:
-    """A model as counts, layers in execution order (0 = input side).
+    """A model as counts of its layers.
 
     Attributes:
         name: name in a scenario.
@@ -59,7 +58,7 @@ class ModelPreset:
         source: source of the counts.
         sample: description of a sample, such as "224x224x3 image".
         tensors: number of parameter tensors, one or more per layer; 0 if the file does not state it.
-        layers: the counts.
+        layers: counts of each layer, in execution order from the input side.
     """
 
     name: str
@@ -85,7 +84,7 @@ class ModelPreset:
         return sum(layer.forward_flops for layer in self.layers)
 
     def described(self) -> dict[str, Any]:
-        """Return its row in a table of presets."""
+        """Return the model as a row of the table of presets."""
         return {
             "kind": "model",
             "name": self.name,
@@ -118,10 +117,10 @@ RDMA_PACKETS = {
     "transport": {"kind": "ideal", "segment": "4096B", "window": "4MiB"},
     "queue": {"capacity": "100000pkt"},
 }
-"""Keys for RDMA on the packet engine: a constant window and queues that never overflow, since credits and PFC are not
-modelled. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on
-Ethernet with jumbo frames. NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
-modelled."""
+"""Keys of `cluster` for RDMA on the packet engine: a constant window and queues that never overflow, since credits and
+PFC are not modelled, nor is head-of-line blocking. 4096 bytes are the largest MTU of InfiniBand (InfiniBand
+Architecture Specification, volume 1), and of RoCE on Ethernet with jumbo frames. NCCL has at most its buffer of 4 MiB
+in flight (NCCL_BUFFSIZE)."""
 
 
 def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
@@ -225,7 +224,7 @@ def accelerator_names() -> list[str]:
 def accelerator(name: str) -> "Accelerator":
     """Return a built-in accelerator, case-insensitive.
 
-    A device's name with a precision, such as H100-bf16, is the accelerator itself.
+    The name of a device with a precision, such as H100-bf16, selects the accelerator H100.
 
     Raises:
         KeyError: if the name is unknown.
@@ -244,7 +243,7 @@ def accelerator(name: str) -> "Accelerator":
 
 
 def memory_bytes(name: str) -> int | None:
-    """Return the memory of a device or accelerator; None for another name.
+    """Return the memory of a device or accelerator in bytes; None if the name is unknown.
 
     Example:
         >>> memory_bytes("A100-bf16") == memory_bytes("A100")
@@ -258,18 +257,20 @@ def memory_bytes(name: str) -> int | None:
 
 
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
-    """Describe the presets, one dictionary each, for a table.
+    """Return the presets as rows of a table, one dictionary per preset.
 
     Args:
         kind: `model`, `language`, `graph`, `device`, `accelerator`, `cluster`, `flow` or `paper`; all of them if None.
 
     Returns:
-        Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
-        `parameter_mib` and `forward_gflop` (one sample); a language model `family`, `blocks`, `hidden`, `parameters`
-        and `active_parameters` (of one token); a graph `batch`, `tensors`, `ops`, `forward_ops` and `parameter_mib`; a
-        device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`;
-        an accelerator `memory_gib`, `memory_gb_per_s`, `bf16_tflop_per_s` and `efficiency`, None if it is unknown; a
-        cluster `rate` and `delay`, one of nodes `gpus`, `scale_up` and `device`.
+        Every dictionary has `kind`, `name`, `title` and `source`. Further keys depend on the kind:
+
+        - model: `sample`, `tensors`, `layers`, `parameter_mib`, `forward_gflop` (of one sample)
+        - language: `family`, `blocks`, `hidden`, `parameters`, `active_parameters` (of one token)
+        - graph: `sample`, `batch`, `tensors`, `ops`, `forward_ops`, `parameter_mib`
+        - device: `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency`, `memory_efficiency`
+        - accelerator: `memory_gib`, `memory_gb_per_s`, `bf16_tflop_per_s`, `efficiency` (None if it is unknown)
+        - cluster: `rate`, `delay`; if its nodes have several GPUs also `gpus`, `scale_up`, `device`
 
     Raises:
         ValueError: if `kind` is unknown.
@@ -339,10 +340,10 @@ def _described_paper(name: str) -> dict[str, Any]:
 
 
 class _Command(ModuleType):
-    """Class of the module that makes it callable, like the command `presets`: `gradtide.presets("model")`."""
+    """Class of this module, which makes the module callable like the command `presets`: `gradtide.presets("model")`."""
 
     def __call__(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """Return one dict per preset, of one kind or of all."""
+        """Return one dict per preset, of one kind or of all kinds."""
         return list_presets(kind)
 
 

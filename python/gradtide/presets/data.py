@@ -1,4 +1,4 @@
-"""The files of the presets."""
+"""Access to the files of the presets."""
 
 import sys
 from functools import cache
@@ -16,7 +16,7 @@ def folder(name: str) -> "Traversable":
 
 
 def stems(name: str, suffix: str) -> list[str]:
-    """Return the names of a folder's files of one kind, sorted."""
+    """Return the sorted names, without suffix, of the files in a folder that have this suffix."""
     files = folder(name).iterdir()
     return sorted(entry.name.removesuffix(suffix) for entry in files if entry.name.endswith(suffix))
 

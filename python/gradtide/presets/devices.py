@@ -1,4 +1,4 @@
-"""Built-in devices: their peaks, and the fraction of these that training achieves."""
+"""Built-in devices: their peak rates, and the fraction of the peak rates that training achieves."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,17 +14,17 @@ class Device:
     Attributes:
         name: name in a scenario, case-insensitive.
         title: full name.
-        precision: number format of its multiplications.
-        peak_flops: FLOP/s of that precision, dense (vendor).
-        memory_bytes_per_s: memory bandwidth (vendor).
+        precision: number format of multiplications.
+        peak_flops: vendor's peak of dense products in this precision, in FLOP/s.
+        memory_bytes_per_s: vendor's memory bandwidth.
         element_bytes: bytes of one parameter or activation in memory.
         compute_efficiency: fraction of `peak_flops` that training reached in a measurement on this device. Without a
             measurement it is None, and the scenario must state `compute.efficiency`.
-        memory_efficiency: fraction of `memory_bytes_per_s` (assumed).
+        memory_efficiency: fraction of `memory_bytes_per_s` that training reaches (assumed).
         winograd_gain: factor by which Winograd reduces the multiplications of a 3x3 convolution of stride 1.
         source: source of peak and bandwidth.
-        efficiency: kind of the compute efficiency: calibrated, utilisation or unknown.
-        basis: the measurement behind it, or a statement that there is none.
+        efficiency: origin of `compute_efficiency`: calibrated, utilisation or unknown (PROVENANCE.md).
+        basis: the measurement behind `compute_efficiency`, or a statement that there is none.
         kind: gpu or cpu, as in `gradtide.runtime`.
         memory_bytes: usable memory of the largest variant; None if the accelerator of the same name states it.
     """
@@ -46,7 +46,7 @@ class Device:
 
     @property
     def reached_flops(self) -> float:
-        """FLOP/s that training achieves; NoEfficiencyError without a measurement of the device."""
+        """FLOP/s that training achieves. Raises NoEfficiencyError if there is no measurement of the device."""
         if self.compute_efficiency is None:
             raise NoEfficiencyError(
                 f"{self.name} has no known efficiency: {self.basis}; state the share of its "
@@ -55,7 +55,7 @@ class Device:
         return self.peak_flops * self.compute_efficiency
 
     def described(self) -> dict[str, Any]:
-        """Return its row in a table of presets."""
+        """Return the device as a row of the table of presets."""
         return {
             "kind": "device",
             "name": self.name,
@@ -70,7 +70,7 @@ class Device:
 
 
 class NoEfficiencyError(ValueError):
-    """The efficiency of a device in training has not been measured, and the scenario states none."""
+    """The efficiency of the device in training has not been measured, and the scenario does not state it."""
 
 
 @cache

@@ -1,9 +1,9 @@
 """Op graphs of training steps as counts (FLOPs, bytes moved), and their conversion into times on a device.
 
-A counted graph is a dictionary: `target`, `inference_target` and `ops`, each with `id`, `name`, `kind` and `inputs`. A
-recv has its `bytes`; a comp may have `flops` and `moved_bytes` (views have neither), `winograd`, `param_only`, and
-`updates`, the ids of the recvs whose gradients it produces. In a profile of one mini-batch, counts are numbers; in a
-preset they are pairs [fixed, per sample], exact for any batch.
+A counted graph is a dictionary with `target`, `inference_target` and `ops`. Every op has `id`, `name`, `kind` and
+`inputs`. An op of kind `recv` receives a parameter and has its `bytes`. A `comp` computes: it may have `flops` and
+`moved_bytes` (views have neither), `winograd`, `param_only`, and `updates`, the ids of the recvs whose gradients it
+produces. In a profile of one mini-batch, counts are numbers; in a preset, they are pairs [fixed, per sample].
 """
 
 import json
@@ -23,9 +23,9 @@ TASKS = ("train", "inference")
 
 @dataclass(frozen=True)
 class GraphPreset:
-    """The training step of a built-in model, op by op; each of its `counts` is [fixed, per sample].
+    """The training step of a built-in model as a counted graph, whose counts are pairs [fixed, per sample].
 
-    `batch` is the mini-batch of the paper, `sample` the description of a sample.
+    `batch` is the number of samples per mini-batch in the paper, `sample` describes a sample.
     """
 
     name: str
@@ -37,7 +37,7 @@ class GraphPreset:
 
     @property
     def tensors(self) -> int:
-        """Number of parameters received."""
+        """Number of parameter tensors that a worker receives."""
         return sum(op["kind"] == "recv" for op in self.counts["ops"])
 
     @property
@@ -46,7 +46,7 @@ class GraphPreset:
         return sum(op["bytes"] for op in self.counts["ops"] if op["kind"] == "recv")
 
     def described(self) -> dict[str, Any]:
-        """Return its row in a table of presets."""
+        """Return the graph as a row of the table of presets."""
         return {
             "kind": "graph",
             "name": self.name,
@@ -61,7 +61,7 @@ class GraphPreset:
         }
 
     def at(self, batch: int) -> dict[str, Any]:
-        """Return the counted graph of a mini-batch."""
+        """Return the counted graph for a mini-batch of `batch` samples."""
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
         ops = []
@@ -97,8 +97,8 @@ def graph(name: str) -> GraphPreset:
 def graph_document(name: str, machine: Device | str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
     """Return the op graph of a built-in model with times on a device, in the format of `gradtide order`.
 
-    The default batch is the paper's. The task is train, or inference: the forward pass alone. Parameters are received
-    at `rate_bps`, above 0.
+    The default of `batch` is the paper's mini-batch. `task` is train, or inference for the forward pass alone.
+    Parameters are received at `rate_bps`, above 0.
     """
     if task not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
@@ -117,7 +117,7 @@ def graph_document(name: str, machine: Device | str, batch: int | None, task: st
 
 
 def roofline_seconds(machine: Device) -> Callable[[Mapping[str, Any]], float]:
-    """Return the function from a counted comp to its roofline seconds on a device; 0 for views."""
+    """Return a function that returns the roofline time of a counted comp in seconds on a device; 0 for views."""
     return lambda op: op_seconds(op.get("flops", 0), op.get("moved_bytes", 0), bool(op.get("winograd")), machine)
 
 
@@ -126,7 +126,7 @@ def with_times(
 ) -> dict[str, Any]:
     """Return a counted graph of one mini-batch with counts replaced by `time` in whole nanoseconds.
 
-    The time of a recv is bytes over `rate_bps`, rounded up; that of a comp is `seconds`, rounded.
+    The time of a recv is its bytes over `rate_bps`, rounded up. The time of a comp is `seconds(comp)`, rounded.
     """
     ops = []
     for op in counts["ops"]:
