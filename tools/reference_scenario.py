@@ -181,7 +181,7 @@ def errors_page() -> str:
         "# Errors\n",
         _NOTE,
         "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints its causes, the "
-        "remedy, and a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
+        "remedy, and a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, as [`--json`](interface.md#errors-as-json) does.\n",
     ]
     for code, entry in CODES.items():
         reason = "" if code in _CLEAR else f" {_first_sentence(entry.text)}"
