@@ -41,7 +41,7 @@ def table() -> str:
         rows.append(row("SimGrid 3.32", what, same, found["simgrid"], found["gradtide"]))
     made = "; ".join(f"{tool}: {at(line)}" for tool, line in (("ns-3", ns3), ("SimGrid", simgrid)))
     return "\n".join(
-        [HEAD, *rows, "", f"The other simulator ran once, gradtide three times; its least counts. {made}."]
+        [HEAD, *rows, "", f"The other simulator ran once, gradtide three times, of which the fastest counts. {made}."]
     )
 
 

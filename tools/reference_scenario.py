@@ -169,11 +169,12 @@ def _is_on_all(row: support.Feature) -> bool:
 
 
 _CLEAR = (
-    "GT001 GT003 GT004 GT005 GT006 GT007 GT010 GT012 GT013 GT014 GT021 GT022 GT023 GT024 GT025 GT030 "
-    "GT031 GT032 GT033 GT034 GT035 GT036 GT041 GT042 GT045 GT049 GT050 GT051 GT054 GT060 GT061 GT062 "
-    "GT063 GT065 GT070 GT071 GT072 GT074 GT080 GT081 GT082 GT090 GT091 GT100 GT103 GT105 GT106 GT107 "
+    "GT001 GT003 GT004 GT005 GT006 GT007 GT010 GT012 GT013 GT014 GT016 GT021 GT022 GT023 GT024 GT025 GT030 "
+    "GT031 GT032 GT033 GT034 GT035 GT036 GT037 GT039 GT041 GT042 GT044 GT045 GT047 GT049 GT050 GT051 GT053 GT054 "
+    "GT060 GT061 GT062 GT063 GT064 GT065 GT070 GT071 GT072 GT074 GT080 GT081 GT082 GT090 GT091 GT100 "
+    "GT101 GT102 GT103 GT104 GT105 GT106 GT107 GT108 "
 )
-"""Codes whose title, or another page of the reference, says what the first sentence of their text does."""
+"""Codes whose reason, the first sentence of their text, follows from their title or is on another page."""
 
 
 def errors_page() -> str:
@@ -181,7 +182,7 @@ def errors_page() -> str:
         "# Errors\n",
         _NOTE,
         "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints its causes, the "
-        "remedy, and a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
+        "remedy, and a wrong and a fixed example. In Python, `ScenarioError.errors` lists all faults of a file, as [`--json`](interface.md#errors-as-json) does.\n",
     ]
     for code, entry in CODES.items():
         reason = "" if code in _CLEAR else f" {_first_sentence(entry.text)}"

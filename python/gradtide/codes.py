@@ -104,7 +104,7 @@ CODES: dict[str, Code] = {
     ),
     "GT015": Code(
         "a key has no effect here",
-        "Beside the other values it does nothing: for instance `queues` without priority order, "
+        "The key does nothing in combination with other values: for instance `queues` without priority order, "
         "or `device` for a model with its own times. It is refused so that the result never differs from what the "
         "file seems to say.",
         'schedule = { order = "fifo", queues = 8 }',
@@ -118,14 +118,14 @@ CODES: dict[str, Code] = {
     ),
     "GT017": Code(
         "--set names nothing that can be set",
-        "`--set` takes a dotted path, = and a value: job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY. The "
+        "`--set` takes PATH=VALUE, where PATH is job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY. The "
         "job must exist in the scenario. Nothing can be set inside a text or a list.",
         "--set job.tain.iterations=8",
         "--set job.train.iterations=8",
     ),
     "GT018": Code(
         "a name has characters that are not allowed",
-        "Names of jobs and tenants become parts of file names and dotted paths. They have up to 64 letters, "
+        "Names of jobs and tenants become parts of file names and dotted paths, so they consist of up to 64 letters, "
         "digits, - and _. Names of layers and files have up to 200 printable characters.",
         '[job."my job"]',
         "[job.my-job]",
@@ -231,15 +231,15 @@ CODES: dict[str, Code] = {
     ),
     "GT038": Code(
         "a trace gives no model",
-        "gradtide makes a model from one step of a trace: its all-reduces of gradients, with their sizes, and the "
-        "computation between them, or a graph of all ranks if the step sends more than gradients. With gloo, record it "
-        "with record_shapes=True.",
+        "gradtide makes a model from one step of a trace, which needs all-reduces of gradients with their sizes; a "
+        "step that sends more than gradients becomes a graph of all ranks. With gloo, record it with "
+        "record_shapes=True.",
         'model = "trace.json.gz"  # of one process alone',
         'model = "traces/rank*.json.gz"  # of a job that reduces its gradients',
     ),
     "GT039": Code(
         "a configuration of a language model is wrong",
-        "gradtide reads configurations of Hugging Face's transformers (config.json), of the families that "
+        "gradtide reads config.json files of Hugging Face's transformers, for the families that "
         "docs/own-model.md lists. For another model write a profile of it: gradtide profile.",
         '{ "model_type": "gpt2", "n_embd": 64 }',
         '{ "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512,\n  "vocab_size": 100 }',
@@ -264,9 +264,9 @@ CODES: dict[str, Code] = {
     ),
     "GT044": Code(
         "a bisection ratio needs a fraction of a switch",
-        "In a Clos network of k-port switches, (k/2) x bisection switches are above each edge switch. In a "
-        "leaf-spine network, n x bisection spines are above a leaf of n hosts, at equal link rates. Both must be "
-        "whole numbers. The message names the nearest ratios that fit.",
+        "The number of switches above an edge switch must be whole: (k/2) x bisection in a Clos network of k-port "
+        "switches, n x bisection in a leaf-spine network with n hosts per leaf and equal link rates. The message names "
+        "the nearest ratios that fit.",
         'topology = { kind = "clos2", ports = 16, bisection = "1/3" }',
         'topology = { kind = "clos2", ports = 16, bisection = "3/8" }',
     ),
@@ -293,9 +293,9 @@ CODES: dict[str, Code] = {
     ),
     "GT048": Code(
         "the ranks do not suit the collective",
-        "A group cannot have more ranks than the job. Sharded collectives need groups of equal size, and trees as many "
-        "ranks on each node. Parameter servers are some of the job's `workers`, and at least one other worker must "
-        "remain.",
+        "A group of a collective cannot have more ranks than the job. Sharded collectives need groups of equal size, "
+        "and trees as many ranks on each node. Parameter servers are some of the job's `workers`, and at least one "
+        "other worker must remain.",
         'workers = 6\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
         'workers = 8\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
     ),
@@ -330,7 +330,7 @@ CODES: dict[str, Code] = {
     ),
     "GT053": Code(
         "the run would exceed its memory or time limit",
-        "gradtide estimates memory and time before it runs anything: `gradtide run --estimate`. The defaults "
+        "gradtide estimates memory and time before it simulates; `gradtide run --estimate` prints both. The defaults "
         "allow 80 % of free memory and one hour. The message names the largest part: make it smaller, or raise "
         "--max-memory and --max-time. The estimate may be wrong by a factor of two or three.",
         'arrivals = { rate = "9000000/s" }',
@@ -347,7 +347,7 @@ CODES: dict[str, Code] = {
     ),
     "GT055": Code(
         "a model cannot be divided over this mesh",
-        "The ranks of a mesh are tp x cp x fsdp x dp x pp, and there must be as many workers. tp divides the heads of "
+        "The number of workers must be tp x cp x fsdp x dp x pp, the ranks of the mesh. tp divides the heads of "
         "attention, pp the layers, and ep divides cp x fsdp x dp and the experts. A model with experts needs `ep`. The "
         "message names the key that does not fit, and values that fit.",
         'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 12 }',
@@ -355,7 +355,7 @@ CODES: dict[str, Code] = {
     ),
     "GT056": Code(
         "times of ops do not fit the model",
-        "With `compute.times`, every op of the model has one row, under its own name or that of its block. The ops.csv "
+        "With `compute.times`, every op of the model needs one row, under the op's name or its block's. The ops.csv "
         "of a run folder names them all; `*` stands for any number.",
         "op,forward_us,backward_us\nlayers.0.attention,1200,2400",
         "op,forward_us,backward_us\nembed,10,20\nlayers.*.attn,1200,2400\nlayers.*.mlp,2000,4000\nhead,900,1800",
@@ -401,7 +401,7 @@ CODES: dict[str, Code] = {
     ),
     "GT064": Code(
         "a replayed file has changed",
-        "A resolved scenario identifies a long list of flows by path and SHA-256. The file at that path has "
+        "A resolved scenario identifies a long list of flows by path and SHA-256, and the file at that path has "
         "changed, so this would be another run. Restore the file, or delete `replay_sha256` to use the new one.",
         'replay = "flows.csv"                   # edited since\nreplay_sha256 = "875275…"',
         'replay = "flows.csv"                   # as it was\nreplay_sha256 = "875275…"',
@@ -500,7 +500,7 @@ CODES: dict[str, Code] = {
     ),
     "GT101": Code(
         "zipped keys have lists of different lengths",
-        "The keys of [sweep.zip] change together: the first values of all of them are one point, the second ones the "
+        "The keys of [sweep.zip] change together: their first values make one point, their second values the "
         "next. For every combination of values, write the keys in [sweep.grid].",
         '[sweep.zip]\n"job.train.workers" = [2, 4]\n"job.train.compute.batch" = [32]',
         '[sweep.zip]\n"job.train.workers" = [2, 4]\n"job.train.compute.batch" = [32, 64]',
@@ -522,9 +522,9 @@ CODES: dict[str, Code] = {
     ),
     "GT104": Code(
         "the study has too many runs",
-        "The number of runs is the product of all values of the grid, the points of the zip and of the sample, and the "
-        "seeds. A study has at most a million. A sample of a few hundred points covers many keys better than a coarse "
-        "grid; several studies can share one store.",
+        "A study has at most a million runs: the product of the number of values of each grid key, the points of the "
+        "zip, the points of the sample, and the seeds. A sample of a few hundred points covers many keys better than a "
+        "coarse grid; several studies can share one store.",
         '[sweep.sample]\npoints = 2000000\n"run.seed" = { min = 1, max = 9 }',
         '[sweep.sample]\npoints = 2000\n"run.seed" = { min = 1, max = 9 }',
     ),
