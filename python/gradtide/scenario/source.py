@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 class Overlay(NamedTuple):
-    """A value that replaces one in the file: its origin, such as `--set`, its text, and the column of the value there."""
+    """A value given outside the file, for example by `--set`: its origin, its text, and the value's column in it."""
 
     file: str
     text: str
