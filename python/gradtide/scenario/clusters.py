@@ -28,8 +28,8 @@ def opened(cluster: object) -> object:
 def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
     """Replace the name of a built-in cluster in `raw` by its table, and set `run.engine` if it is missing.
 
-    Returns: The name and no faults; None and the fault of an unknown name, whose `cluster` is deleted from `raw`; or
-        None and no faults if there is no name.
+    Returns:
+        The name, or None if there is no valid name; and the fault of an unknown name, which is deleted from `raw`.
     """
     faults, cluster = Faults(), raw.get("cluster", {})
     name = name_of(cluster)

@@ -22,7 +22,7 @@ HINT = (
     "--cluster h100-hgx/2"
 )
 MEASURED = "measured"
-"""Value of `device` in the file of an op graph whose times were measured on an unnamed device."""
+"""Value of `device` in an op graph with times that `gradtide profile` measured. It names no device."""
 
 
 @dataclass(frozen=True)
