@@ -64,7 +64,6 @@ def whole(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(name: object, engine: object, fail: Fail, faults: Faults) -> dict[str, Any] | None:
-    """Return the scenario keys of a built-in cluster, or add a fault if the name is unknown."""
     from gradtide import presets
 
     if not isinstance(name, str):
@@ -108,7 +107,7 @@ def with_absolute_paths(cluster: Any, base_dir: Path) -> Any:
 
 
 def count_of(name: str, places: int) -> int:
-    """Return the number N in `NAME/N`, hosts or nodes of a built-in cluster, that suffices for `places` workers."""
+    """Return N of `NAME/N`, the number of hosts or nodes that a built-in cluster needs for `places` workers."""
     from gradtide import presets
 
     found = presets.cluster(name)

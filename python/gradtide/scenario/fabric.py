@@ -60,7 +60,7 @@ class Reach(NamedTuple):
 
 
 Group = Collection[int]
-"""Hosts, by number, of which any may send to any other."""
+"""Numbers of hosts that communicate: any of them may send to any other."""
 
 
 def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach) -> Reach:
@@ -83,10 +83,8 @@ class Tree:
         keys: keys of the core's `TopologySpec` except its kind and the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
         fabric_link: rate in bits per second and delay in picoseconds of the links between switches.
-        cable_count: number of cables; each is two links.
         ports: number of ports per switch. All switches have equally many, but may leave some unused.
         hops: number of links of the longest route.
-        hosts_per_edge: number of hosts on each edge switch.
         shared: largest number of hosts whose traffic can share a link: the hosts below a child of a root switch.
     """
 
@@ -306,8 +304,8 @@ class Wiring:
     def _routes(self, ends: frozenset[str]) -> Iterator[tuple[dict[str, int], list[list[int]]]]:
         """Yield, for each destination in `ends`, all shortest routes to it from the others, by breadth-first search.
 
-        They are given by the distance of every node from the destination, which comes first, and by the next-hop cables
-        of each node on a route.
+        The routes are given by the distance of every node from the destination, which is the first key, and by the
+        next-hop cables of each node on a route.
         """
         for start in ends:
             distance, behind = {start: 0}, []
@@ -339,7 +337,6 @@ class Wiring:
 
     @cached_property
     def _host_cables(self) -> list[int]:
-        """Index of each host's cable."""
         return [self._cables_of[f"h{host}"][0][1] for host in range(self.host_count)]
 
     @property
@@ -354,7 +351,7 @@ class Wiring:
         return len(set(self._edges))
 
     def edge_of(self, host: int) -> int:
-        """Return the index of a host's switch; -1 - host for a host without a switch."""
+        """Return the index of a host's switch; the negative number -1 - `host` if the host has no switch."""
         return self._edges[host]
 
     def uplinks_bps(self, edge: int) -> int | None:

@@ -33,7 +33,6 @@ class Origin:
     """The flows of a tenant, and how the resolved scenario describes them.
 
     Attributes:
-        name: name of the tenant.
         key: key of the tenant's table that determines the number of flows.
         flows: the flows; random flows are drawn only by `flows.draw()`.
         replaced: keys that name files. In the resolved scenario, `written` replaces them.
@@ -288,7 +287,7 @@ class Tenant:
 
 
 def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, Any]]:
-    """Return the flow-size distribution of a preset or file, and the keys that replace a file's name when resolved."""
+    """Return the flow-size distribution of a preset or file, and the keys that replace a file in the resolved scenario."""
     from gradtide import presets
 
     names = presets.flow_names()

@@ -209,7 +209,6 @@ class Plan:
         )
 
     def _sharded_on(self, scenario: Scenario, fsdp: PlannedSharding) -> Scenario:
-        """Return `scenario` with its model sharded as in `fsdp`."""
         job = scenario.jobs[0]
         home = f"job.{job.name}"
         if job.parallel_model is None:
@@ -240,7 +239,7 @@ class Plan:
         return changed
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
-        """Return the first fault, if any, of a model that has other layers with gradients than the plan.
+        """Return at most one fault: a layer of the model is missing in the plan, or its gradient has another size.
 
         Args:
             layer_bytes: size of the gradient of every layer of the model in bytes, by name of the layer.

@@ -121,7 +121,6 @@ def _cut(loc: Loc, *, missing: bool) -> Loc:
 
 
 def _without(tree: dict[str, Any], cuts: set[Loc]) -> dict[str, Any]:
-    """Copy a tree without the subtrees at the paths `cuts`, visiting each table once."""
     below: dict[str, set[Loc]] = {}
     for loc in cuts:
         if not loc:

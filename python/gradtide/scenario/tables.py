@@ -451,7 +451,7 @@ class _Profile:
 
 
 def _is_asked_anew(made: _Profile, rows: Sequence[Any], request: ComputeRequest) -> bool:
-    """Return whether the job has another device, efficiency or batch than a profile, and the profile has counts."""
+    """Return whether the times of a profile with counts are estimated anew, for another device, efficiency or batch."""
     compute = request.compute
     is_other = request.device(made.device).times_of is not None
     is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
@@ -784,7 +784,6 @@ def _inline(model: InlineModel, source: Source, loc: Loc, request: ComputeReques
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
-    """Return the faults of a list of layers: no layers, duplicate names, host times with parameters, all times zero."""
     if not layers:
         return [fail("GT035", "the model has no layers", "write at least one layer")]
     faults: list[Fault] = []

@@ -161,7 +161,6 @@ def _words(table: type[Table]) -> dict[str, dict[str, str]]:
 
 
 def _literals(annotation: Any) -> Iterator[str]:
-    """Yield the words that an annotation lists."""
     if get_origin(annotation) is Literal:
         yield from (word for word in get_args(annotation) if isinstance(word, str))
     elif not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):

@@ -21,10 +21,8 @@ class Context:
 
     Attributes:
         file: the keys. Values that have a wrong type or unit are replaced by defaults.
-        source: text of the scenario, from which faults get their lines.
         base_dir: folder to which relative paths refer.
         bad: paths of the replaced values.
-        faults: faults found so far.
         cluster_name: name of the built-in cluster; None if the scenario names none.
         tables: models that have been read, by job.
         rankings: the user's send order, as names of layers, by job.

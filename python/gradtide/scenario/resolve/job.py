@@ -211,7 +211,6 @@ def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) ->
 
 
 def _check_straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
-    """Check that the straggler is one of the job's `count` computing workers."""
     worker = None if job.compute.straggler is None else job.compute.straggler.worker
     if worker is not None and count is not None and worker >= count:
         hint = "the only worker is 0" if count == 1 else f"workers are 0 to {count - 1}"

@@ -227,7 +227,6 @@ def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: st
 
 
 def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Wiring | None:
-    """Return a custom network from the file or list in `topology.links`; `None` if it has faults."""
     from gradtide import formats
 
     given = topology.links or []
@@ -477,7 +476,6 @@ def completed(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[Cluster, 
 
 
 def _packet_ps(packet_bytes: int, reach: Reach) -> int:
-    """Return the transmission time of a packet on the slowest link, picoseconds."""
     return -(-packet_bytes * 8 * 10**12 // reach.rate_bps)
 
 

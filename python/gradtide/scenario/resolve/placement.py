@@ -126,7 +126,6 @@ def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
 
 
 def _generator(ctx: Context, name: str) -> random.Random:
-    """Return the random number generator for the placement of a job's ranks."""
     return random.Random(f"placement/{name}/{ctx.file.run.seed}")
 
 
