@@ -170,7 +170,7 @@ class Scenario:
                     table = data["job"][path[1]]
                     table.pop(_EITHER[name], None)
                     if isinstance(table.get("placement"), list):
-                        del table["placement"]  # this list has one host for each of the former workers
+                        del table["placement"]  # the list has a host for each of the former workers
                 _put(data, path, value)
                 overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)

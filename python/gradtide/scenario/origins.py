@@ -287,7 +287,7 @@ class Tenant:
 
 
 def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, Any]]:
-    """Return the flow-size distribution of a preset or file, and the keys that replace a file in the resolved scenario."""
+    """Return the flow sizes of a preset or file, and the keys that replace a file's name in the resolved scenario."""
     from gradtide import presets
 
     names = presets.flow_names()

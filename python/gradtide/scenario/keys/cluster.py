@@ -198,7 +198,7 @@ class Stages(Table):
     serialise_bps: Rate | None = key(default=None, examples=["7Gbps"])
     """Rate of a sender's second stage, before its network interface. Default: the stage takes no time."""
     receive_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Rate of a receiver's stage, behind its network interface. Default: the stage takes no time."""
+    """Rate of a receiver's stage, after its network interface. Default: the stage takes no time."""
 
 
 class Host(Table):

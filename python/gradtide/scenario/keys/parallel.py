@@ -39,8 +39,8 @@ class Parallel(Table):
     """What is sharded over `fsdp` (Rajbhandari et al. 2020). 1: optimizer states. 2: also gradients. 3: also
     parameters, as in FSDP. Default: 3; 2 with pp above 1, because 3 would gather parameters for every micro-batch."""
     pipeline: Literal["1f1b", "gpipe", "interleaved"] = key(default="1f1b", core=False)
-    """Order in which a stage computes micro-batches. gpipe: all forward passes first. 1f1b: one forward, one backward
-    pass. interleaved: 1f1b with several stages (`chunks`) on each rank (Narayanan et al. 2021)."""
+    """Order in which a pipeline stage computes micro-batches. gpipe: all forward passes first. 1f1b: forward and
+    backward passes alternate. interleaved: 1f1b with several stages (`chunks`) on each rank (Narayanan et al. 2021)."""
     chunks: int | None = key(default=None, ge=2, le=1000, examples=[2], core=False)
     """Number of stages on each rank. Required with pipeline = "interleaved"."""
     stages: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[7, 9]], core=False)

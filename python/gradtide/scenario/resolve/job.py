@@ -224,7 +224,7 @@ def _stated(job: JobTable) -> frozenset[str]:
 
 
 def _check_servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
-    """Check keys against the use of pull = "start"; return the task, "train" or "inference", or "" without pulls."""
+    """Check keys that depend on pull = "start"; return the task, "train" or "inference", or "" with another `pull`."""
     if not ctx.ok("job", name, "collective"):
         return ""
     for at, why, hint in op_by_op.without_effect(job):

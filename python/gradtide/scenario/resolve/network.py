@@ -264,7 +264,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
     if ctx.file.run.engine == "fluid":
-        # A rate that equals `cluster.link.rate` is reported there, by `run`.
+        # Cables with the rate `cluster.link.rate` are skipped, because `run` checks this key.
         fast = [i for i, cable in enumerate(cables) if MAX_FLUID_BPS < cable.rate_bps != link[0]]
         complaints += [Complaint("GT014", index, "rate", *TOO_FAST) for index in fast[:MAX_FAULTS_OF_CABLES]]
     for code, cable_index, key, msg, hint in complaints:
@@ -387,7 +387,7 @@ def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, in
     hops, rate_bps, delay_ps = reach()
     packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
-    # Per hop, one packet each is added for the port's transmit ring, the wire, and the packet itself.
+    # A packet waits for the full queue and for a packet each in the port's transmit ring and on the wire.
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps

@@ -1,4 +1,4 @@
-"""Checks and defaults of parameter servers (ps), in particular with pull = "start": workers pull before iterations."""
+"""Checks and defaults of parameter servers, mainly for pull = "start", i.e. workers pull before each iteration."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ ORDERS = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optima
 """Orders in which parameters can be pulled. As for gradients, "priority" is the order of the layers."""
 
 WORKERS_PER_SERVER = 4
-"""Default with pull = "start": TicTac (2019), section 6.1, uses one server for 4 workers."""
+"""Default number of workers per server with pull = "start", as in TicTac (2019), section 6.1."""
 
 Add = Callable[[Loc, str, str], None]
 
