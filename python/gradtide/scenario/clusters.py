@@ -120,10 +120,7 @@ _OF_A_NETWORK = (PRESET, "topology", "link", "node")
 
 
 def left_out(before: object, given: Mapping[str, Any], name: str, scenario: str) -> Iterator[str]:
-    """Yield warnings about the keys that are lost when `[cluster]` of `given` replaces `before` in a scenario.
-
-    `name` and `scenario` are the names of the new cluster and of the scenario.
-    """
+    """Yield warnings about keys that are lost when `[cluster]` of `given`, called `name`, replaces `before`."""
     new = given.get("cluster", {})
     kept = {*_OF_A_NETWORK, *(new if isinstance(new, Mapping) else ())}
     lost = [key for key in before if key not in kept] if isinstance(before, Mapping) else []

@@ -204,10 +204,7 @@ def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> T
 
 
 def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
-    """Return the bisection ratios nearest to `wanted`, above and below, that need a whole number of switches.
-
-    A ratio r needs r x `parts` switches.
-    """
+    """Return the ratios next to `wanted`, below and above, for which ratio x `parts` is a whole number of switches."""
     below = math.floor(parts * wanted)
     return [count / parts for count in (below, below + 1) if 0 < count <= parts]
 

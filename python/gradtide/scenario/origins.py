@@ -35,8 +35,8 @@ class Origin:
     Attributes:
         key: key of the tenant's table that determines the number of flows.
         flows: the flows; random flows are drawn only by `flows.draw()`.
-        replaced: keys that name files. In the resolved scenario, `written` replaces them.
-        written: keys with the content of small files, or with the absolute path and the digest of a large file.
+        replaced: keys that name a file. In the resolved scenario, `written` replaces them.
+        written: keys with the content of a small file, or with the absolute path and the digest of a large file.
         warnings: warnings about the flows, one sentence each.
     """
 

@@ -49,11 +49,7 @@ _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>",
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree of mappings, sequences and scalars into plain dicts, lists and Python scalars.
-
-    Raises:
-        ScenarioError: if keys are not texts, a number needs more than 64 bits, or the tree is too deep.
-    """
+    """Copy a tree into plain dicts, lists and scalars; raise a `ScenarioError` for what TOML cannot represent."""
     if len(loc) > MAX_DEPTH:
         raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
     if isinstance(data, Mapping):

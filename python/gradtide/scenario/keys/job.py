@@ -82,9 +82,8 @@ class ThesisModel(Table):
     """Nominal compute time T of an iteration. `compute.scale_to` replaces T if precision = "float32"; otherwise it
     scales the times of the layers."""
     precision: Literal["exact", "float32"] = key(default="exact")
-    """Rounding of the layers' times. exact: to a picosecond. float32: times are computed in single-precision
-    milliseconds and truncated to nanoseconds, as in Gao's program for chapter 5; the slightly shorter times can change
-    the completion times of background flows."""
+    """Rounding of times. exact: to a picosecond. float32: computed in single-precision milliseconds and truncated to
+    nanoseconds, as in Gao's program for chapter 5; the slightly shorter times can affect background flows."""
 
 
 def _rows(value: object) -> list[object]:
@@ -208,8 +207,8 @@ class AdaptiveTable(Table):
     """Share by which a worker lengthens its estimates of the times of later transfers, as a safety margin. A larger
     margin sends more chunks in the high band. Default: 0."""
     exchange: bool | None = key(default=None, examples=[False])
-    """Whether all workers send a transfer in the high band if one worker needs this. The syncer, which starts each
-    transfer on all workers, decides this. Default: true."""
+    """Whether the syncer, which starts each transfer on all workers, selects the high band for all of them if one
+    worker needs it. Default: true."""
     price_ppm: Tolerance | None = key(default=None, examples=[1])
     """Seconds by which the oracle may lengthen an iteration for each second by which the sum of the completion times of
     small flows decreases. 0: the low band only if it does not lengthen the iteration. Default: 1."""
@@ -361,10 +360,9 @@ class Compute(Table):
     order: Literal["listed", "random", "caramel"] | None = key(
         default=None, examples=["caramel"], core=False, short="compute_order"
     )
-    """Which op a worker computes next, for a graph of ops whose gradients a collective aggregates. listed: of the ops
-    that can run, the first in the graph. random: any op that can run; each worker keeps its own order. caramel: the ops
-    of the parameter update that needs the least further compute time (docs/models/caramel.md#caramels-rules). Default:
-    listed."""
+    """Which op a worker computes next, for a graph of ops whose gradients a collective aggregates. listed: the first op
+    of the graph that can run. random: any op that can run; each worker keeps its own order. caramel: the ops for the
+    gradient that needs the least compute time (docs/models/caramel.md#caramels-rules). Default: listed."""
     overlap_slowdown_ppm: Factor = key(default=1.0, examples=[1.1])
     """Factor on compute times while a transfer of the job is in progress."""
     noise_ppm: Variation = key(default=0.0, examples=[0.05])
@@ -442,8 +440,8 @@ class Collective(Table):
     reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds received data to its own, one message after another. Default: adding takes no time."""
     remainder: Literal["sent", "dropped"] = key(default="sent")
-    """Remainder of the division of a bucket's bytes by the number of workers. sent: some workers' parts are one byte
-    longer. dropped: the remainder is not sent, as in the simulator of Gao (2020), chapter 5."""
+    """What happens to the remainder when a bucket's bytes are divided by the number of workers. sent: some parts are
+    one byte longer. dropped: the remainder is not sent, as in the simulator of Gao (2020), chapter 5."""
 
     @property
     def algorithm(self) -> CollectiveKind:
@@ -501,9 +499,9 @@ class Schedule(Table):
     """Your own buckets instead of `fusion`: the number of layers in each bucket, from the input side, including layers
     without parameters."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
-    """Size of a chunk, the part of a bucket that is sent before the job chooses again what to send next. Default: the
-    whole bucket; with order = "edf", the size at which fixed costs are a tenth of a chunk's time; with order =
-    "optimal", the best size found."""
+    """Maximum size of a chunk, the part of a bucket that is sent before the queue is checked again. Default: the whole
+    bucket; with order = "edf", the size at which fixed costs are a tenth of a chunk's time; with order = "optimal", the
+    best size found."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
     """Maximum number of chunks in flight, which a more urgent chunk cannot overtake."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
@@ -602,10 +600,9 @@ class JobTable(Table):
     """How gradients are grouped into buckets, and when and in which order buckets are sent."""
     priority: JobPriority = key(default="high", examples=["high", 2, ["high", "low", "low", "low"]])
     """Priority band of the job's flows. "high" is band 0, which is sent first; "low" is the queue's last band, such as
-    band 2 of pfifo_fast. A list is distributed evenly over the layers from the input side: ["high", "low", "low",
-    "low"] sends the quarter of the layers nearest to the input high. A chunk uses the band of its first layer; to set
-    the band of each bucket, list one entry per layer. { adaptive = { policy = "deadline" } } changes the band while the
-    job sends."""
+    2 of pfifo_fast. A list is distributed evenly over the layers from the input side: ["high", "low", "low", "low"]
+    sends the quarter nearest to the input high. A chunk uses the band of its first layer; to set the band of each
+    bucket, list one entry per layer. { adaptive = { policy = "deadline" } } changes the band while the job sends."""
     start_ps: Time = key(default="0s")
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])

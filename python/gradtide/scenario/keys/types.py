@@ -19,11 +19,7 @@ MAX_FILE_NAME = 4000
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """How a file writes the values of a type.
-
-    `read` parses a value of a file, or raises a `UnitError`. `write` converts a parsed value back into the form of a
-    file; it is `None` if both are equal.
-    """
+    """How a file writes a type: `read` parses a value or raises a `UnitError`; `write` is its inverse, if necessary."""
 
     read: Callable[[object], Any]
     schema: dict[str, Any]

@@ -21,7 +21,6 @@ class Context:
 
     Attributes:
         file: the keys. Values that have a wrong type or unit are replaced by defaults.
-        base_dir: folder to which relative paths refer.
         bad: paths of the replaced values.
         cluster_name: name of the built-in cluster; None if the scenario names none.
         tables: models that have been read, by job.

@@ -42,8 +42,7 @@ LEAST_LOW_WINDOW = 16_000
 """Minimum of the default window in the low band, bytes: about TCP's initial window (RFC 6928), to avoid slow start."""
 
 LOW_WINDOW_PS = 100_000_000
-"""Time in which the slowest link sends the default window in the low band, picoseconds: some tens of full packets at
-current link rates."""
+"""Time in which the slowest link sends the default low-band window, ps: some tens of packets at current link rates."""
 
 
 def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
