@@ -126,11 +126,11 @@ class Job:
     Attributes:
         name: NAME of `job.NAME`.
         model: name of the model in results.
-        layers: layers of the model, input side first, with the times of one worker for one mini-batch.
+        layers: layers, input side first, with a worker's times for one mini-batch, scaled to `compute.scale_to`.
         graph: ops of a worker with times in picoseconds; `None` for a model of layers.
         hosts: host of each rank, by number.
         iterations: number of measured iterations; `None` if `run.duration` limits it.
-        placement: how ranks were assigned to hosts: packed, spread or random; packed if the file lists the hosts.
+        placement: how ranks were assigned to hosts: packed, spread or random; packed if the key is a list of hosts.
         task: "train" or "inference" if workers pull from servers, "exchange" if the bytes are not gradients; otherwise
             `None`.
         compute: `batch` is `None` for a model with given times, `device` is `None` for such a model if the job names

@@ -49,7 +49,7 @@ _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>",
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree into plain dicts, lists and scalars; raise a `ScenarioError` for what TOML cannot represent."""
+    """Copy a tree into dicts and lists; raise a `ScenarioError` for non-text keys, huge numbers or deep nesting."""
     if len(loc) > MAX_DEPTH:
         raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
     if isinstance(data, Mapping):
