@@ -1,9 +1,9 @@
-"""The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
+"""Reads a scenario from TOML, JSON or a Python dict into a `Scenario`, all of whose values are valid.
 
-Every fault of a file is reported at once, each with its line. `keys` declares the keys, `source` maps them to lines,
-`tables` reads models and `origins` background flows, `resolve` checks keys against one another and fills in defaults,
-`core` converts the result into the core's input, and `write` into TOML. The module is longer than 600 lines because
-`Scenario` has the public methods and figures of all of these.
+All faults of a file are reported at once, each with its line. Modules of this package: `keys` declares the keys,
+`source` maps keys to lines, `tables` reads models, `origins` reads background flows, `resolve` checks keys against one
+another and fills in defaults, `core` converts the result into the input of the Rust core, and `write` converts it into
+TOML. This module is longer than 600 lines because `Scenario` is the public interface to all of them.
 """
 
 import hashlib
@@ -58,13 +58,13 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "bursts"),
     "bursts": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "incast"),
 }
-"""For each key of `replace` or `set`: the other keys of background traffic that it deletes."""
+"""For each key of `traffic.NAME`, the keys that it excludes: `set` deletes them, unless the same call sets them."""
 
 
 class Scenario:
-    """A valid scenario, resolved; it never changes.
+    """A valid scenario with all defaults filled in. It is immutable.
 
-    Two scenarios are equal if their resolved TOML is, except for the folders of replayed files.
+    Two scenarios are equal if their resolved TOML is equal; the folders of replayed files are not compared.
     """
 
     _data: dict[str, Any]
@@ -114,8 +114,8 @@ class Scenario:
 
         Args:
             text: TOML.
-            name: its name in errors.
-            base_dir: directory that relative paths in the text start from.
+            name: name of the file, for error messages.
+            base_dir: folder to which relative paths in the text refer.
 
         Raises:
             ScenarioError: with every fault.
@@ -128,7 +128,7 @@ class Scenario:
         """Read a dict with the keys of a scenario file.
 
         Raises:
-            ScenarioError: with every fault; they have no line.
+            ScenarioError: with every fault. Faults in a dict have no line number.
         """
         if not isinstance(data, Mapping):
             raise TypeError(f"a scenario is a dict, not a {type(data).__name__}")
@@ -137,15 +137,14 @@ class Scenario:
     # variants
 
     def replace(self, **changes: Any) -> "Scenario":
-        """Return a scenario with some keys changed, by short names.
+        """Return a copy with some keys changed. Keys are given by short name, such as `link_rate`.
 
-        `None` resets a key to its default. Keys of a job change in all jobs. `workers` replaces `hosts` and vice versa.
-        `model` may also be a profile, a trace's model, a list of layers or an `OpDag`, and `collective` the name of its
-        kind.
+        `None` resets a key to its default. A key of a job changes in all jobs. Setting `workers` deletes `hosts`, and
+        vice versa. `model` also accepts a profile, a model read from a trace, a list of layers or an `OpDag`, and
+        `collective` also accepts the name of an algorithm.
 
         Args:
-            changes: values by short name. docs/reference/scenario.md has the names for keys of `job.NAME` and its
-                `compute`, `collective` and `schedule`, of `cluster` and of `run`.
+            changes: new value of each key, by the short name that docs/reference/scenario.md lists.
 
         Raises:
             TypeError: if a short name is unknown.
@@ -171,25 +170,25 @@ class Scenario:
                     table = data["job"][path[1]]
                     table.pop(_EITHER[name], None)
                     if isinstance(table.get("placement"), list):
-                        del table["placement"]  # it lists hosts for the former number of workers
+                        del table["placement"]  # the list has a host for each of the former workers
                 _put(data, path, value)
                 overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
 
     def set(self, values: Mapping[str, Any]) -> "Scenario":
-        """Return a scenario with keys changed by dotted path, as `--set` does.
+        """Return a copy with some keys changed. Keys are given by dotted path, as in the option `--set`.
 
         Args:
-            values: path to value, as in `{"cluster.link.rate_bps": "1Gbps", "job.train.workers": "16"}`. A text that is
-                valid TOML is parsed as such, any other stays a text. A replayed list replaces sizes and arrivals, and
-                vice versa.
+            values: new value by path, as in `{"cluster.link.rate_bps": "1Gbps", "job.train.workers": "16"}`. A string
+                is parsed as a TOML value if possible; otherwise it is the value itself. Setting `replay` of a tenant
+                deletes its `sizes` and `arrivals`, and vice versa.
 
         Raises:
             ScenarioError: if a path is unknown or a value is wrong; the faults name `--set` as their file.
         """
         data, overlays = _copy(self._data), dict(self._source.overlays)
         faults = Faults()
-        # The whole cluster is set before single keys of it.
+        # `cluster` is set first, because it would overwrite single keys of the cluster.
         for dotted_path, given in sorted(values.items(), key=lambda item: item[0].strip() != "cluster"):
             text = f"{dotted_path}={given if isinstance(given, str) else _shown(given)}"
             value = scalar(given) if isinstance(given, str) else given
@@ -214,20 +213,21 @@ class Scenario:
     def on_cluster(
         self, cluster: "str | Mapping[str, Any] | Scenario", *, base_dir: str | Path = ".", name: str | None = None
     ) -> "Scenario":
-        """Return the scenario on another cluster: `[cluster]` is replaced whole, and everything else is kept.
+        """Return a copy whose `[cluster]` is replaced as a whole; all other tables remain.
 
-        The scenario's engine is kept; without one, the cluster's is used. Jobs, their named hosts and background flows
-        must fit. `warnings` names everything that is lost: keys of the old `[cluster]` that the new one lacks (except
-        link and topology), and parts of the argument `cluster` outside its `[cluster]`.
+        If the scenario names no engine, the engine that comes with `cluster` is used. The new cluster must have enough
+        hosts for all jobs and background flows. `warnings` lists the keys that are lost: keys of the old `[cluster]`
+        that the new one does not set (except preset, topology, link and node), and all keys of the argument `cluster`
+        outside its table `[cluster]`.
 
         Args:
-            cluster: name of a built-in cluster (by default with the scenario's number of hosts); a dict with the
+            cluster: name of a built-in cluster, which without `/N` gets the scenario's number of hosts; a dict with the
                 keys of a scenario file; or a scenario.
-            base_dir: directory that paths in a dict start from.
+            base_dir: folder to which relative paths in a dict refer.
             name: name of the cluster in errors. Default: its own.
 
         Raises:
-            ScenarioError: if there is no such cluster, or the scenario does not fit on it.
+            ScenarioError: if the cluster does not exist, or the scenario does not fit on it.
 
         Example:
             >>> job = {"model": "vgg16", "workers": 4}
@@ -261,11 +261,11 @@ class Scenario:
         return Scenario(data, source, self._base_dir)
 
     def with_warning(self, text: str) -> "Scenario":
-        """Return the scenario with a further sentence in `warnings`."""
+        """Return a copy with `text` added to `warnings`."""
         return Scenario(self._data, replace(self._source, notes=(*self._source.notes, text)), self._base_dir)
 
     def _sized(self, name: str) -> str:
-        """Return the name of a cluster, with the scenario's number of hosts appended unless the name has one."""
+        """Return a cluster's name with this scenario's number of hosts, unless the name or the jobs determine it."""
         topology = self._resolved.file.cluster.topology
         if "/" in name or (topology.kind == "star" and topology.hosts is None):
             return name
@@ -275,12 +275,12 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The file or preset of the scenario."""
+        """Name of the file or preset that the scenario was read from; `<dict>` for a dict."""
         return self._source.name
 
     @property
     def given(self) -> dict[str, Any]:
-        """The keys as given: without defaults or content of files, and possibly with a cluster's name."""
+        """The keys as the user wrote them: without defaults, and with files and built-in clusters by name."""
         data: dict[str, Any] = _copy(self._data)
         return data
 
@@ -291,9 +291,9 @@ class Scenario:
 
     @cached_property
     def ranks_load(self) -> dict[str, tuple[int, int, int]]:
-        """Work per iteration of each parallel job, by name, if all ranks are simulated; otherwise empty.
+        """Work per iteration of each parallel job, by name of the job; empty unless every rank is simulated.
 
-        The three numbers count ops and transfers, messages, and bytes through network cards.
+        The three numbers are the compute ops plus transfers, the messages, and the bytes that cross network cards.
         """
         from gradtide.scenario.core import queries  # loads the core, which reporting a faulty scenario does not need
 
@@ -301,7 +301,7 @@ class Scenario:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings, a sentence each, such as for parts of a model's file that a job ignores."""
+        """Warnings, one sentence each, for example about parts of a model's file that have no effect on the job."""
         return self._resolved.warnings
 
     @property
@@ -311,7 +311,7 @@ class Scenario:
 
     @property
     def accuracy_ppm(self) -> int | None:
-        """Error bound of rates on the fluid engine, in parts per million; None if they are exact."""
+        """Maximum relative error of results on the fluid engine, in parts per million; None if rates are exact."""
         return self._resolved.file.run.accuracy_ppm
 
     @property
@@ -321,11 +321,11 @@ class Scenario:
 
     @cached_property
     def drawn(self) -> tuple[str, ...]:
-        """The random parts of the run as text, as in "the routes of connections"; empty if the seed has no effect."""
+        """What the seed determines, such as "the routes of connections"; empty if the seed has no effect."""
         return chance.drawn(self._resolved)
 
     def different(self, seeds: Iterable[int]) -> list[int]:
-        """Return the seeds that give different runs: each once, or only the first if seeds have no effect."""
+        """Return `seeds` without duplicates; only the first one if the seed has no effect on the run."""
         return list(dict.fromkeys(seeds))[: None if self.drawn else 1]
 
     @property
@@ -335,27 +335,27 @@ class Scenario:
 
     @property
     def node(self) -> Node | None:
-        """GPUs per machine and their scale-up network; None if every host has one worker."""
+        """Table `cluster.node`: GPUs per machine and the network between them; None if every host is one worker."""
         return self._resolved.file.cluster.node
 
     @property
     def cluster(self) -> Cluster:
-        """Keys of the cluster, with every default."""
+        """Table `cluster`, including defaults."""
         return self._resolved.file.cluster
 
     @property
     def fabric(self) -> Fabric:
-        """Shape of the network."""
+        """Topology of the network."""
         return self._resolved.fabric
 
     @cached_property
     def reach(self) -> Reach:
-        """The worst case over all routes between hosts that communicate."""
+        """Largest hop count, lowest link rate and longest link delay over all routes between communicating hosts."""
         return self._resolved.reach
 
     @cached_property
     def crossed(self) -> "tuple[Cable, ...]":
-        """The cables of a custom network that messages may cross."""
+        """The cables of a custom network that messages may cross; empty for other networks."""
         fabric = self.fabric
         groups: Iterable[Group] = self._resolved.groups()
         if isinstance(fabric, Nodes):
@@ -364,41 +364,42 @@ class Scenario:
 
     @property
     def host_latency_ps(self) -> int:
-        """Latency of a host's network stack per message, picoseconds."""
+        """Time that a host's network stack takes for a message, picoseconds."""
         return self._resolved.file.cluster.host_latency_ps
 
     @property
     def host_rate_bps(self) -> float:
-        """Rate of the slowest stage of a host, bits per second; infinite where hosts have no stages."""
+        """Rate of the slowest stage of a host (`cluster.host.stages`), bits per second; infinite without stages."""
         host = self._resolved.file.cluster.host
         stages = {} if host is None else host.stages.core()
         return min((rate_bps for rate_bps in stages.values() if rate_bps is not None), default=math.inf)
 
     @property
     def link_rate_bps(self) -> int:
-        """Nominal rate of a link, bits per second."""
+        """Nominal rate of links, bits per second, unless the topology sets another rate."""
         return self._resolved.file.cluster.link.rate_bps
 
     @property
     def link_delay_ps(self) -> int:
-        """Propagation delay of a link, picoseconds."""
+        """Propagation delay of links, picoseconds, unless the topology sets another delay."""
         return self._resolved.file.cluster.link.delay_ps
 
     @cached_property
     def traffic(self) -> tuple[BackgroundFlows, ...]:
-        """The background flows of each tenant, in the order of the file; drawn on first use."""
+        """The background flows of each tenant, in the order of the file. Random flows are drawn on first access."""
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
     def traffic_names(self) -> tuple[str, ...]:
-        """The tenants with background flows, in the order of the file; nothing is drawn."""
+        """Names of the tenants with background flows, in the order of the file. Random flows are not drawn."""
         return tuple(origin.name for origin in self._resolved.origins)
 
     @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
-        """Number of flows and payload bytes of each tenant; expected values for random flows, without drawing them.
+        """Number of flows and payload bytes of each tenant. For random flows both are expected values.
 
-        Flows between given hosts count at most the bytes that their switches' uplinks can carry within the duration.
+        Unless flows are random, the bytes that leave an edge switch are limited to what its uplinks can send within
+        `run.duration`.
         """
         return tuple((origin.flows.expected_count, self._carried_bytes(origin)) for origin in self._resolved.origins)
 
@@ -421,22 +422,22 @@ class Scenario:
 
     @property
     def segment_bytes(self) -> int:
-        """Payload of a full packet."""
+        """Payload of a full packet, bytes."""
         return self._resolved.file.cluster.transport.segment_bytes
 
     @property
     def transport(self) -> str:
-        """Transport of the packet engine, by its name."""
+        """Name of the packet engine's transport, such as newreno."""
         return self._resolved.file.cluster.transport.kind
 
     @property
     def queue(self) -> str:
-        """Queue discipline of the packet engine, by its name."""
+        """Name of the packet engine's queue discipline, such as pfifo_fast."""
         return self._resolved.file.cluster.queue.kind
 
     @property
     def queue_packets(self) -> int:
-        """Capacity of a port's queue in packets; a capacity in bytes is converted to full-size packets."""
+        """Capacity of a port's queue in packets; a capacity in bytes is converted to full packets, rounded up."""
         capacity = self._resolved.file.cluster.queue.capacity
         return -(-capacity.size // self.segment_bytes) if capacity.is_bytes else capacity.size
 
@@ -447,7 +448,7 @@ class Scenario:
 
     @property
     def duration_ps(self) -> int | None:
-        """Simulated time after which no iteration or flow starts; `None` if there is no limit."""
+        """Simulated time in picoseconds after which no iteration or flow starts; `None` if there is no limit."""
         return self._resolved.file.run.duration_ps
 
     @property
@@ -457,15 +458,15 @@ class Scenario:
 
     @property
     def cooldown_ps(self) -> int:
-        """Cool-down in picoseconds: flows that start within this time before the last start are not in statistics."""
+        """Cool-down in picoseconds: background flows that start less than this before the last start do not count."""
         return self._resolved.file.run.cooldown_ps
 
     def is_stated(self, key: str) -> bool:
-        """Whether a key is set by a file, an option or a caller; otherwise it has its default.
+        """Return whether a file, an option or a caller sets a key; otherwise the key has its default.
 
         Args:
-            key: dotted path, as in `job.train.compute.device`. A table given by name, such as a built-in cluster, sets
-                all of its keys.
+            key: dotted path, as in `job.train.compute.device`. A built-in cluster counts as setting all keys of
+                `cluster`.
         """
         if key in self._source.assumed and tuple(key.split(".")) not in self._source.overlays:
             return False
@@ -479,12 +480,12 @@ class Scenario:
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the resolved scenario as plain data: with all defaults, and the content of files."""
+        """Return the resolved scenario as plain data, with all defaults and with the content of the files it names."""
         data: dict[str, Any] = _copy(self._resolved.written)
         return data
 
     def to_toml(self) -> str:
-        """Return the resolved scenario as TOML; reading it gives an equal scenario."""
+        """Return the resolved scenario as TOML. Reading the TOML gives an equal scenario."""
         return self._toml
 
     @cached_property
@@ -496,7 +497,7 @@ class Scenario:
         return self._identified(self.to_dict())
 
     def _identified(self, data: dict[str, Any]) -> str:
-        """Return the resolved keys as TOML, replayed files by name only: their digests identify their content."""
+        """Return the resolved keys as TOML, without the folders of replayed files, whose digests identify them."""
         for table in data.get("traffic", {}).values():
             if "replay" in table:
                 table["replay"] = Path(table["replay"]).name
@@ -504,12 +505,12 @@ class Scenario:
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of `to_toml()`, in hex, with paths of replayed files reduced to their names."""
+        """SHA-256 of the resolved TOML, in hex. The folders of replayed files are left out."""
         return hashlib.sha256(self._identity.encode()).hexdigest()
 
     @cached_property
     def run_sha256(self) -> str:
-        """Digest of the inputs of the run, in hex: without the seed if the run does not depend on it."""
+        """SHA-256 of the inputs of the run, in hex: like `sha256`, but without a seed that has no effect."""
         if self.drawn:
             return self.sha256
         data = self.to_dict()
@@ -520,7 +521,7 @@ class Scenario:
         """Check that the engine supports all features of the scenario, and that devices have enough memory.
 
         Raises:
-            ScenarioError: with a fault for each feature that its engine does not model (docs/reference/engines.md), and
+            ScenarioError: with a fault for each feature that the engine does not model (docs/reference/engines.md), and
                 for each job whose model exceeds a worker's memory.
         """
         faults = [*support.faults(self._resolved, self._source), *self._resolved.refusals]
@@ -528,7 +529,7 @@ class Scenario:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
     def check_for_ns3(self) -> None:
-        """Check that the program for ns-3 supports all features of the scenario.
+        """Check that `gradtide check --against ns3` supports all features of the scenario.
 
         Raises:
             ScenarioError: with a fault for each unsupported feature.
@@ -539,10 +540,10 @@ class Scenario:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
     def spec(self) -> dict[str, Any]:
-        """Return the core's input: integers with units in the names of their keys.
+        """Return the input of the Rust core as nested dicts. Quantities are integers; their keys name the unit.
 
         Raises:
-            ScenarioError: if a feature is not supported yet.
+            ScenarioError: if `check_built` finds a fault.
         """
         self.check_built()
         return spec(self._resolved, self.traffic)
@@ -588,7 +589,7 @@ def _copy(tree: Any) -> Any:
 
 
 def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
-    """Set a value in a tree, or delete it if it is `None`; any parent that is not a table is replaced by one."""
+    """Set the value at `path`, or delete the key if the value is `None`. Parents that are not tables are replaced."""
     *parents, last = (str(part) for part in path)
     for part in parents:
         if not isinstance(data.get(part), dict):
@@ -603,18 +604,18 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
 
 
 def _over(overlays: Mapping[Loc, Overlay], path: Loc, new: Overlay) -> dict[Loc, Overlay]:
-    """Return overlays with a new one, which replaces the overlays at or below its path."""
+    """Return `overlays` with `new` at `path`, which replaces all overlays at or below this path."""
     return {**{loc: one for loc, one in overlays.items() if loc[: len(path)] != path}, path: new}
 
 
 def _open_for(data: dict[str, Any], path: Loc) -> None:
-    """Turn a cluster that is given by name into a table if one of its keys is to be set."""
+    """Convert a cluster that is given by name into a table if `path` is a key inside the cluster."""
     if path[0] == "cluster" and len(path) > 1 and "cluster" in data:
         data["cluster"] = clusters.opened(data["cluster"])
 
 
 def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
-    """Return message and hint for an invalid path of `--set`; None for a valid one."""
+    """Return the message and hint for an invalid path of `--set`; None if the path is valid."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
     if path == ("cluster",):
         return None

@@ -1,4 +1,4 @@
-"""Custom networks, given cable by cable: read from files and checked here, so that errors name the line of the file."""
+"""Reads and checks the cables of custom networks. Faults name the line of the file."""
 
 import csv
 from collections import Counter
@@ -15,7 +15,7 @@ _HEADER = "a,b[,rate][,delay]"
 
 
 class Complaint(NamedTuple):
-    """An error in a cable, given by its index in the list, or in the list as a whole."""
+    """An error in a cable or, if `place` is None, in the list as a whole; `place` is the cable's index in the list."""
 
     code: str
     place: int | None
@@ -27,10 +27,10 @@ class Complaint(NamedTuple):
 def wired(
     cables: Sequence[Cable], hosts: int | None, switches: Sequence[str] | None, max_hosts: int
 ) -> tuple[Wiring | None, list[Complaint]]:
-    """Return the network that consists of the cables, or None and the complaints about the cables.
+    """Return the network that consists of the cables and no complaints, or None and the complaints.
 
-    If `hosts` is None, the number of hosts follows from the host names in the cables. If `switches` is None, every
-    end of a cable that is not a host is a switch.
+    If `hosts` is None, the number of hosts is the highest host number in the cables plus 1. If `switches` is None,
+    every end of a cable that is not a host is a switch.
     """
     found: list[Complaint] = []
 
@@ -96,7 +96,7 @@ def wired(
 def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable], list[tuple[int, str]]]:
     """Return the cables of a CSV file `a,b[,rate][,delay]`, and the number and text of each cable's line.
 
-    A cable without a rate or a delay gets that of `link`, (rate in bits per second, delay in picoseconds).
+    `link` is the default rate, in bits per second, and delay, in picoseconds.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.
@@ -147,21 +147,21 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
 def cable_fault(
     code: str, key: str, msg: str, hint: str, name: str, number: int, line: str, value: str | None = None
 ) -> Fault:
-    """Return a fault at a line of a list of cables."""
+    """Return a fault at line `number` of a list of cables, or at `value` in this line."""
     start = max(0, line.find(value)) if value else 0
     return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
 
 
 def from_networkx(graph: Any) -> dict[str, Any]:
-    """Return the `cluster.topology` that a networkx graph describes, for `gt.Scenario.from_dict` and `replace`.
+    """Convert a networkx graph into a table `cluster.topology`, for `gt.Scenario.from_dict` and `replace`.
 
     Hosts are the nodes whose attribute `kind` is "host". If no node has this attribute, hosts are the nodes named h0,
-    h1, …. All other nodes are switches and keep their names. Unless all hosts are named h0, h1, …, they are numbered
+    h1, …. All other nodes are switches and keep their names. Unless all hosts are named h0, h1, …, they get these names
     in the order of the graph.
 
     Args:
         graph: an undirected `networkx.Graph`. Edges may have the attributes `rate` and `delay`, texts with units as
-            in "25Gbps" and "1us". An edge without one of them gets that of `cluster.link`.
+            in "25Gbps" and "1us". Defaults: `cluster.link.rate` and `cluster.link.delay`.
 
     Returns:
         A table of kind "custom".

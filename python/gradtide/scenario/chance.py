@@ -1,7 +1,7 @@
-"""The random draws of a scenario; `drawn` is their only list.
+"""Lists what is random in a scenario.
 
-Without draws every seed gives the same run, and a study of several seeds runs only one. The list is complete but
-conservative: it includes draws that may have no effect, such as those of a RED queue that never fills.
+If nothing is random, every seed gives the same run, and a study of several seeds runs only one. The list is complete
+but conservative: it includes draws that may have no effect, such as those of a RED queue that never fills.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from gradtide.units import PPM
 
 
 def drawn(resolved: Resolved) -> tuple[str, ...]:
-    """Return the random parts of a scenario as text, as in "the routes of connections"; empty if none is random."""
+    """Return what the seed determines, such as "the routes of connections"; empty if nothing is random."""
     several = len(resolved.jobs) > 1
     found = [f"{what} of {job.name}" if several else what for job in resolved.jobs for what in _of_job(job, resolved)]
     return (*found, *_of_network(resolved))

@@ -1,7 +1,7 @@
-"""Clusters by name: expands `cluster = "h100-hgx/32"` and `[cluster] preset = "h100-hgx/32"`.
+"""Replaces the name of a built-in cluster by its table: `cluster = "h100-hgx/32"` or `preset = "h100-hgx/32"`.
 
-A name is replaced by its table before the keys are read, so no later step sees a name. The table depends on the engine
-(`presets.cluster`); the scenario keeps the name, which is expanded again when the engine changes.
+This happens before the keys are read, so all other modules get a table. The table depends on the engine
+(`presets.cluster`). Therefore the scenario keeps the name, which is replaced again when the engine changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,24 +12,24 @@ from gradtide.errors import ScenarioError, hinted
 from gradtide.scenario.source import Fail, Failure, Faults, Loc, Source
 
 PRESET = "preset"
-"""Key of `[cluster]` that names a built-in cluster; the other keys of the table override that cluster's keys."""
+"""Key of `[cluster]` that names a built-in cluster; the other keys of `[cluster]` override the keys of this cluster."""
 
 
 def name_of(cluster: object) -> object:
-    """Return the name in `cluster` as given; `None` for a table without one."""
+    """Return the name of the built-in cluster in the value of `cluster`, unchecked; `None` for a table without name."""
     return cluster.get(PRESET) if isinstance(cluster, Mapping) else cluster if isinstance(cluster, str) else None
 
 
 def opened(cluster: object) -> object:
-    """Return `cluster` as a table, so that keys can be set: a name becomes a table with that preset."""
+    """Return the value of `cluster` as a table in which keys can be set: a name becomes the table's `preset`."""
     return {PRESET: cluster} if isinstance(cluster, str) else cluster
 
 
 def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
-    """Replace a cluster's name by its whole table; a scenario without an engine gets the engine of the cluster.
+    """Replace the name of a built-in cluster in `raw` by its table, and set `run.engine` if it is missing.
 
     Returns:
-        The name, or None without a known name; and the fault of an unknown name, which is then removed from `raw`.
+        The name, or None if there is no valid name; and the fault of an unknown name, which is deleted from `raw`.
     """
     faults, cluster = Faults(), raw.get("cluster", {})
     name = name_of(cluster)
@@ -50,10 +50,10 @@ def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
 
 
 def whole(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a scenario file with the name of its cluster replaced by the table.
+    """Return the keys of a scenario file with the name of a built-in cluster replaced by its table.
 
     Raises:
-        ScenarioError: if the name is unknown.
+        ScenarioError: if there is no such cluster.
     """
     run = data.get("run", {})
     found = {**data, "run": dict(run) if isinstance(run, Mapping) else run}
@@ -64,7 +64,6 @@ def whole(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(name: object, engine: object, fail: Fail, faults: Faults) -> dict[str, Any] | None:
-    """Return the keys of a named cluster, or add a fault if the name is unknown."""
     from gradtide import presets
 
     if not isinstance(name, str):
@@ -77,7 +76,7 @@ def _table(name: object, engine: object, fail: Fail, faults: Faults) -> dict[str
 
 
 def hint_of(name: str) -> str:
-    """Return a hint with the nearest known cluster name."""
+    """Return a hint for an unknown cluster, such as a similar name."""
     from gradtide import presets
 
     known = presets.cluster_names()
@@ -100,7 +99,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_absolute_paths(cluster: Any, base_dir: Path) -> Any:
-    """Return `cluster` as given, with the path of its cables absolute, for use in another folder."""
+    """Return `cluster` with an absolute path in `topology.links`, so that it can be used in another folder."""
     topology = cluster.get("topology") if isinstance(cluster, Mapping) else None
     if not isinstance(topology, Mapping) or not isinstance(links := topology.get("links"), str):
         return cluster
@@ -108,7 +107,7 @@ def with_absolute_paths(cluster: Any, base_dir: Path) -> Any:
 
 
 def count_of(name: str, places: int) -> int:
-    """Return the number of hosts, or nodes, of a named cluster that hold `places` workers."""
+    """Return N of `NAME/N`, the number of hosts or nodes that a built-in cluster needs for `places` workers."""
     from gradtide import presets
 
     found = presets.cluster(name)
@@ -117,11 +116,11 @@ def count_of(name: str, places: int) -> int:
 
 
 _OF_A_NETWORK = (PRESET, "topology", "link", "node")
-"""Keys whose replacement by another cluster is expected and needs no warning."""
+"""Keys of `[cluster]` whose loss needs no warning, because every cluster defines its own network."""
 
 
 def left_out(before: object, given: Mapping[str, Any], name: str, scenario: str) -> Iterator[str]:
-    """Yield a sentence for each key that is lost when `given` replaces the `[cluster]` of a scenario."""
+    """Yield warnings about keys that are lost when `[cluster]` of `given`, called `name`, replaces `before`."""
     new = given.get("cluster", {})
     kept = {*_OF_A_NETWORK, *(new if isinstance(new, Mapping) else ())}
     lost = [key for key in before if key not in kept] if isinstance(before, Mapping) else []

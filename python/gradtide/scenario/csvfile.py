@@ -1,4 +1,4 @@
-"""Parser of CSV tables with a known header; errors carry line and field."""
+"""Base class for readers of CSV files with a known header. Faults name line and field."""
 
 import csv
 from typing import Any, ClassVar
@@ -10,15 +10,15 @@ MAX_FAULTS_OF_A_FILE = 20
 
 
 class CsvFile:
-    """A text of CSV, its header and its rows.
+    """A CSV text whose first line is a header. Subclasses set the class variables.
 
     Attributes:
-        header: the first line, shown to users.
-        known: names of all columns that a file may have.
-        needed: number of required columns, which come first in `known`.
+        header: the expected first line, for messages.
+        known: names of all allowed columns; the required columns come first.
+        needed: number of required columns.
         most: maximum number of rows.
-        unit: plural noun for rows in messages.
-        columns: columns of this file, in its order; set by `rows`.
+        unit: plural noun for rows, for messages.
+        columns: columns of this file, in the order of the file; set by `rows`.
     """
 
     header: ClassVar[str]
@@ -35,7 +35,7 @@ class CsvFile:
     def fault(
         self, line: int, code: str, msg: str, hint: str, value: Any = None, field: str = "", column: int = -1
     ) -> Fault:
-        """Return a fault at a line, or at the field of a line in the given column."""
+        """Return a fault at a line, or at one of its fields if `column` is the field's index."""
         text = self.lines[line - 1]
         start, width = 0, len(text)
         if column >= 0 and '"' not in text:
@@ -46,17 +46,17 @@ class CsvFile:
         return Fault(code, field, msg, value, hint, self.name, line, text, start, max(1, width))
 
     def uneven(self, line: int, cells: list[str]) -> Fault | None:
-        """Return a fault if a row has too few or too many fields; otherwise None."""
+        """Return a fault if a row has more or fewer fields than the header; otherwise None."""
         if len(cells) == len(self.columns):
             return None
         msg = f"the row has {len(cells)} fields, the header {len(self.columns)}"
         return self.fault(line, "GT033", msg, "add or delete fields")
 
     def rows(self) -> list[tuple[int, list[str]]]:
-        """Read the header, and return the rows below it with their lines.
+        """Read the header, and return line number and fields of each row below it.
 
         Raises:
-            ScenarioError: if the header is missing or wrong, or a line is no CSV.
+            ScenarioError: if the header is missing or wrong, if a line is not valid CSV, or if there are too many rows.
         """
         rows: list[tuple[int, list[str]]] = []
         for number, line in enumerate(self.lines, 1):

@@ -1,8 +1,8 @@
-"""The device of a job: chosen by `device_of` alone, which also returns where the device is named.
+"""Chooses the device of a job (`device_of`), and returns where this device is named.
 
     compute.device, else the device of the model's file, else cluster.device, else V100 for built-in image models
 
-Language models have no default device: the scenario must name one, or a cluster that has one.
+Language models have no default device: the scenario must name a device, or a built-in cluster with a device.
 """
 
 import re
@@ -15,14 +15,14 @@ from gradtide.scenario.keys.job import Compute
 Origin = Literal["stated", "file", "cluster", "assumed", "none"]
 
 ASSUMED_DEVICE = "V100"
-"""Default device of built-in image models: most of their published times were measured on a V100."""
+"""Default device of built-in image models, because most of their published times were measured on a V100."""
 
 HINT = (
     'name one, as in compute = { device = "H100-bf16" } or --device H100-bf16, or a cluster that has one, as in '
     "--cluster h100-hgx/2"
 )
 MEASURED = "measured"
-"""Value of the device in a graph of ops whose times were measured."""
+"""Value of `device` in an op graph with times that `gradtide profile` measured. It names no device."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class JobDevice:
     """The device of a job.
 
     Attributes:
-        name: as written; None if none is named.
-        origin: where it is named: in the job (`stated`), the model's `file` or the `cluster`; `assumed` for a default,
-            `none` without one.
-        times_of: device of the times in the model's file, if it differs from `name`. The job keeps these times, so
-            `name` only selects the runtime that executes a plan.
-        cluster: device of the cluster, if it is different hardware.
+        name: name as the user wrote it; None if there is no device.
+        origin: where the device is named: in the job (`stated`), the model's `file` or the `cluster`. A default is
+            `assumed`; without a device, the origin is `none`.
+        times_of: device on which the times in the model's file were taken, if it differs from `name`. The job keeps
+            these times, so `name` only selects the runtime that executes a plan.
+        cluster: `cluster.device`, if it is other hardware than `name`.
     """
 
     name: str | None
@@ -45,7 +45,7 @@ class JobDevice:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The keys of a summary that describe the device."""
+        """The attributes as a dict, for summaries."""
         return asdict(self)
 
 
@@ -57,8 +57,8 @@ def device_of(
     Args:
         compute: keys of the job.
         cluster_device: `cluster.device`.
-        own: device of the model's file, if the file has times and names the device on which they were taken.
-        assumed: the default if no device is named.
+        own: device on which the times in the model's file were taken, if the file names it.
+        assumed: default device; None if there is no default.
     """
     named = compute.device if compute.is_given("device") else own
     is_other = cluster_device is not None and named is not None and hardware(named) != hardware(cluster_device)
@@ -74,12 +74,12 @@ def device_of(
 
 
 def hardware(name: str) -> str:
-    """Return the name of a device without its precision, so that A100 and A100-bf16 are equal."""
+    """Return the name of a device without its precision, so that A100 and A100-bf16 are the same hardware."""
     return re.sub("-(bf16|fp8)$", "", name.casefold())
 
 
 def is_known(name: str) -> bool:
-    """Whether a device or an accelerator has that name."""
+    """Return whether `name` is a built-in device, with or without support for `parallel`."""
     from gradtide import presets
 
     known = (*presets.device_names(), *presets.accelerator_names())
@@ -87,7 +87,7 @@ def is_known(name: str) -> bool:
 
 
 def unknown_device(name: str) -> tuple[str, str]:
-    """Return message and hint for a device that is unknown, or known only with `parallel`."""
+    """Return message and hint for a device that is unknown, or that can only be used with `parallel`."""
     from gradtide import presets
 
     alike = [one for one in presets.device_names() if hardware(one) == hardware(name)]

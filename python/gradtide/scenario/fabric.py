@@ -1,7 +1,7 @@
-"""The network topology of a scenario: numbers of hosts and switches, placement of hosts on switches, names of links.
+"""The network topology of a scenario: numbers of hosts and switches, edge switch of each host, routes, names of links.
 
-For star, leaf-spine and Clos networks the core computes these (`crates/train/src/fabric.rs`); `cables` checks custom
-networks.
+The core computes the sizes of star, leaf-spine and Clos networks (`crates/train/src/fabric.rs`). Custom networks are
+computed here, after `cables` has checked them.
 """
 
 import math
@@ -17,7 +17,7 @@ from gradtide import units
 from gradtide.scenario.core import network as core
 
 MAX_CABLES = 1_000_000_000
-"""Maximum number of cables between switches: each cable is two links, and the core numbers all links with 31 bits."""
+"""Maximum number of cables between switches. Each cable is two links, and the core numbers all links with 31 bits."""
 _HOST = re.compile(r"h(0|[1-9]\d{0,8})")
 
 
@@ -28,7 +28,7 @@ def host_number(name: str) -> int | None:
 
 
 class Cable(NamedTuple):
-    """Two links, one in each direction, between two nodes that are given by name."""
+    """A cable between the nodes named `a` and `b`, which is two links, one in each direction."""
 
     a: str
     b: str
@@ -36,13 +36,13 @@ class Cable(NamedTuple):
     delay_ps: int
 
     def written(self) -> dict[str, str]:
-        """Return the keys of an entry of `cluster.topology.links`."""
+        """Return the cable as an entry of `cluster.topology.links`."""
         rate, delay = units.format_rate(self.rate_bps), units.format_time(self.delay_ps)
         return {"a": self.a, "b": self.b, "rate": rate, "delay": delay}
 
 
 class Reach(NamedTuple):
-    """The worst case over the paths of messages.
+    """Worst case of each property over a set of routes. The three values may be from different routes.
 
     Attributes:
         hops: number of links of the longest route.
@@ -55,16 +55,16 @@ class Reach(NamedTuple):
     delay_ps: int
 
     def joined(self, other: "Reach") -> "Reach":
-        """Return the reach that has the worse value of the two reaches in each attribute."""
+        """Return the reach of the routes of `self` and `other` together."""
         return Reach(max(self.hops, other.hops), min(self.rate_bps, other.rate_bps), max(self.delay_ps, other.delay_ps))
 
 
 Group = Collection[int]
-"""A set of hosts in which any host may send to any other."""
+"""Numbers of hosts that communicate: any of them may send to any other."""
 
 
 def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach) -> Reach:
-    """Return the worst reach over groups of hosts, bounded by `most`; `most` if no group sends messages."""
+    """Return the joined `reach` of all groups with several hosts; `most` (all routes) if there is no such group."""
     found: Reach | None = None
     for group in groups:
         if len(group) > 1:
@@ -77,16 +77,15 @@ def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach
 
 @dataclass(frozen=True)
 class Tree:
-    """A star, leaf-spine or Clos network, with numbers computed by the core.
+    """A star, leaf-spine or Clos network, with sizes computed by the core.
 
     Attributes:
-        keys: keys of the core's `TopologySpec` in addition to the kind, without the links between switches.
+        keys: keys of the core's `TopologySpec` except its kind and the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
-        fabric_link: rate and delay of the links between switches.
-        ports: number of ports per switch. All switches are alike; some leave ports unused.
+        fabric_link: rate in bits per second and delay in picoseconds of the links between switches.
+        ports: number of ports per switch. All switches have equally many, but may leave some unused.
         hops: number of links of the longest route.
-        shared: largest number of hosts whose traffic can share a link, which is the number of hosts below a child of
-            the root.
+        shared: largest number of hosts whose traffic can share a link: the hosts below a child of a root switch.
     """
 
     kind: str
@@ -103,11 +102,11 @@ class Tree:
 
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
-        """Return a network with `link` at each host and `trunk` between switches."""
+        """Return the network whose hosts have links `link`, and whose switches are connected by links `trunk`."""
         return cls(kind, keys, link, trunk, *core.shape(core.tree(kind, keys, trunk), link))
 
     def reach(self, groups: Iterable[Group]) -> Reach:
-        """Return the reach of messages within groups of hosts; without messages, that of the whole network."""
+        """Return the reach of the routes within groups of hosts; if no group has two hosts, of all routes."""
         links = (self.host_link, self.fabric_link)
         most = Reach(self.hops, min(rate_bps for rate_bps, _ in links), max(delay_ps for _, delay_ps in links))
         if self.kind == "star":
@@ -117,7 +116,7 @@ class Tree:
     def _reach(self, group: Group, most: Reach) -> Reach:
         if len({self.edge_of(host) for host in group}) == 1:
             return Reach(2, *self.host_link)
-        # Routes between hosts below one child of the root do not cross the root, so they are two links shorter.
+        # Routes between hosts below the same child of the root do not cross the root, so they are two links shorter.
         is_below = self.kind == "clos3" and len({host // self.shared for host in group}) == 1
         return most._replace(hops=most.hops - 2) if is_below else most
 
@@ -152,7 +151,7 @@ class Tree:
         return host // self.hosts_per_edge
 
     def uplinks_bps(self, _edge: int) -> int | None:
-        """Return the total rate of an edge switch's links to other switches; `None` if it equals that of its hosts."""
+        """Return the total rate of a leaf switch's uplinks, bits per second; `None` unless the kind is leaf_spine."""
         return int(self.keys["spines"]) * self.fabric_link[0] if self.kind == "leaf_spine" else None
 
     def link_names(self) -> list[str]:
@@ -160,7 +159,7 @@ class Tree:
         return core.link_names(self.topology(), self.host_link)
 
     def topology(self) -> dict[str, Any]:
-        """Return the topology of the core's input."""
+        """Return the core's input for the topology."""
         return core.tree(self.kind, self.keys, self.fabric_link)
 
     @property
@@ -169,7 +168,7 @@ class Tree:
         return self.host_count
 
     def written(self) -> dict[str, Any]:
-        """Return the keys of `cluster.topology`."""
+        """Return the table `cluster.topology` of the resolved scenario."""
         table = {"kind": self.kind, **self.keys}
         if self.kind == "leaf_spine":
             rate_bps, delay_ps = self.fabric_link
@@ -180,22 +179,22 @@ class Tree:
 
 
 def star(host_count: int, link: tuple[int, int]) -> Tree:
-    """Return a star of hosts around one switch."""
+    """Return a star: `host_count` hosts on one switch. A link is a rate in bit/s and a delay in picoseconds."""
     return Tree.counted("star", {"hosts": host_count}, link, link)
 
 
 def leaf_spine(
     leaves: int, hosts_per_leaf: int, spines: int, host_link: tuple[int, int], fabric_link: tuple[int, int]
 ) -> Tree:
-    """Return a leaf-spine network: leaves with hosts, and a link from each leaf to every spine."""
+    """Return a leaf-spine network, in which every leaf switch has a link to every spine switch."""
     keys = {"leaves": leaves, "hosts_per_leaf": hosts_per_leaf, "spines": spines}
     return Tree.counted("leaf_spine", keys, host_link, fabric_link)
 
 
 def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> Tree:
-    """Return the Clos network (clos2 or clos3) of switches with an even number of ports k.
+    """Return a Clos network of kind clos2 or clos3 with k-port switches, k even, and bisection ratio r.
 
-    The bisection ratio r must make (k/2)·r a whole number.
+    (k/2)·r must be a whole number.
 
     Source:
         Zhang et al. (2017), section 2.3 and table 1.
@@ -205,14 +204,14 @@ def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> T
 
 
 def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
-    """Return the ratios nearest to `wanted` for which ratio x `parts` is a whole number of switches."""
+    """Return the ratios next to `wanted`, below and above, for which ratio x `parts` is a whole number of switches."""
     below = math.floor(parts * wanted)
     return [count / parts for count in (below, below + 1) if 0 < count <= parts]
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A custom network: its cables in the order of the file; each of the hosts h0, h1, … has one cable."""
+    """A custom network: its cables in the order of the file. The hosts h0, h1, … have one cable each."""
 
     host_count: int
     switches: tuple[str, ...]
@@ -243,21 +242,21 @@ class Wiring:
 
     @property
     def hosts_per_edge(self) -> int | None:
-        """Number of hosts per edge switch; `None` if it differs between switches."""
+        """Number of hosts per edge switch; `None` if edge switches have different numbers of hosts."""
         sizes = set(Counter(self._edges).values())
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def shared(self) -> int:
-        """Largest number of hosts whose traffic can share a link."""
+        """Upper bound of the number of hosts whose traffic can share a link."""
         return self.host_count
 
     def reach(self, groups: Iterable[Group]) -> Reach:
-        """Return the reach of messages within groups of hosts; without messages, that of the whole network."""
+        """Return the reach of the routes within groups of hosts; if no group has two hosts, of all routes."""
         return self._crossed(groups)[0]
 
     def crossed(self, groups: Iterable[Group]) -> list[Cable]:
-        """Return the cables on the paths of messages within groups of hosts; without messages, all cables."""
+        """Return the cables on routes within groups of hosts; if no group has two hosts, all cables."""
         cables = self._crossed(groups)[1]
         return [self.cables[place] for place in sorted(cables)]
 
@@ -267,11 +266,11 @@ class Wiring:
         return any(len(places) > 1 for ends in among for _, ahead in self._routes(ends) for places in ahead)
 
     def _ends(self, group: Group) -> Counter[str]:
-        """Return the number of the group's hosts on each edge switch; a host without a switch is its own edge."""
+        """Return the number of the group's hosts by edge switch. A host that has no switch is its own edge switch."""
         return Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
 
     def _crossed(self, groups: Iterable[Group]) -> tuple[Reach, Iterable[int]]:
-        """Return the reach of groups, and the indices of the cables on shortest routes within the groups."""
+        """Return the reach of the routes within groups, and the indices of the cables on these routes."""
         found: set[int] = set()
         hops = 0
         seen: set[frozenset[str]] = set()
@@ -290,7 +289,7 @@ class Wiring:
         return Reach(hops or self.hops, min(rates), max(delays)), cables
 
     def _mark_routes(self, ends: frozenset[str], found: set[int]) -> int:
-        """Add the cables of all shortest routes among `ends`; return the length of the longest route."""
+        """Add the cables of all shortest routes among `ends` to `found`; return the hosts' longest route in links."""
         longest = 0
         for distance, ahead in self._routes(ends):
             found.update(place for places in ahead for place in places)
@@ -300,9 +299,10 @@ class Wiring:
         return longest
 
     def _routes(self, ends: frozenset[str]) -> Iterator[tuple[dict[str, int], list[list[int]]]]:
-        """Yield for each end its shortest-path tree (breadth-first search) from the other ends.
+        """Yield, for each destination in `ends`, all shortest routes to it from the others, by breadth-first search.
 
-        The tree consists of the distance of every node, starting with the end, and the next-hop cables of each node.
+        The routes are given by the distance of every node from the destination, which is the first key, and by the
+        next-hop cables of each node on a route.
         """
         for start in ends:
             distance, behind = {start: 0}, []
@@ -324,7 +324,7 @@ class Wiring:
 
     @cached_property
     def _cables_of(self) -> dict[str, list[tuple[str, int]]]:
-        """Adjacency list: neighbours of each node, with the indices of the cables to them."""
+        """Adjacency list: for each node, its neighbours and the indices of the cables to them."""
         found: dict[str, list[tuple[str, int]]] = {name: [] for name in self.switches}
         found |= {f"h{host}": [] for host in range(self.host_count)}
         for place, cable in enumerate(self.cables):
@@ -334,7 +334,6 @@ class Wiring:
 
     @cached_property
     def _host_cables(self) -> list[int]:
-        """Index of each host's cable."""
         return [self._cables_of[f"h{host}"][0][1] for host in range(self.host_count)]
 
     @property
@@ -349,11 +348,11 @@ class Wiring:
         return len(set(self._edges))
 
     def edge_of(self, host: int) -> int:
-        """Return the index of a host's switch."""
+        """Return the index of a host's switch; the negative number -1 - `host` if the host has no switch."""
         return self._edges[host]
 
     def uplinks_bps(self, edge: int) -> int | None:
-        """Return the total rate of links from a switch to other switches; `None` for a host without a switch."""
+        """Return the total rate of a switch's links to other switches, bits per second; `None` without a switch."""
         return self._uplinks_bps[self.switches[edge]] if edge >= 0 else None
 
     @cached_property
@@ -377,7 +376,7 @@ class Wiring:
         return edges
 
     def distances(self, start: str) -> dict[str, int]:
-        """Return the distance of each reachable node from `start`, in links."""
+        """Return the distance from `start` in links, for each node that can be reached."""
         distance, frontier = {start: 0}, [start]
         for node in frontier:
             for other, _ in self._cables_of[node]:
@@ -399,7 +398,7 @@ class Wiring:
         return core.link_names(self.topology(), self.cables[0][2:])
 
     def topology(self) -> dict[str, Any]:
-        """Return the topology of the core's input."""
+        """Return the core's input for the topology."""
         number = {name: self.host_count + index for index, name in enumerate(self.switches)}
 
         def node(name: str) -> int:
@@ -410,20 +409,20 @@ class Wiring:
         return core.custom(self.host_count, self.switches, cables)
 
     def written(self) -> dict[str, Any]:
-        """Return the keys of `cluster.topology`."""
+        """Return the table `cluster.topology` of the resolved scenario."""
         links = [cable.written() for cable in self.cables]
         return {"kind": "custom", "hosts": self.host_count, "switches": list(self.switches), "links": links}
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Machines with several GPUs. GPUs are the hosts of jobs; the hosts of `cards` are the network cards.
+    """Nodes, i.e. machines with several GPUs. Hosts of jobs are GPUs; hosts of `cards` are network cards.
 
     Attributes:
-        cards: the network between nodes.
+        cards: the network between the network cards of all nodes.
         gpus: number of GPUs per node.
         nics: number of network cards per node, a divisor of `gpus`.
-        scale_up: rate in bits per second and delay in picoseconds of a GPU's link to the switch of its node.
+        scale_up: rate in bits per second and delay in picoseconds of the link between a GPU and its node's switch.
     """
 
     cards: Tree | Wiring
@@ -448,17 +447,17 @@ class Nodes:
 
     @property
     def end_count(self) -> int:
-        """Number of hosts in the network that an engine simulates: network cards, and ports of GPUs within nodes."""
+        """Number of hosts in the network that an engine simulates: all network cards, and a scale-up port per GPU."""
         return self.cards.host_count + self.host_count
 
     @property
     def switch_count(self) -> int:
-        """Number of switches, including one per node."""
+        """Number of switches, including the scale-up switch of each node."""
         return self.cards.switch_count + self.node_count
 
     @property
     def cable_count(self) -> int:
-        """Number of cables, including one per GPU within its node."""
+        """Number of cables, including a scale-up cable per GPU."""
         return self.cards.cable_count + self.host_count
 
     @property
@@ -482,7 +481,7 @@ class Nodes:
         return min(self.host_count, max(1, self.cards.shared) * (self.gpus // self.nics))
 
     def reach(self, groups: Iterable[Group]) -> Reach:
-        """Return the reach of messages within groups of GPUs; without messages, that of the whole network."""
+        """Return the reach of the routes within groups of GPUs; if no group has two GPUs, of all routes."""
         within = Reach(2, *self.scale_up)
         most = within.joined(self.cards.reach(()))
         return _worst(groups, lambda group: self._reach(group, within), most)
@@ -495,10 +494,10 @@ class Nodes:
         return between if max(nodes.values()) == 1 else between.joined(within)
 
     def between_cards(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """Yield the network cards of each group of GPUs that spans several nodes."""
+        """Yield, for each group of GPUs on several nodes, the network cards that the GPUs use."""
         for group in groups:
             if len({gpu // self.gpus for gpu in group}) > 1:
-                # Must equal the core's choice of the card: crates/net/src/nodes.rs.
+                # crates/net/src/nodes.rs chooses the network card of a GPU by the same formula.
                 yield frozenset(gpu * self.nics // self.gpus for gpu in group)
 
     def has_choice(self, groups: Iterable[Group]) -> bool:
@@ -507,12 +506,12 @@ class Nodes:
 
     @property
     def mean_host_rate_bps(self) -> Fraction:
-        """Mean rate of a GPU's share of its network card."""
+        """Mean rate per GPU of the network cards' links."""
         return self.cards.mean_host_rate_bps * self.nics / self.gpus
 
     @property
     def edge_count(self) -> int:
-        """Number of switches with hosts, including those within nodes."""
+        """Number of switches with hosts, including the scale-up switch of each node."""
         return self.cards.edge_count + self.node_count
 
     def edge_of(self, host: int) -> int:
@@ -520,7 +519,7 @@ class Nodes:
         return host // self.gpus
 
     def uplinks_bps(self, _edge: int) -> int | None:
-        """Return `None`, because the load of a node's network cards is not checked."""
+        """Return `None`: `Scenario.expected_traffic` does not limit the bytes that leave a node."""
         return None
 
     def link_names(self) -> list[str]:
@@ -529,11 +528,11 @@ class Nodes:
         return core.link_names(self.topology(), any_link, core.node(self.gpus, self.nics, self.scale_up))
 
     def topology(self) -> dict[str, Any]:
-        """Return the topology of the core's input: the network between nodes."""
+        """Return the core's input for the network between nodes."""
         return self.cards.topology()
 
     def written(self) -> dict[str, Any]:
-        """Return the keys of `cluster.topology`."""
+        """Return the table `cluster.topology` of the resolved scenario."""
         return self.cards.written()
 
 
@@ -541,7 +540,7 @@ Fabric = Tree | Wiring | Nodes
 
 
 def dealt_out(hosts: Iterable[int], fabric: Fabric) -> list[int]:
-    """Order hosts round-robin over the edge switches, so that neighbours are on different switches where possible."""
+    """Return hosts in round-robin order over their edge switches, so that neighbours are on different switches."""
     placed: Counter[int] = Counter()
     keyed = []
     for host in hosts:

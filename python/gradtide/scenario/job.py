@@ -1,4 +1,4 @@
-"""A resolved job: compute, communication and placement, with all derived defaults."""
+"""A resolved job: its model, compute, communication and hosts, with all defaults filled in."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,16 +19,16 @@ from gradtide.units import PPM
 
 @dataclass(frozen=True)
 class ParallelModel:
-    """How a model is divided over ranks, with every default.
+    """A model that is divided over ranks, with all defaults filled in.
 
     Attributes:
-        keys: the table `parallel` of the file.
+        keys: the table `parallel`, with defaults.
         device: device of the ranks, and where the scenario names it.
-        costs: ops of the model, and their accelerator.
+        costs: model, accelerator, mesh and training settings, from which the times of ops are estimated.
         layout: pipeline schedule, sharding and prefetch of the ranks.
-        described: times and sizes of all ops, and the memory of a rank.
-        own: times of ops given by the user; None if they are computed from the accelerator.
-        times: `own` as rows of the resolved scenario.
+        described: times and sizes of all ops, and the memory that a rank needs.
+        own: times of ops given by the user; None if times are estimated for the accelerator.
+        times: `own` as the table `compute.times` of the resolved scenario.
     """
 
     keys: Parallel
@@ -51,15 +51,15 @@ class ParallelModel:
 
     @property
     def fit(self) -> Fit:
-        """Whether the fullest rank fits in the memory of its device."""
+        """Whether the rank that needs most memory fits in the memory of its device, and how much is left or lacking."""
         return fit(self.described.memory, self.costs.mesh.pp)
 
     @property
     def feasibility(self) -> dict[str, Any]:
-        """The keys of a summary about memory: the verdict, the bytes to spare or lacking, and changes that would fit.
+        """Memory in a job's summary: the verdict, the bytes to spare or lacking, and changes with which the model fits.
 
-        `would_fit` lists changes with the same number of ranks, each with the table `parallel` to write. If no such
-        change exists, `fits_on` is a mesh with more ranks, or None if no mesh that was tried fits.
+        `would_fit` lists changes with the same number of ranks, each with the table `parallel` to write. If there are
+        none, `fits_on` is a mesh with more ranks, or None if no mesh that was tried fits.
         """
         found = {
             "feasibility": self.fit.verdict,
@@ -94,14 +94,14 @@ class ParallelModel:
 
     @property
     def op_count(self) -> int:
-        """Estimated number of compute ops and transfers per iteration, of all stages."""
+        """Estimated number of compute ops and transfers per iteration, over all pipeline stages."""
         ops = sum(1 for _ in self.described.ops_of(self.described.blocks))
         return 8 * ops * self.layout.micro_batches
 
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """A recorded step that a job repeats.
+    """A recorded training step, which a job repeats as its iteration.
 
     Attributes:
         recorded: the step in the form of the core's input.
@@ -118,35 +118,35 @@ class RecordedStep:
 
 @dataclass(frozen=True)
 class Job:
-    """A training job, resolved.
+    """A training job whose keys have been checked.
 
     `compute`, `collective` and `schedule` are the tables of the file with all defaults, including defaults that depend
     on other keys. docs/reference/scenario.md describes the keys.
 
     Attributes:
-        name: key of the job in the scenario.
+        name: NAME of `job.NAME`.
         model: name of the model in results.
-        layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
+        layers: layers, input side first, with a worker's times for one mini-batch, scaled to `compute.scale_to`.
         graph: ops of a worker with times in picoseconds; `None` for a model of layers.
-        hosts: host of each rank, by index into the cluster's hosts.
-        iterations: measured iterations; `None` if `run.duration` decides.
-        placement: packed, spread or random: the assignment of ranks to hosts. A list of hosts is in `hosts` instead.
+        hosts: host of each rank, by number.
+        iterations: number of measured iterations; `None` if `run.duration` limits it.
+        placement: how ranks were assigned to hosts: packed, spread or random; packed if the key is a list of hosts.
         task: "train" or "inference" if workers pull from servers, "exchange" if the bytes are not gradients; otherwise
             `None`.
-        compute: `batch` is `None` for a model with its own times, `device` is `None` for such a model if the job names
+        compute: `batch` is `None` for a model with given times, `device` is `None` for such a model if the job names
             no device, and `order` is `None` without a graph.
         collective: `group` is a number of ranks; `ps` is present and complete if `kind` is "ps".
         schedule: buckets and their order.
         ranks: send priority of every layer if the order is "file"; the smallest is sent first.
-        bands: bands of the job's flows, distributed evenly over the layers from the input side; the initial bands if
-            `adaptive` changes them.
+        bands: priority bands of the job's flows, distributed evenly over the layers from the input side; the initial
+            bands if `adaptive` is set.
         adaptive: policy by which workers change their bands; `None` if the bands are fixed.
         start_ps: simulated time at which the job starts.
-        announced_packets: queue threshold that the job's messages announce to switches; `None` if they announce none.
+        announced_packets: marking threshold that the job's bursts announce to switches; `None` without announcements.
         parallel_model: how the model is divided over ranks; `None` if every worker has the whole model.
         step: the recorded step that the ranks repeat; `None` for other models.
         device: device of the job, and where the scenario names it.
-        stated: keys of `compute` that are given; all others are defaults.
+        stated: keys of `compute` that the user set; all others have their default.
     """
 
     name: str
@@ -189,13 +189,13 @@ class Job:
 
     @property
     def workers(self) -> int:
-        """Number of workers, which includes servers unless they have hosts of their own."""
+        """Number of workers, as in the key `workers`. It includes parameter servers unless they are separate hosts."""
         ps = self.collective.ps
         return len(self.hosts) - (self.servers if ps is not None and ps.placement == "separate" else 0)
 
     @property
     def computing(self) -> int:
-        """Number of workers that compute: all hosts of the job without parameter servers, whatever their placement."""
+        """Number of workers that compute: the job's hosts other than parameter servers."""
         return len(self.hosts) - (self.servers if len(self.hosts) > 1 else 0)
 
     @property
@@ -205,7 +205,7 @@ class Job:
 
     @property
     def is_in_step(self) -> bool:
-        """Whether all workers are in the same iteration at any time."""
+        """Whether all workers wait for one another between iterations: always, unless `collective.ps.sync` is set."""
         return self.collective.bound == 0
 
     @property
@@ -221,12 +221,12 @@ class Job:
 
     @property
     def is_foreseen(self) -> bool:
-        """Whether each transfer of the job is simulated in both bands before it is sent."""
+        """Whether the job uses the policy oracle, which simulates each chunk in both bands before sending it."""
         return self.adaptive is not None and self.adaptive.policy == "oracle"
 
     @property
     def compute_ps(self) -> int:
-        """Compute time of one iteration, without noise or straggler."""
+        """Compute time of one iteration in picoseconds, without noise or straggler."""
         if (parallel := self.parallel_model or self.step) is not None:
             return parallel.compute_ps
         if self.graph is not None:
@@ -235,21 +235,21 @@ class Job:
 
     @property
     def pace_ppm(self) -> tuple[int, int]:
-        """Smallest and largest factor of the compute jitter on a worker's compute times, in millionths."""
+        """Smallest and largest factor that noise and straggler can apply to compute times, in millionths."""
         width = -(-self.compute.noise_ppm * 1_732_051 // PPM)
         straggler = PPM if self.compute.straggler is None else self.compute.straggler.factor_ppm
         return PPM - width, -(-(PPM + width) * straggler // PPM)
 
     @property
     def op_count(self) -> int:
-        """Number of ops that a worker computes per iteration."""
+        """Number of compute ops of a worker per iteration; for a parallel job, `op_count` of its model or step."""
         if (parallel := self.parallel_model or self.step) is not None:
             return parallel.op_count
         return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
 
     @property
     def parameter_count(self) -> int:
-        """Number of layers or ops with parameters."""
+        """Number of layers, or receiving ops of a graph, that have parameters."""
         return sum(r.parameter_bytes > 0 for r in self.layers)
 
     @property
@@ -259,7 +259,7 @@ class Job:
 
     @property
     def counts(self) -> Counts:
-        """Steps, messages and bytes of one exchange."""
+        """Numbers of steps and messages, and bytes, of one collective operation of the job."""
         keys = self.collective
         group = None if keys.group is None else self.group or 1
         return core.counts(core.algorithm(keys.kind, group, keys.inside, self.servers), len(self.hosts))

@@ -1,7 +1,7 @@
-"""Op DAGs: the transfers and compute ops of a worker, read from JSON or a dict; every fault has its location.
+"""Reads op DAGs, i.e. the transfers and compute ops of a worker and their dependencies, from JSON or a dict.
 
-The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv or comp), `inputs` and `time`, and the
-`target` op whose end is the makespan. Unknown keys are ignored.
+The format follows TicTac (docs/models/orders.md#the-file): `ops`, each with `id`, `kind` (recv or comp), `inputs` and
+`time`, and the id of the `target` op, whose end is the makespan. Unknown keys are ignored. Each fault has its line.
 """
 
 import math
@@ -27,18 +27,18 @@ _KINDS = ("recv", "comp")
 
 @dataclass(frozen=True)
 class Op:
-    """A vertex of a worker's DAG.
+    """A transfer or compute op of a worker's DAG.
 
     Attributes:
         id: number in the file; schedulers break ties in favour of the smaller id.
-        kind: "recv", a transfer that starts without waiting, or "comp".
-        inputs: ids of its predecessors, in the order of the file.
-        time: duration in whole ticks of the file's unit.
+        kind: "recv", a transfer without predecessors, or "comp", a compute op.
+        inputs: ids of the ops for which this op waits, in the order of the file.
+        time: duration in ticks, i.e. whole units of `OpDag.time_unit`.
         name: name in the file, or "".
         param_only: whether the op depends on one parameter and on no input of the model, such as a cast of a
-            parameter. Derived unless the file has the key.
-        bytes: size of a transfer; 0 if the file states none.
-        updates: ids of the transfers whose gradients it produces.
+            parameter. Derived from the graph unless the file contains the key.
+        bytes: size of a transfer; 0 if the file does not contain it.
+        updates: ids of the transfers of the parameters whose gradients the op produces.
     """
 
     id: int
@@ -53,14 +53,14 @@ class Op:
 
 @dataclass(frozen=True)
 class OpDag:
-    """What one worker does in one iteration.
+    """The transfers and compute ops of one worker in one iteration, as a graph.
 
     Attributes:
         ops: in the order of the file.
-        target: id of the op whose end is the makespan; only its ancestors matter.
+        target: id of the op whose end is the makespan; only ops on which it depends matter.
         name: the file's `name` or `model`, or "".
-        inference_target: id of the op that ends the forward pass, if stated.
-        time_unit: unit of a tick, ps to s; "" if the file states none.
+        inference_target: id of the op that ends the forward pass; None if the file does not contain it.
+        time_unit: length of a tick: ps, ns, us, ms or s; "" if the file does not contain it.
     """
 
     ops: tuple[Op, ...]
@@ -76,7 +76,7 @@ class OpDag:
         return tuple(sorted(op.id for op in self.ops if op.id in needed and op.kind == "recv"))
 
     def needed_by(self, ids: Iterable[int]) -> set[int]:
-        """Return the ids of these ops and of all their ancestors."""
+        """Return `ids` and the ids of all ops on which these ops depend."""
         by_id = {op.id: op for op in self.ops}
         needed = set(ids)
         stack = list(needed)
@@ -87,7 +87,7 @@ class OpDag:
         return needed
 
     def spec(self) -> dict[str, Any]:
-        """Return the DAG in the core's format, ids replaced by indices."""
+        """Return the DAG in the form of the core's input, in which ops are named by index."""
         return core.dag(self)
 
 
@@ -95,7 +95,7 @@ def load_op_dag(path: str | Path) -> OpDag:
     """Return the op DAG of a JSON file.
 
     Raises:
-        ScenarioError: with up to 20 faults, each with its line; a cycle is named op by op.
+        ScenarioError: with up to 20 faults, each with its line. The fault of a cycle lists the cycle's ops.
     """
     text = _json_text(path)
     with expecting(text, str(path), "a graph of ops", "dag"):
@@ -103,7 +103,7 @@ def load_op_dag(path: str | Path) -> OpDag:
 
 
 def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
-    """Return the op DAG in `data`, a dict with `ops` and `target`.
+    """Return the op DAG in `data`, a dict with `ops` and `target`. `source` gives faults their file and line.
 
     Raises:
         ScenarioError: with up to 20 faults.
@@ -112,10 +112,10 @@ def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
 
 
 def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
-    """Return the ranks (send priorities) of an order file, as written by `gradtide order --json`.
+    """Return the rank (send priority, smallest first) of each transfer by id, as `gradtide order --json` writes them.
 
     Raises:
-        ScenarioError: if a transfer that the target needs has no rank, or a rank belongs to no transfer.
+        ScenarioError: if a transfer that the target needs has no rank, or an id is not the id of such a transfer.
     """
     text = _json_text(path)
     with expecting(text, str(path), "an order of transfers", "order"):
@@ -163,7 +163,7 @@ def _json_text(path: str | Path) -> str:
 
 
 class _Full(Exception):  # noqa: N818 - no error: stops the search for faults
-    """Raised when the maximum number of faults has been found."""
+    """Raised by `_Reader.fail` when `MAX_FAULTS_OF_A_DAG` faults have been found."""
 
 
 class _Reader:
@@ -322,7 +322,7 @@ class _Reader:
             return [by_id[one] for one in done]
         at = next(op.id for op in dag.ops if waits[op.id])
         path: dict[int, None] = {}
-        while at not in path:  # ends in a cycle, because every blocked op has a blocked input
+        while at not in path:  # the path reaches a cycle, because every blocked op has a blocked input
             path[at] = None
             at = next(other for other in by_id[at].inputs if waits[other])
         walked = list(path)
@@ -345,7 +345,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
-    """Mark the compute ops that depend on exactly one parameter, and on no compute op without inputs."""
+    """Set `param_only` for compute ops that depend on exactly one transfer and on no compute op without inputs."""
     several = -1
     parameter: dict[int, int] = {}
     for op in topological:

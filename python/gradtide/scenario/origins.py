@@ -1,6 +1,6 @@
-"""The source of each tenant's background flows: a preset, a CDF file, a list, an incast or bursts.
+"""Reads the background flows of each tenant: a flow-size distribution, a list of flows, an incast or bursts.
 
-Files are opened here; `gradtide.traffic` draws or stores the flows.
+Files are opened here; the classes of `gradtide.traffic` draw random flows and store lists of flows.
 """
 
 import hashlib
@@ -22,21 +22,22 @@ from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson,
 from gradtide.units import PPM
 
 MAX_LIST_BYTES = 300_000_000
-"""Maximum size of a file with a list of flows. Calibration: the size of a list with the maximum number of flows."""
+"""Maximum size of a file with a list of flows. It suffices for a list with the maximum number of flows."""
 
 MAX_WRITTEN_FLOWS = 100
-"""Longest list of flows that a resolved scenario contains in full; it contains only path and digest of longer ones."""
+"""Longest list of flows that a resolved scenario contains. Of a longer list, it contains the file's path and digest."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The source of a tenant's flows.
+    """The flows of a tenant, and how the resolved scenario describes them.
 
     Attributes:
-        key: key of the tenant's table that decides the number of flows.
-        flows: the flows, drawn when needed.
-        written: keys of the resolved scenario in place of the keys `replaced`, with the content of small files.
-        warnings: inconsistencies that are not faults.
+        key: key of the tenant's table that determines the number of flows.
+        flows: the flows; random flows are drawn only by `flows.draw()`.
+        replaced: keys that name a file. In the resolved scenario, `written` replaces them.
+        written: keys with the content of a small file, or with the absolute path and the digest of a large file.
+        warnings: warnings about the flows, one sentence each.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Origin:
         return isinstance(self.flows, Poisson)
 
     def groups(self, host_count: int) -> Iterable[Collection[int]]:
-        """Return the groups of hosts that communicate: both endpoints of each flow, or all hosts for random flows."""
+        """Return the groups of hosts that communicate: the two ends of each flow, or all hosts for random flows."""
         between = self.flows.between()
         if between is None:
             return [range(host_count)]
@@ -61,13 +62,14 @@ class Origin:
 
 @dataclass
 class Tenant:
-    """A tenant with background flows, and the inputs on which its flows depend.
+    """A tenant with background flows, and everything on which its flows depend.
 
     Attributes:
-        table: its keys, already checked for contradictions.
-        band: band of flows without an individual band.
-        until_ps: flows start before this.
-        is_first: whether no tenant before it draws its flows.
+        table: keys of the tenant, already checked against one another.
+        rate_bps: mean rate of the hosts' links, to which `load` refers.
+        band: priority band of flows whose list gives none.
+        until_ps: end of the run; flows start before this time.
+        is_first: whether this is the first tenant with random flows, whose seed is derived in another way.
     """
 
     name: str
@@ -84,7 +86,7 @@ class Tenant:
     faults: list[Fault] = field(default_factory=list)
 
     def origin(self) -> Origin:
-        """Return the source of the flows; raise a `ScenarioError` for a wrong file or list, or for too many flows."""
+        """Return the tenant's flows; raise a `ScenarioError` if a file or list has faults, or for too many flows."""
         table = self.table
         if table.replay is not None:
             return self._replay(table.replay)
@@ -285,7 +287,7 @@ class Tenant:
 
 
 def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, Any]]:
-    """Return the distribution of a preset or file, and the keys that replace the file in a resolved scenario."""
+    """Return the flow sizes of a preset or file, and the keys that replace a file's name in the resolved scenario."""
     from gradtide import presets
 
     names = presets.flow_names()
@@ -304,7 +306,7 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
 
 
 def nodes_of(path: Path) -> int | None:
-    """Return the number of nodes of a connection matrix; `None` for other files and unreadable ones."""
+    """Return the number of nodes of an htsim connection matrix; `None` for other and for unreadable files."""
     from gradtide import formats
 
     try:
@@ -315,7 +317,7 @@ def nodes_of(path: Path) -> int | None:
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:
-    """Return the origin; raise if it is a list of flows, none of which starts within the run."""
+    """Return `origin`; raise a `ScenarioError` if it is a list of flows and none of them starts within the run."""
     listed = origin.flows
     if isinstance(listed, FlowList) and listed.expected_count == 0:
         first, end = units.format_time(listed.flows.start_ps[0]), units.format_time(listed.until_ps)

@@ -1,6 +1,6 @@
-"""plan.json: how a job should send its gradients. `gradtide plan` writes it; `run` and `gradtide.torch` read it.
+"""Plans of how a job should send its gradients: `gradtide plan` writes plan.json, `run` and `gradtide.torch` read it.
 
-`read_plan` checks the file alone, `Plan.on` checks it against a scenario. docs/planning.md explains each key.
+`read_plan` checks the file by itself, and `Plan.on` checks it against a scenario. docs/planning.md explains each key.
 """
 
 import json
@@ -23,19 +23,19 @@ from gradtide.schemas import newer_version
 
 SCHEMA = "gradtide.plan/1"
 FSDP = "fsdp"
-"""The level of a plan for FSDP, and also the key with the sharding in plan.json."""
+"""Level of a plan for FSDP, and key of its sharding in plan.json."""
 
 
 @dataclass(frozen=True)
 class PlannedBucket:
-    """Gradients that are sent together.
+    """A bucket: gradients that are sent together.
 
     Attributes:
-        layers: names of the model's layers, in the order of the backward pass.
-        bytes: size of their gradients.
-        rank: send priority among the plan's buckets; among ready buckets, the smallest rank is sent first.
-        release: event as pass (`backward` or `forward`) and layer: the bucket is held until backward has that
-            layer's gradient, or until the next forward pass calls the layer. None: released when ready.
+        layers: names of the bucket's layers, in the order of the backward pass.
+        bytes: size of the layers' gradients.
+        rank: send priority. Of all buckets that are ready, the bucket with the smallest rank is sent first.
+        release: event before which the bucket is not sent, as pass and layer: the backward pass has computed the
+            layer's gradient (`backward`), or the next forward pass calls the layer (`forward`). None: no such event.
     """
 
     layers: tuple[str, ...]
@@ -51,16 +51,16 @@ class PlannedBucket:
 
 @dataclass(frozen=True)
 class PlannedSharding:
-    """Sharding of a job's parameters with FSDP: an all-gather per unit before its compute, a reduce-scatter after.
+    """Sharding of parameters with FSDP. A unit is all-gathered before its compute; its gradients are reduce-scattered.
 
     Attributes:
-        units: names of the modules of each unit, in the order of the forward pass. The root unit, which has all
+        units: names of the modules of each unit, in the order of the forward pass. The root unit, which contains all
             remaining parameters, is the model itself and has the name "".
         forward_prefetch: number of units that are gathered ahead of the unit that computes, in the forward pass.
-        backward_prefetch: the same number for the backward pass.
-        reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
-            root unit is kept, since backward begins with it.
-        keep_last: whether the last unit is also kept, because backward would gather it again immediately.
+        backward_prefetch: number of units that are gathered ahead of the unit that computes, in the backward pass.
+        reshard_after_forward: whether each unit is freed after its forward pass and gathered again for its backward
+            pass. The root unit is kept, because the backward pass begins with it.
+        keep_last: whether the last unit is also kept, because its backward pass follows immediately.
     """
 
     units: tuple[tuple[str, ...], ...]
@@ -79,23 +79,23 @@ class Plan:
     """How a job sends its gradients, or shards its parameters.
 
     Attributes:
-        level: one of `LEVELS`, or `FSDP`.
-        buckets: in the order in which they become ready; every layer with parameters is in one. Empty if the level is
-            none and the plan keeps the scenario's schedule.
-        order: order of the send queue, a value of `schedule.order`.
+        level: what the training framework must support to execute the plan: one of `LEVELS`, or `FSDP`.
+        buckets: buckets in the order in which they become ready. Every layer with parameters is in one bucket. Empty at
+            the level none if the plan keeps the scenario's schedule.
+        order: order in which buckets are sent, a value of `schedule.order`.
         barrier: whether the next forward pass waits for all transfers.
-        chunk_bytes: largest part of a bucket per transfer (chunk); `None` sends buckets whole.
-        credit: in-flight limit in chunks, at the levels priority and crossiter.
-        depth: number of pipelined parts of a transfer in the collective.
-        collective: keys of `job.NAME.collective`; empty for the scenario's own.
-        model: name of the plan's model in results; `None` if not stated.
-        workers: the plan's number of workers; `None` if not stated.
-        scenario_sha256: digest of the plan's scenario.
+        chunk_bytes: maximum size of a chunk, the part of a bucket that is one transfer; `None` sends whole buckets.
+        credit: maximum number of chunks in flight, at the levels priority and crossiter.
+        depth: number of parts of a chunk that go through the collective in a pipeline.
+        collective: keys of `job.NAME.collective`; empty to keep the scenario's collective.
+        model: name of the model for which the plan was made; `None` if the file does not contain it.
+        workers: number of workers for which the plan was made; `None` if the file does not contain it.
+        scenario_sha256: digest of the scenario for which the plan was made.
         version: version of gradtide that made the plan.
-        runtime: the plan's runtime: `device`, `backend`, and the settings that gradtide `cannot_set` there.
-        predicted: predicted figures; `overhead_us` is the cost of a message beyond the scenario's overhead.
+        runtime: runtime for which the plan was made: `device`, `backend`, and the settings that gradtide `cannot_set`.
+        predicted: predicted results; `overhead_us` is the cost of a message in addition to the scenario's overhead.
         advice: sentences on how to use the plan.
-        fsdp: the sharding; with it, the keys for gradients have no effect. None at the other levels.
+        fsdp: the sharding at the level `FSDP`, where the keys for gradients have no effect. None at other levels.
     """
 
     level: str
@@ -140,19 +140,20 @@ class Plan:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write plan.json atomically.
+        """Write the plan as JSON to `path`, atomically; return the absolute path.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
         return write_whole(Path(os.path.abspath(path)), text.encode())
 
     def on(self, scenario: Scenario) -> Scenario:
-        """Apply the plan to a scenario of one job, possibly with another network than the plan's.
+        """Return a scenario with one job changed to follow the plan. Its network need not be the plan's network.
 
         Raises:
-            ScenarioError: if the plan is for another model or another number of workers.
+            ScenarioError: if the plan was made for another model or number of workers, or the scenario has several
+            jobs.
         """
         faults: list[Fault] = []
 
@@ -208,7 +209,6 @@ class Plan:
         )
 
     def _sharded_on(self, scenario: Scenario, fsdp: PlannedSharding) -> Scenario:
-        """Return the scenario with its model sharded as `fsdp` states."""
         job = scenario.jobs[0]
         home = f"job.{job.name}"
         if job.parallel_model is None:
@@ -239,11 +239,11 @@ class Plan:
         return changed
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
-        """Return a fault if a layer of the model is missing in the plan or has another size there; at most one.
+        """Return at most one fault: a layer of the model is missing in the plan, or its gradient has another size.
 
         Args:
-            layer_bytes: bytes of the gradient of every layer of the model, by its name.
-            model: name of the model in the fault.
+            layer_bytes: size of the gradient of every layer of the model in bytes, by name of the layer.
+            model: name of the model, for the fault.
         """
         if self.level == "none" and not self.buckets:
             return []
@@ -270,7 +270,7 @@ class Plan:
         return []
 
     def _stretches(self, layers: Sequence[Layer]) -> tuple[int, ...] | None:
-        """Return the number of layers per bucket from the input side; `None` if a bucket is not contiguous."""
+        """Return the number of layers of each bucket, from the input side; `None` if a bucket's layers have gaps."""
         place = {row.name: index for index, row in enumerate(layers)}
         firsts, above = [], len(layers)
         for one in self.buckets:
@@ -287,10 +287,10 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
     """Read a plan.
 
     Args:
-        plan: a file, its content, or an object with `to_dict()`.
+        plan: path of a plan.json, its content as a dict, or an object with `to_dict()`.
 
     Raises:
-        ScenarioError: with every fault; of a file each at its line.
+        ScenarioError: with every fault; faults of a file have a line.
     """
     if isinstance(plan, Plan):
         return plan
@@ -328,10 +328,10 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }
-"""Keys that may be missing or null in a plan written for the runtime alone, with their types as named in messages."""
+"""Optional keys of plan.json, with their type and its name in messages. A plan for the runtime needs none of them."""
 _SHARDING = tuple(one.name for one in fields(PlannedSharding))
 _SENDS = ("level", "buckets", "order", "barrier", "chunk_bytes", "credit", "depth", "collective")
-"""Keys of a plan that have a meaning for DDP only."""
+"""Keys of plan.json that have no meaning in a plan for FSDP."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Prices of switches, cables and network cards, read from a TOML file of the user.
+"""Reads the prices of switches, cables and network cards from a user's TOML file.
 
     currency = "EUR"
     [[switch]]
@@ -6,8 +6,8 @@
     rate = "25Gbps"
     price = 9000
 
-`[[cable]]` and `[[nic]]` have a rate and a price. A kind of part without a table costs nothing. If a kind has a table
-but lacks the required part, the lookup fails.
+`[[cable]]` and `[[nic]]` have a rate and a price. If a file has no `[[cable]]`, all cables are free; if it has some but
+not with the required rate, there is no price. The same holds for `[[nic]]`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from gradtide.scenario.keys.types import positive_rate
 from gradtide.scenario.source import Faults, Loc, Source, parse_toml, read_text
 
 _MOST = 10**15
-"""Largest price of a part, so that the sum of a million prices is exact enough in a float."""
+"""Maximum price of a part, so that the sum of a million prices is exact enough in a float."""
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
 _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
 MAX_PORTS = 100_000
@@ -32,7 +32,7 @@ MAX_PORTS = 100_000
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of switches by (rate in bit/s, ports), of cables and network cards by rate; an empty table is free."""
+    """Prices of switches by (rate in bit/s, ports), and of cables and network cards by rate; {} if they are free."""
 
     name: str
     currency: str
@@ -42,11 +42,11 @@ class Prices:
 
     @property
     def free(self) -> list[str]:
-        """Kinds of parts that the file does not list. They cost nothing."""
+        """The kinds of parts without any price in the file, which are free: cables, network cards, or both."""
         return [what for what, table in (("cables", self.cables), ("network cards", self.nics)) if not table]
 
     def switch(self, ports: int, rate_bps: int) -> tuple[int, Fraction] | None:
-        """Return ports and price of the cheapest switch of this rate with at least `ports` ports; None if none has."""
+        """Return ports and price of the cheapest switch with at least `ports` ports of `rate_bps`; None without one."""
         own = ((price, count) for (rate, count), price in self.switches.items() if rate == rate_bps)
         price, count = min((one for one in own if one[1] >= ports), default=(None, 0))
         return None if price is None else (count, price)
@@ -58,7 +58,7 @@ class Prices:
 
 
 def read_prices(path: str | Path) -> Prices:
-    """Read a file of prices; raise a `ScenarioError` with every fault, each at its line."""
+    """Read a file of prices; raise a `ScenarioError` with all of its faults, each at its line."""
     name = str(path)
     text = read_text(Path(path), name, lambda code, msg, hint: Fault(code, "", msg, name, hint, name))
     source = Source(name, text)
@@ -96,7 +96,7 @@ class _Reader:
         )
 
     def table(self, what: str) -> list[tuple[int, int, Fraction]]:
-        """Return ports (0 for parts without ports), rate and price of every row without a fault."""
+        """Return ports (0 for cables and network cards), rate and price of every row without a fault."""
         rows = self.data.get(what, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             hint = f"write [[{what}]] with {', '.join(_EXAMPLE[key] for key in _KEYS[what])}"

@@ -1,6 +1,6 @@
-"""Validates types and units of a whole file, and translates pydantic's errors into faults of a scenario file.
+"""Validates types and units of all keys of a scenario file, and converts pydantic's errors into faults.
 
-Checks of keys against one another are in `resolve`.
+`resolve` checks keys against one another.
 """
 
 import re
@@ -41,14 +41,15 @@ _VOCABULARIES: dict[tuple[str | int, ...], str] = {
     ("parallel", "context"): "parallel",
     ("run", "engine"): "engine",
 }
-"""Kind in `known.LACKING` under which a key's value is looked up, by the last two parts of its path; else any kind."""
+"""Kind of a key's unsupported values in `known.LACKING`, by the last two parts of the key's path. For other keys, all
+kinds are searched."""
 _UNITS = ("gbps", "mbps", "tbps", "bps", "ps", "ns", "us", "ms", "s", "b", "kb", "mb", "gb", "bytes", "packets", "pkt")
-"""Units that other programs append to keys, as in `rate_gbps`; in a scenario the unit is part of the value."""
+"""Units that other programs append to keys, as in `rate_gbps`. In a scenario, the unit is part of the value."""
 _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree to plain dicts, lists and scalars; a value that TOML cannot represent raises a `ScenarioError`."""
+    """Copy a tree into dicts and lists; raise a `ScenarioError` for non-text keys, huge numbers or deep nesting."""
     if len(loc) > MAX_DEPTH:
         raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
     if isinstance(data, Mapping):
@@ -75,7 +76,7 @@ def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
 
 
 def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults, set[Loc]]:
-    """Return the file with types and units validated, the faults, and the paths of values that defaults replace."""
+    """Return the validated keys, with defaults for refused values; the faults; and the paths of refused values."""
     try:
         return ScenarioFile.model_validate(raw), Faults(), set()
     except ValidationError as error:
@@ -99,7 +100,7 @@ def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults
 
 
 def _loc(detail: ErrorDetails) -> Loc:
-    """Return the path in the file: pydantic's path without the tags of unions."""
+    """Return the path of an error in the file, which is pydantic's path without the tags of unions."""
     loc = detail["loc"]
     last = len(loc) - 1
     unknown = detail["type"] == "extra_forbidden"
@@ -107,7 +108,7 @@ def _loc(detail: ErrorDetails) -> Loc:
 
 
 def _cut(loc: Loc, *, missing: bool) -> Loc:
-    """Return the path of the subtree to drop: the whole list for a fault in a list, the table for a missing key."""
+    """Return the subtree to delete for a fault at `loc`: a list that contains `loc`, or the table of a missing key."""
     numbers = [i for i, part in enumerate(loc) if isinstance(part, int)]
     if numbers:
         loc = loc[: numbers[0]]
@@ -116,7 +117,6 @@ def _cut(loc: Loc, *, missing: bool) -> Loc:
 
 
 def _without(tree: dict[str, Any], cuts: set[Loc]) -> dict[str, Any]:
-    """Copy a tree without the subtrees at these paths, visiting each table once."""
     below: dict[str, set[Loc]] = {}
     for loc in cuts:
         if not loc:
@@ -179,7 +179,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
     tables: dict[Loc, type[Table]] = {("job",): JobTable, ("traffic",): TrafficTable}
     inner = tables.get(named[:-1])
     if inner is not None and key in inner.declared():
-        # The name of a key stands where the name of a job or tenant belongs.
+        # The user wrote a key, as in [job] model = …, where the name of a job or tenant is expected.
         key, info = str(named[0]), ScenarioFile.declared()[str(named[0])]
     return source.fault("GT011", loc, msg, example(key, info), value)
 
@@ -194,7 +194,7 @@ def example(key: str, info: FieldInfo | None) -> str:
 
 
 def _table_of(loc: Loc) -> type[Table] | None:
-    """Return the class of the table at a path in pydantic's form, with the tags of unions."""
+    """Return the class of the table at one of pydantic's paths, which contain the tags of unions."""
     table: type[Table] | None = ScenarioFile
     skip = 0
     for index, part in enumerate(loc):
@@ -215,7 +215,7 @@ def _table_of(loc: Loc) -> type[Table] | None:
 
 def _inner(annotation: Any) -> type[Table] | None:
     arguments = typing.get_args(annotation)
-    # In Python 3.10, `isinstance(list[str], type)` holds too.
+    # `arguments` is checked first, because `isinstance(list[str], type)` is true in Python 3.10.
     if not arguments and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return typing.cast("type[Table]", annotation)
     for argument in arguments:
@@ -265,6 +265,6 @@ def _homes() -> Iterator[tuple[str, str]]:
 
 
 def nearest_path(path: str) -> str | None:
-    """Return the known dotted path that ends in `path` or resembles it; names of jobs are `NAME`."""
+    """Return the known dotted path that ends in `path` or is similar; names of jobs and tenants are `NAME`."""
     known = [f"{home}.{name}" for home, name in _homes()]
     return next((one for one in known if path and one.endswith(f".{path}") and "." in path), nearest(path, known))

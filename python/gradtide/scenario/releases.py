@@ -1,7 +1,7 @@
-"""Release events of a plan: the events of training before which a ready bucket is not sent.
+"""Release events of a plan. A bucket is not sent before its release event, even if its gradients are ready.
 
-A release names a pass and a layer. `backward`: the backward pass has computed the layer's gradient; `forward`: the next
-forward pass calls the layer. Both are offsets in the compute time of an iteration without waiting.
+A release event is a pass and a layer: the backward pass has computed the layer's gradient (`backward`), or the next
+forward pass calls the layer (`forward`). Times of events assume that compute never waits for the network.
 """
 
 from bisect import bisect_right
@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from gradtide.layers import Layer
 
 Release = tuple[str, str]
-"""Pass, `backward` or `forward`, and layer."""
+"""Pass (`backward` or `forward`) and name of the layer."""
 
 
 def parse_release(text: str) -> Release | None:
-    """Parse the text form of a release; `None` for an empty text."""
+    """Parse a release event as in `schedule.releases`, "PASS LAYER"; return `None` for an empty text."""
     where, _, layer = text.partition(" ")
     return (where, layer) if text else None
 
 
 class Releases:
-    """Offsets of the events of an iteration, picoseconds.
+    """Times of all events of an iteration, in picoseconds of compute time since the start of the iteration.
 
     Attributes:
-        compute_ps: all compute time of an iteration.
-        ready_ps: when each layer's gradient is ready.
-        called_ps: when each layer is called in the forward pass, and reads its parameters.
+        compute_ps: compute time of an iteration.
+        ready_ps: for each layer, the time at which its gradient is ready.
+        called_ps: for each layer, the time at which the forward pass calls it, and its parameters are read.
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
@@ -41,13 +41,13 @@ class Releases:
             self.ready_ps[index] = now
         self.compute_ps = now
         self._places = {name: index for index, name in enumerate(self._names)}
-        # Events are only at layers with parameters, because the names of other layers need not be modules.
+        # Only layers with parameters are used as events, because other layers need not be modules of the framework.
         owners = [index for index, row in enumerate(layers) if row.parameter_bytes]
         backward = [(self.ready_ps[index], "backward", index) for index in reversed(owners)]
         self._events = backward + [(now + self.called_ps[index], "forward", index) for index in owners]
 
     def opens_ps(self, release: Release | None) -> int:
-        """Return the release time of a bucket; values beyond an iteration's compute time are in the next iteration."""
+        """Return the time of a release event, 0 without one; a time above `compute_ps` is in the next iteration."""
         if release is None:
             return 0
         where, layer = release
@@ -55,7 +55,7 @@ class Releases:
         return self.ready_ps[place] if where == "backward" else self.compute_ps + self.called_ps[place]
 
     def before(self, offset_ps: int, members: Sequence[int]) -> Release | None:
-        """Return the last event up to an offset; `None` if a layer in `members` is not ready before that event."""
+        """Return the last event until `offset_ps`; `None` if gradients of `members` are not all ready earlier."""
         place = bisect_right(self._events, offset_ps, key=lambda event: event[0]) - 1
         if place < 0 or self._events[place][0] <= max(self.ready_ps[member] for member in members):
             return None

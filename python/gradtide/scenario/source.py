@@ -1,7 +1,7 @@
-"""The source of a scenario, and the positions of its keys in the text.
+"""The text of a scenario and the positions of its keys, from which faults get their line and column.
 
 `tomllib` and `json` return values without positions. `locate` therefore scans the text again, after it has been parsed
-successfully, and records the position of every key and value. Faults are created here with their line and column.
+successfully, and records the position of every key and value.
 """
 
 import json
@@ -27,31 +27,31 @@ else:
 Loc = tuple["str | int", ...]
 
 MAX_DEPTH = 32
-"""Maximum nesting depth of recorded positions, so that their memory is linear in the size of the text."""
+"""Keys nested more deeply have no recorded position, so that the positions take memory linear in the text's size."""
 MAX_DIGITS = 100
-"""Maximum length of an integer in JSON. Valid ones have at most 20 digits; much longer ones exceed a float's range."""
+"""Maximum length of an integer in JSON. Valid integers have at most 20 digits; longer ones may overflow a float."""
 MAX_SPANS = 1_000_000
-"""Largest number of keys and elements whose positions are recorded."""
+"""Maximum number of keys and list elements whose positions are recorded."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BARE_VALUE = re.compile(r"[^,\]}#\n]*")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DEEP_KEY = re.compile(
     rf"(?:^[ \t]*\[{{0,2}}|[{{,])[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}})", re.MULTILINE
 )
-"""Matches a dotted key with too many parts, because the TOML parser and path traversals are quadratic in the parts."""
+"""Matches a dotted key with more than `MAX_DEPTH` parts: the TOML parser takes time quadratic in their number."""
 _STRINGS = {'"': re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), "'": re.compile(r"'[^']*'")}
 _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 
 
 class Span(NamedTuple):
-    """Offsets of a key and of its value in the text. For an element of a list, both are those of the value."""
+    """Offsets (start, end) of a key and its value in the text. A list element has no key: there `key` is `value`."""
 
     key: tuple[int, int]
     value: tuple[int, int]
 
 
 class Overlay(NamedTuple):
-    """A value from an option: the text that the user typed, and the column at which the value begins."""
+    """A value given outside the file, for example by `--set`: its origin, its text, and the value's column in it."""
 
     file: str
     text: str
@@ -60,12 +60,12 @@ class Overlay(NamedTuple):
 
 @contextmanager
 def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = MappingProxyType({})) -> Iterator[None]:
-    """Within this context, faults of values from options name the option that the user typed.
+    """Make faults of a scenario that is built from command-line options name these options.
 
     Args:
-        options: option by the key that it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
-        others: all options of the command by name; the fault of a missing key names the option that sets the key.
-            With `None`, such faults are not changed.
+        options: the option that sets each key, by the key's short name in `Scenario.replace` or path in `Scenario.set`.
+        others: all options of the command, by name of the key. The fault of a missing key names the key's option. With
+            `None`, faults that have no text to quote are not changed.
     """
 
     def named(fault: Fault) -> Fault:
@@ -79,7 +79,7 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
         if not equals or option is None or fault.line is not None:
             return fault
         if what in ("collective", "parallel"):
-            # A table in the scenario, and a word or a list of words on the command line.
+            # The scenario has a table here, and the command line a word or a list of words.
             table = value.removeprefix("{ kind = ").removeprefix("{ ").removesuffix(" }")
             comma = "+" if what == "collective" else ","
             value = table.replace(" = ", "=").replace(", ", comma).replace('"', "")
@@ -95,14 +95,14 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a scenario, if it has one, and the values that override keys of the text.
+    """The text of a scenario, and the values that override keys of the text.
 
     Attributes:
         name: the file as the user named it, or `<dict>`.
-        text: its whole text; `None` for a Python dict.
-        overlays: values given by `--set` or `replace`, by path.
-        notes: a sentence for each part that was left out on purpose.
-        assumed: dotted keys with assumed values, which gradtide added when it made the scenario from a model.
+        text: content of the file; `None` for a Python dict.
+        overlays: values given by `--set` or `replace`, by path of the key.
+        notes: warnings, one sentence each, such as for keys that were left out on purpose.
+        assumed: dotted keys whose values gradtide assumed when it made the scenario from a model alone.
     """
 
     name: str = "<dict>"
@@ -113,11 +113,11 @@ class Source:
 
     @cached_property
     def spans(self) -> dict[Loc, Span]:
-        """Place of every key."""
+        """Positions of every key and value in the text, by path; empty without a text."""
         return {} if self.text is None else locate(self.text)
 
     def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
-        """Return a fault that points at the value at `loc` or at its key; if `loc` is absent, at its parent."""
+        """Return a fault at the value at path `loc`, or at its key with `at_key`; if `loc` is absent, at its parent."""
         for end in range(len(loc), 0, -1):
             # The overlay replaces the value in the text, so the fault points at the overlay.
             over = self.overlays.get(loc[:end])
@@ -135,18 +135,18 @@ class Source:
 
 @dataclass(frozen=True)
 class Under:
-    """A part of a file, whose paths start at `prefix`."""
+    """A part of a file, with paths relative to `prefix`."""
 
     source: Source
     prefix: Loc
 
     def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
-        """Return a fault that points at the value at `loc`, a path relative to `prefix`."""
+        """Return a fault at the value at path `loc`, relative to `prefix`, or at its key with `at_key`."""
         return self.source.fault(code, (*self.prefix, *loc), msg, hint, value, at_key=at_key)
 
 
 def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
-    """Return `fault` with the line and column of an offset in a text."""
+    """Return `fault` with line, column and quoted text of the characters from `start` to `stop` of a file's text."""
     starts = _line_starts(text)
     line = bisect_right(starts, start)
     line_start = starts[line - 1]
@@ -160,14 +160,14 @@ def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
 
 @lru_cache(maxsize=2)
 def _line_starts(text: str) -> list[int]:
-    """Return the offset of each line of a text; cached, so that all faults of a file need one pass."""
+    """Return the start offset of each line. Cached, so that many faults of a file need one pass over its text."""
     return [0, *(match.end() for match in re.finditer("\n", text))]
 
 
 class Faults(list[Fault]):
-    """List of the faults found in an input. When the list is full, `append` raises all of them and ends the search.
+    """List of the faults found in an input. `append` raises all of them once there are `MAX_FAULTS`.
 
-    The number of faults is limited, because a file that is wrong on every line has one cause.
+    The number of faults is limited because in a file with a fault on every line, all faults have the same cause.
     """
 
     def append(self, fault: Fault) -> None:
@@ -187,16 +187,16 @@ class Faults(list[Fault]):
 
 
 def shown_from(faults: Iterable[Fault], source: Source, base_dir: Path) -> list[Fault]:
-    """Return the faults of a scenario, without quotations from files that its author may not be allowed to read.
+    """Return the faults of a scenario, without quotes from files that its author may not be allowed to read.
 
-    A scenario may name any file as its model, and faults quote the file. A fault therefore quotes only files that are
-    below the scenario's folder or the current folder, or that the user named on the command line.
+    A scenario may name any file as its model, and faults quote the faulty lines of a file. To prevent disclosure, only
+    those files are quoted that are in the scenario's or the current folder, or that the user named in an option.
     """
     return [fault if may_quote(fault.file, source, base_dir) else _unquoted_fault(fault) for fault in faults]
 
 
 def may_quote(file: str, source: Source, base_dir: Path) -> bool:
-    """Whether a fault of a scenario may quote a file; symbolic links are resolved first."""
+    """Return whether a fault of a scenario may quote a file. Symbolic links are resolved first."""
     if source.text is None or file == source.name or any(file in over.text for over in source.overlays.values()):
         return True
     try:
@@ -204,7 +204,7 @@ def may_quote(file: str, source: Source, base_dir: Path) -> bool:
         folders = [base_dir.resolve(), Path.cwd()]
         return not path.exists() or any(len(one.parts) > 1 and path.is_relative_to(one) for one in folders)
     except (OSError, ValueError, RuntimeError):
-        return True  # no such file can be read
+        return True  # a file with this path cannot be read, so nothing of it is disclosed
 
 
 def _unquoted_fault(fault: Fault) -> Fault:
@@ -228,19 +228,19 @@ def dotted(loc: Loc) -> str:
 
 
 def read_text(path: Path, name: str, fail: "Fail") -> str:
-    """Return the text of a file that the user calls `name`, with LF for CR LF.
+    """Return the text of the file at `path`, with LF line ends. Faults call the file `name`.
 
     Raises:
-        ScenarioError: if it is not a readable UTF-8 text of at most 10 MB.
+        ScenarioError: if the file is not a readable UTF-8 text of at most 10 MB.
     """
     return decoded(read_data(path, name, fail), name, fail)
 
 
 def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = inputs.MAX_TEXT_BYTES) -> bytes:
-    """Return the bytes of a file that the user calls `name`.
+    """Return the bytes of the file at `path`. Faults call the file `name`.
 
     Raises:
-        ScenarioError: if it cannot be read or is too large.
+        ScenarioError: if the file cannot be read or has more than `max_bytes`.
     """
     try:
         return inputs.read(path, max_bytes)
@@ -257,10 +257,10 @@ def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = inputs.MAX_T
 
 
 def decoded(data: bytes, name: str, fail: "Fail") -> str:
-    """Decode the bytes of a file, with LF for any end of a line.
+    """Return the text in the bytes of a file, with LF line ends. Faults call the file `name`.
 
     Raises:
-        ScenarioError: if it is not UTF-8 text.
+        ScenarioError: if the bytes are not UTF-8 text.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -275,14 +275,14 @@ def decoded(data: bytes, name: str, fail: "Fail") -> str:
 
 
 CHECK_PATH = "check the path"
-"""Hint of a file that does not exist."""
+"""Hint for a file that does not exist."""
 
 Fail = Callable[[str, str, str], Fault]
-"""Function from code, message and hint to a fault, whose location is the place where the file is named."""
+"""Function of code, message and hint that returns a fault of a file, at the place where a user named the file."""
 
 
 def of_command_line(name: str) -> Fail:
-    """Return a function that makes faults of a file named on the command line."""
+    """Return the `Fail` function for a file that was named on the command line."""
 
     def fail(code: str, msg: str, hint: str) -> Fault:
         return Fault(code, "", msg, name, hint, name)
@@ -292,14 +292,14 @@ def of_command_line(name: str) -> Fail:
 
 @dataclass(frozen=True)
 class Failure:
-    """Callable that returns faults at a fixed location: a key that names a file, or the command line."""
+    """`Fail` function whose faults have a fixed location in a scenario, such as the key that names a file."""
 
     source: Source
     loc: Loc
     value: Any = None
 
     def __call__(self, code: str, msg: str, hint: str) -> Fault:
-        """Return the fault; if a scenario names a missing file, the hint adds to which folder the path is relative."""
+        """Return the fault. For a missing file, the hint adds that the path is relative to the scenario file."""
         found = self.source.fault(code, self.loc, msg, hint, self.value)
         is_inside = bool(self.loc) and found.file == self.source.name
         return (
@@ -313,7 +313,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     """Return the data of a TOML text.
 
     Raises:
-        ScenarioError: with the one syntax fault.
+        ScenarioError: with the first syntax fault.
     """
 
     def fault(msg: str, hint: str) -> Fault:
@@ -343,10 +343,10 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) -> Any:
-    """Return the data of a JSON text; a duplicate key is a fault.
+    """Return the data of a JSON text. A duplicate key is a fault.
 
     Raises:
-        ScenarioError: with the one syntax fault.
+        ScenarioError: with the first syntax fault.
     """
 
     def fault(msg: str, hint: str) -> Fault:
@@ -381,7 +381,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
     def constant(word: str) -> Any:
         raise ScenarioError([fault(f"{word} is not a JSON number", "write a plain number")])
 
-    # Reading a plain float has no error to turn into a fault.
+    # `float` needs no wrapper, because it accepts every JSON number.
     part = float if parse_float is float else broken
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=part)
@@ -399,7 +399,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
 
 
 def scalar(text: str) -> Any:
-    """Parse a text as a TOML value; return the text itself if it is none."""
+    """Parse a text as a TOML value; return the text itself if it is not valid TOML."""
     try:
         data = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -528,7 +528,7 @@ class _Scanner:
         first = self.text[start]
         if len(self.spans) >= MAX_SPANS:
             raise _Enough
-        # A provisional position, which remains if MAX_SPANS is reached inside this list or table.
+        # This provisional position remains if MAX_SPANS is reached inside this list or table.
         self.spans.setdefault(loc, Span(key or (start, start + 1), (start, start + 1)))
         if first in "\"'":
             self.string()
@@ -569,7 +569,7 @@ class _Scanner:
                 self.at += 2 if self.text[self.at] == "\\" and quote == '"' else 1
             self.at += 3
             while self.at < len(self.text) and self.text[self.at] == quote:
-                self.at += 1  # the content may end in up to two quotes before the closing ones
+                self.at += 1  # up to two quotes before the three closing quotes belong to the content
             return
         match = _STRINGS[quote].match(self.text, self.at)
         if match is None:

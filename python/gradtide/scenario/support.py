@@ -1,6 +1,6 @@
-"""What each engine models, in one table: read by the check before a run, and printed in docs/reference/engines.md.
+"""The features that each engine models. Each run is checked against this table; docs/reference/engines.md shows it.
 
-A feature that an engine could model but does not gives GT090; a feature that has no meaning on an engine gives GT015.
+A feature that an engine does not model yet causes the fault GT090, and a feature without meaning on an engine GT015.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,10 @@ YES, NOT_BUILT, NO_MEANING = Support
 
 
 class Feature(NamedTuple):
-    """A row of the table of engines: name of the feature, its key, and the support of each engine.
+    """A feature of scenarios, and its support by each engine.
 
-    `instead` is the hint of the fault: how to stay on the engine. In the key, `NAME` stands for a job or a tenant.
+    `key` is the key that enables the feature, where `NAME` is any job or tenant. `instead` is the change, for the hint
+    of the fault, with which a scenario can keep its engine.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Feature(NamedTuple):
 
 
 class Combination(NamedTuple):
-    """Two features that no engine models together yet, and the value to use instead."""
+    """Two features, `name` and `beside`, that no engine models together yet, and the hint `instead`."""
 
     name: str
     beside: str
@@ -112,7 +113,7 @@ FEATURES = {
     "accuracy": Feature("bounded error of results", "run.accuracy", YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, YES),
 }
-"""The features by key, as `_asked` yields them, in the order of the docs page."""
+"""The features by the id that `_asked` yields, in the order of docs/reference/engines.md."""
 
 COMBINATIONS = {
     "pulled slowdown": Combination("compute that overlap slows down", 'with pull = "start"', 'pull = "update", or 1'),
@@ -130,11 +131,11 @@ COMBINATIONS = {
     "cwnd of nodes": Combination("samples of windows", "where GPUs share network cards", "nics = gpus, or links alone"),
     "adaptive traffic": Combination("adaptive priority", "for background traffic", '"high", "low", 0 to 7'),
 }
-"""Pairs of features that no engine models together yet."""
+"""Pairs of features that no engine models together yet, by the id that `_asked` yields."""
 
 
 def faults(resolved: Resolved, source: Source) -> list[Fault]:
-    """Return a fault for each feature of a scenario that its engine does not support."""
+    """Return a fault for each feature of a scenario that the scenario's engine does not support."""
     found = []
     engine = resolved.file.run.engine
     order = [*FEATURES, *COMBINATIONS]
@@ -156,7 +157,7 @@ def faults(resolved: Resolved, source: Source) -> list[Fault]:
 
 
 def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
-    """Yield each feature or pair of features of a scenario, with its location and a description for the fault."""
+    """Yield id, location and description, for a fault, of each feature or pair of features that a scenario uses."""
     cluster, run = resolved.file.cluster, resolved.file.run
     for job in resolved.jobs:
         on_nodes = cluster.node is not None and cluster.node.gpus > 1

@@ -1,7 +1,7 @@
-"""Reads the `model` of a job into a table of layers: presets, CSV, JSON, traces, inline and synthetic tables.
+"""Reads the `model` of a job into a `LayerTable`: a preset, CSV or JSON file, trace, inline or synthetic table.
 
-Independent of cluster and schedule. The module is longer than 600 lines because each form of a model has its own faults
-with line and field, and all forms end in one `LayerTable`.
+Of the cluster, only `cluster.device` affects the result. The module is longer than 600 lines because each form of a
+model has its own faults with line and field.
 """
 
 import os
@@ -63,29 +63,31 @@ _LAYER_KEYS = (
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip", ".sqlite")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
-"""Matches keys at the beginning of a JSON trace that do not occur in model files."""
+"""Matches keys that occur at the beginning of JSON traces, but not in model files."""
 
 At = Callable[[int, str, str, str, str, Any], Fault]
-"""Function that returns a fault at a layer's field, from index, field, code, message, hint and value."""
+"""Function of layer index, field, code, message, hint and value that returns a fault at a field of a layer."""
 
 
 @dataclass(frozen=True)
 class LayerTable:
-    """A model, before `compute` rescales it.
+    """A model as layers with times and sizes, before `compute.scale_to` is applied.
 
     Attributes:
-        written: `model` of the resolved scenario: a preset's name, or a table that needs no other file.
-        is_timed: whether the model has times; otherwise they are computed from device and batch.
+        label: name of the model in results.
+        layers: layers, input side first; for a graph of ops its recvs, and empty for a recorded step.
+        written: value of `model` in the resolved scenario: a preset's name, or a table that needs no other file.
+        is_timed: whether the model came with times; otherwise times are estimated from counts, device and batch.
         device: the device, and where it is named.
-        graph: the ops with times in picoseconds, for a model that is a graph; `layers` are then its recvs.
+        graph: ops with times in picoseconds, for a model that is a graph of ops.
         place: location of the graph, for faults.
-        batch: mini-batch of a worker if times depend on it: the job's, or the model's default.
-        seq: tokens per sample, for a model configuration.
-        architecture: the architecture of a model configuration.
-        bucketed: whether layers are buckets already.
-        left_out: a sentence for each part of the model's file that its layers ignore.
-        step: ops and transfers of all ranks, for a recorded step; it has no layers.
-        is_language: whether a sample is a sequence of tokens; a language model has no default device.
+        batch: mini-batch of a worker if times are estimated: the job's, or the default for the model.
+        seq: number of tokens per sample, for a Hugging Face configuration.
+        architecture: architecture of a Hugging Face configuration.
+        bucketed: whether each layer is already a bucket of gradients.
+        left_out: a warning for each part of the model's file that has no effect.
+        step: ops and transfers of all ranks, for a recorded step.
+        is_language: whether a sample is a sequence of tokens. A language model has no default device.
     """
 
     label: str
@@ -106,22 +108,17 @@ class LayerTable:
 
 @dataclass(frozen=True)
 class ComputeRequest:
-    """The keys on which the times of a model with counts depend.
-
-    Attributes:
-        compute: keys of the job.
-        cluster_device: `cluster.device`.
-    """
+    """The keys on which the estimated times of a model depend: the job's table `compute`, and `cluster.device`."""
 
     compute: Compute
     cluster_device: str | None = None
 
     def device(self, own: str | None = None, assumed: str | None = None) -> JobDevice:
-        """Return the device that `device_of` chooses."""
+        """Return the device of the job; `own` is the device of the model's file, and `assumed` the default."""
         return device_of(self.compute, self.cluster_device, own=own, assumed=assumed)
 
     def batch(self, default: int) -> int:
-        """Return the mini-batch of a worker."""
+        """Return the mini-batch of a worker in samples: `compute.batch` if given, otherwise `default`."""
         return self.compute.batch if self.compute.is_given("batch") else default
 
 
@@ -134,10 +131,10 @@ def read_model(
     *,
     by_op: bool = False,
 ) -> LayerTable:
-    """Return the table of `model`; a model without times gets the roofline's for the keys in `request`.
+    """Read the model that `value`, the key at `loc`, contains or names. Missing times are estimated by the roofline.
 
-    With `by_op`, workers compute op by op: a name then stands for the built-in op graph if there is one, by default
-    with the graph's own mini-batch. A configuration gets no times here, because it may become a parallel job.
+    A Hugging Face configuration gets no times here, because it may be divided over ranks. With `by_op`, workers compute
+    op by op: if `value` is the name of a built-in op graph, the graph is read instead of a preset of layers.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, dict):
@@ -177,7 +174,7 @@ def read_model(
 
 
 def _is_trace(value: str, path: Path) -> bool:
-    """Return whether `model` names traces, by suffix or by the beginning of the file."""
+    """Return whether `model` names traces, judging by its suffix or the beginning of the file."""
     if value.lower().endswith(_TRACE_SUFFIXES):
         return True
     if not value.lower().endswith(".json"):
@@ -212,7 +209,7 @@ def _trace(value: str, base_dir: Path, fail: Failure, request: ComputeRequest) -
 
 
 def rank_count(model: Any, base_dir: Path) -> int | None:
-    """Return the number of ranks of a recorded step; None for other models and unreadable files."""
+    """Return the number of ranks if `model` is a recorded step; None for other models and unreadable files."""
     from gradtide.traces.model import TraceStep
     from gradtide.traces.reading import read_model as read_trace
 
@@ -229,15 +226,15 @@ def rank_count(model: Any, base_dir: Path) -> int | None:
     try:
         return max(1, sum(int(one["ranks"]) for one in classes))
     except (TypeError, KeyError, ValueError):
-        return 1  # the core reports the fault
+        return 1  # the step is invalid, which the core reports later
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
-    """Return the synthetic table of Gao (2020), section 4.2, for a nominal size M and compute time T.
+    """Return the synthetic layers of Gao (2020), section 4.2: L = `count`, nominal size M and compute time T.
 
-    With L layers, d = 2T / (3 L (L - 1)) and e = 2d. Forward times decrease by d from layer to layer, and backward
-    times increase by e. A layer whose time would be 0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e.
-    `precision` is exact, or float32 as in the author's program of chapter 5.
+    With d = 2T / (3 L (L - 1)) and e = 2d, forward times decrease by d from layer to layer, and backward times increase
+    by e. A time that would be 0 is d or e instead, so the sums of forward and backward times exceed T/3 and 2T/3 by d
+    and e. `ThesisModel` describes `precision`.
     """
     if count > MAX_LAYERS:
         raise ScenarioError([_too_many(fail, count)])
@@ -245,7 +242,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fai
     if unit == 0 and size_bytes > 0:
         hint = f'write a size of at least "{-(-9 * count // 2)}B"'
         raise ScenarioError([fail("GT014", f"the size is too small for {count} layers", hint)])
-    # Every time is an integer multiple of d = 2T / (3 L (L - 1)) or e = 2d.
+    # The true d and e are these numerators divided by `parts`; every time is a multiple of d or e.
     d, e, parts = 2 * time_ps, 4 * time_ps, 3 * count * (count - 1)
     rounded = units.divided if precision == "exact" else _float32_ms
     layers = []
@@ -263,9 +260,9 @@ def _float32_ms(ps: int, parts: int) -> int:
 
 
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
-    """Return the layers with their times rescaled to sum to `total_ps` exactly, largest remainder first.
+    """Return the layers with times rescaled to sum to exactly `total_ps`, rounded by the largest-remainder method.
 
-    Host times are not rescaled, because they do not depend on the device.
+    Times of the host (`Layer.is_host`) are neither rescaled nor counted, because they do not depend on the device.
     """
     own = [layer for layer in layers if not layer.is_host]
     times = [time for layer in own for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
@@ -287,7 +284,7 @@ def layers_table(
     device: str | None = None,
     left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return `layers` as the inline table of a scenario; `InlineModel` documents the other keys."""
+    """Return `layers` as an inline table `model` of a scenario; `InlineModel` describes the keyword arguments."""
     rows = []
     for layer in layers:
         row: dict[str, Any] = {
@@ -307,7 +304,7 @@ def layers_table(
 
 
 def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
-    """Return the layers of a table `layer,forward_us,backward_us,parameter_bytes[,update_us]`.
+    """Return the layers of a CSV text with the header layer,forward_us,backward_us,parameter_bytes[,update_us].
 
     Raises:
         ScenarioError: with every fault, each at its line and field.
@@ -352,7 +349,7 @@ class _LayersFile(CsvFile):
         def of_file(code: str, msg: str, hint: str) -> Fault:
             return Fault(code, "", msg, None, hint, self.name)
 
-        # If no row is valid, the faults of the rows suffice, and the length of the table is not reported.
+        # If all rows have faults, the table is not also reported as empty.
         faults += _table_faults(layers, at, of_file) if layers or not faults else []
         if faults:
             raise ScenarioError(faults)
@@ -360,10 +357,10 @@ class _LayersFile(CsvFile):
 
 
 def read_model_file(text: str, name: str, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
-    """Return the table of a model file, `"schema": "gradtide.model/1"`, of a configuration, or of an op DAG.
+    """Read a model file (`"schema": "gradtide.model/1"`), a Hugging Face configuration, or an op DAG.
 
-    A file with counts instead of times gets roofline times for the keys in `request`, and so does a roofline profile
-    if `request` names another device. The key at `loc` of the scenario names the file.
+    If the file has counts instead of times, times are estimated by the roofline; so are the times of a roofline profile
+    if `request` has another device, efficiency or batch. The key at `loc` of the scenario names the file.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -373,7 +370,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, request: Com
     if isinstance(data, dict) and "ops" in data:
         return _graph_file(text, name, file, request)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
-        # The text is parsed again with plain floats, because only times need Decimal.
+        # The text is parsed again with floats instead of Decimal, which only times need.
         return _configuration(parse_json(text, name), name, file, source, loc, request)
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
@@ -435,7 +432,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, request: Com
 
 @dataclass(frozen=True)
 class _Profile:
-    """Origin of the times in a model file; a field is None if its value is not one that `gradtide profile` writes."""
+    """The part `profile` of a model file, i.e. how `gradtide profile` made it; invalid values are None."""
 
     device: str | None
     is_roofline: bool
@@ -454,7 +451,7 @@ class _Profile:
 
 
 def _is_asked_anew(made: _Profile, rows: Sequence[Any], request: ComputeRequest) -> bool:
-    """Whether a profile with counts must be recomputed by roofline, for another device, efficiency or batch."""
+    """Return whether the times of a profile with counts are estimated anew, for another device, efficiency or batch."""
     compute = request.compute
     is_other = request.device(made.device).times_of is not None
     is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
@@ -469,17 +466,17 @@ def _other_device(name: str, device: JobDevice) -> str:
 
 
 OF_TOKENS = "sequence of "
-"""Prefix of the description of a sample in the model file of a language model."""
+"""In the model file of a language model, the description of a sample begins with this."""
 DEFAULT_BATCH = 32
-"""Default mini-batch of a worker in samples, for models with counts."""
+"""Default mini-batch of a worker in samples, for models whose times are estimated from counts."""
 DEFAULT_SEQUENCES = 1
-"""Default mini-batch of a worker for a model configuration: one sequence, like a parallel job's micro-batch."""
+"""Default mini-batch of a worker for a Hugging Face configuration: one sequence, as the micro-batch with `parallel`."""
 NAMED = "_name_or_path"
-"""The field in which transformers stores the origin of a configuration."""
+"""Field in which Hugging Face transformers stores the model's name or path in a configuration."""
 
 
 def _label(data: dict[str, Any], name: str, model: Architecture) -> str:
-    """Return the name of a configuration in results; Hugging Face names every file `config.json`."""
+    """Return the name in results of a configuration whose file is `name`; most files are called `config.json`."""
     named = data.get(NAMED)
     last = Path(named).name if isinstance(named, str) else ""
     return Path(name).stem if Path(name).stem != "config" else last or model.family
@@ -531,7 +528,7 @@ def _configuration(
 
 
 def with_times(table: LayerTable, source: Source, loc: Loc, request: ComputeRequest) -> LayerTable:
-    """Return the table of a model configuration with the times of a worker that holds the whole model.
+    """Return `table`, made from a Hugging Face configuration, with the times of a worker that has the whole model.
 
     A sample is a sequence of `compute.seq` tokens.
 
@@ -570,7 +567,7 @@ def _graph_file(text: str, name: str, file: Source, request: ComputeRequest) -> 
 def _graph(
     data: dict[str, Any], label: str, unit: str, source: Source | Under, request: ComputeRequest, own: str | None = None
 ) -> LayerTable:
-    """Return a graph as a table with one layer for each recv. Times of transfers are ignored."""
+    """Return a table with a graph of ops, and a layer for each recv of the graph. Times of transfers are ignored."""
     dag = op_dag(data, source)
     try:
         parse_name(label)
@@ -597,7 +594,7 @@ def _graph(
 
 
 def graph_table(dag: OpDag, label: str, unit: str, device: str | None = None) -> dict[str, Any]:
-    """Return a graph as the inline table of a scenario."""
+    """Return a graph of ops as an inline table `model` of a scenario."""
     table: dict[str, Any] = {"kind": "graph", "name": label} | ({"time_unit": unit} if unit else {})
     table |= {} if device is None else {"device": device}
     table["target"] = dag.target
@@ -615,7 +612,7 @@ def _op_row(op: Op) -> dict[str, Any]:
 
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
-    """Parse one layer of a model file into a row with its counts and times."""
+    """Parse a layer of a model file; return it, with zeros for missing and faulty fields, and the faults."""
     times = {"forward_ps": 0, "backward_ps": 0, "update_ps": 0}
     counts = {"parameter_bytes": 0, "forward_flops": 0, "activation_bytes": 0}
     result = SimpleNamespace(name="", **times, **counts, winograd=False)
@@ -689,10 +686,10 @@ def _preset_graph(name: str, source: Source, loc: Loc, request: ComputeRequest) 
 
 @lru_cache(maxsize=16)
 def _timed_graph(name: str, machine: "Device", batch: int) -> tuple[tuple[Layer, ...], OpDag]:
-    """Return the layers and ops of a built-in graph; cached, since studies request the same graph hundreds of times."""
+    """Return layers and ops of a built-in op graph. Cached, because studies request a graph hundreds of times."""
     from gradtide.presets import graphs
 
-    # The rate is arbitrary, because the simulated network determines the times of transfers.
+    # The rate has no effect, because the simulated network determines the times of transfers.
     data = graphs.graph_document(name, machine, batch, "train", rate_bps=10**9)
     table = _graph(data, name, data["time_unit"], Source(), ComputeRequest(Compute()))
     assert table.graph is not None
@@ -718,14 +715,14 @@ def _roofline(
 def _device(
     source: Source, loc: Loc, request: ComputeRequest, *, own: str | None = None, assumed: str | None = None
 ) -> tuple["Device", JobDevice]:
-    """Return the device, with the scenario's efficiency if it states one, and where the device is named.
+    """Return the device, with `compute.efficiency` if it is given, and where the device is named.
 
     Args:
-        source: source for faults.
-        loc: location of the model.
-        request: keys of the job and device of the cluster.
+        source: text of the scenario, for faults.
+        loc: location of `model`.
+        request: the table `compute`, and `cluster.device`.
         own: device of the model's file.
-        assumed: the default device; None if the scenario must name one.
+        assumed: default device; None if the scenario must name a device.
     """
     from gradtide import presets
 
@@ -787,7 +784,6 @@ def _inline(model: InlineModel, source: Source, loc: Loc, request: ComputeReques
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
-    """Return the faults of a table as a whole."""
     if not layers:
         return [fail("GT035", "the model has no layers", "write at least one layer")]
     faults: list[Fault] = []
@@ -822,7 +818,7 @@ def _count(value: object, key: str) -> int:
 
 
 def _plain_number(value: "int | Decimal") -> str:
-    """Write a JSON number without exponent; the parser has refused numbers that would be too long."""
+    """Return the text of a JSON number, without an exponent from 1e-29 to 1e30."""
     if isinstance(value, Decimal) and -30 < value.adjusted() < 30:
         return f"{value:f}"
     return str(value)
@@ -842,7 +838,7 @@ def _too_many(fail: Fail, count: int) -> Fault:
 
 
 def read_ranking(text: str, name: str) -> list[tuple[str, Callable[[str, str], Fault]]]:
-    """Return the names of an order file, most urgent first, each with a function (message, hint) -> fault."""
+    """Return the layer names of an order file, most urgent first, each with a function (message, hint) -> fault."""
     found: list[tuple[str, Callable[[str, str], Fault]]] = []
     offset = 0
     for line in text.split("\n"):

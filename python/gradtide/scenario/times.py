@@ -1,4 +1,4 @@
-"""User-supplied times of the ops of a parallel job: read from CSV or the scenario, and written as CSV."""
+"""Reads a user's times of the ops of a parallel job (`compute.times`), and writes such times as CSV."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ _PS_PER_US = 1_000_000
 
 @dataclass(frozen=True)
 class Given:
-    """The rows of a scenario's table of op times, and their locations.
+    """A user's table of op times, and the locations of its rows.
 
     Attributes:
         table: the rows, as in a resolved scenario.
-        at_row: function that returns a fault at a row, from message and hint.
-        at_all: function that returns a fault of the whole table.
+        at_row: returns a fault at a row, from index, message and hint.
+        at_all: returns a fault of the whole table, from message and hint.
     """
 
     table: OpTimes
@@ -37,10 +37,10 @@ class Given:
     at_all: Callable[[str, str], Fault]
 
     def own(self, costs: Costs) -> OwnTimes:
-        """Return the times of every op of a model.
+        """Return the times of every op of the model in `costs`.
 
         Raises:
-            ScenarioError: if an op has no row or two, or a row names an unknown op.
+            ScenarioError: if an op has no row or two rows, or if a row names an unknown op.
         """
         own, problems = OwnTimes.read(self.table.source, [_seconds(row) for row in self.table.rows], costs)
         if problems:
@@ -53,7 +53,7 @@ class Given:
 
 
 def read_times(given: str | OpTimes, source: Source, loc: Loc, base_dir: Path) -> Given:
-    """Read `compute.times`.
+    """Read `compute.times`, which is a table or the name of a CSV file.
 
     Raises:
         ScenarioError: if the file cannot be read, or is not a table of op times.
@@ -110,11 +110,11 @@ class _TimesFile(CsvFile):
 
 
 def ops_csv(described: Described, own: OwnTimes | None) -> str:
-    """Return the times of every op of a run as CSV for `compute.times`.
+    """Return the times of every op of a parallel job as a CSV file for `compute.times`.
 
     Args:
-        described: the job in numbers.
-        own: user-supplied times; without them, the CSV has no column for the optimizer's time per op.
+        described: times and sizes of the job's ops.
+        own: the user's times; without them, the optimizer's time per op is not known and has no column.
     """
     has_recompute = any(op.recompute_ps for kind in described.kinds for op in kind.ops)
     has_updates = own is not None and own.has_updates

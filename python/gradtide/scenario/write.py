@@ -5,7 +5,7 @@ from typing import Any
 
 
 def toml(data: dict[str, Any]) -> str:
-    """Return the TOML of a resolved scenario: one section per job, cluster, traffic and run."""
+    """Return the TOML of a resolved scenario, with sections for each job, the cluster, each tenant and the run."""
     sections: list[str] = []
     for name, value in data.items():
         if name in ("job", "traffic"):
@@ -17,7 +17,7 @@ def toml(data: dict[str, Any]) -> str:
 
 
 def _section(name: str, table: dict[str, Any]) -> list[str]:
-    # A model has many lines, so it gets a section of its own.
+    # A model table has many lines, so it gets a section of its own.
     inner = {k: v for k, v in table.items() if k == "model" and isinstance(v, dict)}
     lines = [f"[{name}]\n"]
     lines += [f"{toml_key(k)} = {_tall(v)}\n" for k, v in table.items() if k not in inner]

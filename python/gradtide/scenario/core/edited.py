@@ -1,4 +1,4 @@
-"""Runs with an edited core's input: at another link rate, or with one job that sends over a single link."""
+"""Runs with changed core input: another link rate and order, or one job that sends over a single link."""
 
 import json
 from collections.abc import Sequence
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 def run_at(
     scenario: "Scenario", rate_bps: int, order: str, *, barrier: bool, most_iterations: int
 ) -> list[dict[str, Any]]:
-    """Run a scenario's jobs at another rate of links, in another order, with or without barrier.
+    """Run a scenario with `cluster.link.rate`, and order and barrier of all jobs, replaced; return each job's summary.
 
-    Returns:
-        The summary of each job.
+    `run.duration` is ignored; a job has at most `most_iterations`.
     """
     spec = scenario.spec()
     spec["cluster"]["link"]["rate_bps"] = rate_bps
     spec["run"].update(duration_ps=None, timeline_iterations=0)
     for job in spec["jobs"]:
         own = job["schedule"]["order"]
-        # The core reads the order of a plan as a user-defined order.
+        # In the core's input, order = "file" with release events has the kind "planned".
         if own["kind"] != order and (own["kind"], order) != ("planned", "file"):
             job["schedule"]["order"] = _order(order)
         job["schedule"]["barrier"] = barrier
@@ -38,14 +37,14 @@ def run_at(
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule of `OneChannel`.
+    """A schedule for `OneChannel`, with the rate of its link.
 
     Attributes:
         order: name of the order; `planned` for buckets with release times.
-        layer_counts: layers of each bucket.
+        layer_counts: number of layers of each bucket, from the input side.
         chunk_bytes: size of a chunk; None for whole buckets.
         barrier: whether the next forward pass waits for all transfers.
-        overhead_ps: time before each transfer.
+        overhead_ps: time before the first byte of each transfer.
         rate_bps: rate of the link.
     """
 
@@ -58,13 +57,14 @@ class Schedule:
 
 
 class OneChannel:
-    """The job of a scenario between two hosts on the fluid engine: a ring over one link without latencies.
+    """Runs the job of a scenario between two hosts on the fluid engine, as a ring over links without latency.
 
-    A transfer of d bytes takes `overhead_ps` + d at `rate_bps`, because each of the two hosts sends d/2 twice.
+    A transfer of d bytes takes `overhead_ps` plus the time of d bytes at `rate_bps`, because each of the two hosts
+    sends d/2 twice.
 
     Args:
-        scenario: has one job.
-        iterations: measured iterations of a run.
+        scenario: a scenario with one job.
+        iterations: number of measured iterations per run.
     """
 
     def __init__(self, scenario: "Scenario", iterations: int) -> None:
@@ -83,11 +83,11 @@ class OneChannel:
         self._job, self._cluster, self._run = job, spec["cluster"], spec["run"]
 
     def planned(self, schedule: Schedule, layers: str) -> list[tuple[list[int], int]]:
-        """Return, for each bucket in the order of a planner, its layers and its release time."""
+        """Return the plan of `schedule.order`: layers and release time (ps) of each bucket, in send order."""
         return _core.planned(self._text(schedule, layers, {"kind": schedule.order}), 0)
 
     def times_ps(self, schedule: Schedule, layers: str, buckets: Sequence[tuple[Sequence[int], int]] = ()) -> list[int]:
-        """Return the times of the iterations; a planned order needs `buckets`, the layers and release time of each."""
+        """Return the iteration times. The order `planned` needs `buckets`: layers and release time (ps) of each."""
         order = _order(schedule.order)
         if schedule.order == "planned":
             order["buckets"] = [{"layers": members, "release_ps": release_ps} for members, release_ps in buckets]
@@ -106,7 +106,7 @@ class OneChannel:
 
 
 def layers_json(layers: Sequence[Layer]) -> str:
-    """Return layers as JSON for `OneChannel`, so that many schedules share one encoding."""
+    """Return layers as the JSON text that `OneChannel` takes. Many schedules can share one text."""
     return json.dumps([layer._asdict() for layer in layers])
 
 

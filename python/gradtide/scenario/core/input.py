@@ -1,6 +1,6 @@
 """Converts a resolved scenario into the core's input.
 
-Keys with the same form in the core come from `Table.core`; each key with another form has a function here.
+`Table.core` returns the keys that the core's input contains unchanged; the functions here convert all others.
 """
 
 import json
@@ -38,17 +38,17 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
 
 
 def without_traffic(scenario: "Scenario") -> dict[str, Any]:
-    """Return the core's input without background flows, which are not drawn for it.
+    """Return the core's input without background flows, so that none are drawn.
 
     Raises:
-        ScenarioError: if a feature is not supported yet.
+        ScenarioError: if the engine does not support a feature of the scenario.
     """
     scenario.check_built()
     return spec(scenario._resolved, ())
 
 
 def as_json(spec: dict[str, Any]) -> str:
-    """Return the core's input as text; flows are encoded in pieces, because one long call would block Ctrl-C."""
+    """Return the core's input as JSON. Flows are encoded in pieces, because one long call would block Ctrl-C."""
     tables = []
     for table in spec["traffic"]:
         rest = {name: value for name, value in table.items() if not isinstance(value, list)}
@@ -163,7 +163,7 @@ def _order_spec(job: Job) -> dict[str, Any]:
 
 
 def _gated(job: Job) -> list[dict[str, Any]]:
-    """Return the buckets that have release events, in send order."""
+    """Return layers and release time of each bucket with parameters, in send order."""
     releases = Releases(job.layers)
     ranks, first, found = job.ranks or (), 0, []
     for count, release in zip(job.schedule.buckets or (), job.schedule.releases or (), strict=True):

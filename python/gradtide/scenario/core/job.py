@@ -1,6 +1,6 @@
-"""Parts of a job in the core's input, and the core's counts for them, which need no scenario.
+"""Parts of a job in the core's input, and counts that the core computes for them without a scenario.
 
-`_core` is imported by the functions that call it: loading it would dominate the time to report a faulty scenario.
+`_core` is imported inside the functions that call it: loading it would dominate the time to report a faulty scenario.
 """
 
 import json
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from gradtide.scenario.opdag import OpDag
 
 ARBITRARY_PPM = 32_000
-"""Fraction of transfers that an arbitrary order swaps with a later one. Calibration: 1000 orders of VGG-16's 32
-parameters then contain 495 distinct ones on average; TicTac (2019), section 2.2, observed 493 in TensorFlow."""
+"""Fraction of transfers that order = "arbitrary" swaps with a later transfer. Calibration: of 1000 orders of VGG-16's
+32 parameters, 495 are then distinct on average; TicTac (2019), section 2.2, observed 493 in TensorFlow."""
 
 
 NORM_BYTES = 4
-"""Size of the all-reduce for the norm of all gradients: one sum of squares in fp32."""
+"""Size of the all-reduce that computes the norm of all gradients: one sum of squares in fp32."""
 
 
 def algorithm(
@@ -32,7 +32,7 @@ def algorithm(
     servers: int = 0,
     placement: str | None = None,
 ) -> dict[str, Any]:
-    """Return the algorithm of a collective; the core has defaults for arguments that are None."""
+    """Return the core's input for a collective algorithm; the core has defaults for arguments that are None."""
     given: dict[str, dict[str, Any]] = {
         "group": {"group": group},
         "inside": {"inside": inside},
@@ -43,9 +43,9 @@ def algorithm(
 
 
 def counts(of_algorithm: Mapping[str, Any], ranks: int) -> Counts:
-    """Count the messages of one exchange among N ranks: none for a single rank.
+    """Return the counts of one collective operation among `ranks` ranks; `of_algorithm` is a result of `algorithm`.
 
-    The last group of butterfly_layered and hierarchical may be smaller than `group`.
+    A single rank sends nothing. The last group of butterfly_layered and hierarchical may be smaller than `group`.
     """
     from gradtide import _core
 
@@ -54,7 +54,7 @@ def counts(of_algorithm: Mapping[str, Any], ranks: int) -> Counts:
 
 
 def graph(dag: "OpDag") -> dict[str, Any]:
-    """Return a graph of ops with times in picoseconds, ids replaced by indices."""
+    """Return the core's input for a graph of ops. `dag` has times in picoseconds; ids become indices."""
     place = {op.id: index for index, op in enumerate(dag.ops)}
     ops = [
         {
@@ -77,7 +77,7 @@ def graph(dag: "OpDag") -> dict[str, Any]:
 
 
 def dag(of_ops: "OpDag") -> dict[str, Any]:
-    """Return an op DAG for `order`: times are ticks, and ids replaced by indices."""
+    """Return the op DAG that `order` passes to the core: times are in ticks of the file, and ids become indices."""
     place = {op.id: index for index, op in enumerate(of_ops.ops)}
     ops = [
         {
@@ -93,7 +93,7 @@ def dag(of_ops: "OpDag") -> dict[str, Any]:
 
 
 def order(of_ops: "OpDag", scheduler: str, ranks: Mapping[int, int] | None, ties: str, seed: int) -> dict[str, Any]:
-    """Order the transfers of a DAG by a scheduler of the core or by given ranks; return order, makespan and bounds."""
+    """Return order, makespan and bounds of a DAG's transfers by a scheduler, or by given `ranks` (by op id)."""
     from gradtide import _core
 
     by: Any = {"arbitrary": ARBITRARY_PPM} if scheduler == "arbitrary" else scheduler
@@ -105,7 +105,7 @@ def order(of_ops: "OpDag", scheduler: str, ranks: Mapping[int, int] | None, ties
 
 
 def parallel(costs: Costs, layout: Layout, described: Described) -> dict[str, Any]:
-    """Return the parallel job of the core's input: costs, layout and sizes of a model on each rank."""
+    """Return the core's input for a model that is divided over ranks."""
     mesh, training = costs.mesh, costs.training
     zero = layout.zero if mesh.cp * mesh.fsdp > 1 else 0
     chunks = {"chunks": layout.chunks} if layout.pipeline == "interleaved" else {}
@@ -139,14 +139,14 @@ def _op(op: Op) -> dict[str, Any]:
 
 
 def recorded(step: Any, gpus_per_node: int) -> dict[str, Any]:
-    """Return a recorded step in the form of the core's input."""
+    """Return the core's input for a recorded step."""
     return {"gpus_per_node": gpus_per_node, "step": step}
 
 
 def recorded_size(of_step: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return the number of ranks of a recorded step, the number of its ops and transfers, and its compute time.
+    """Return number of ranks, number of compute ops plus transfers, and compute time of a result of `recorded`.
 
-    The compute time is that of the slowest rank, in picoseconds.
+    The compute time is the compute time of the slowest rank, in picoseconds.
 
     Raises:
         ValueError: if the step is inconsistent.

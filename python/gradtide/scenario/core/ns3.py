@@ -1,6 +1,6 @@
-"""Support of scenario features by the ns-3 program: every field of the core's input, with its allowed values.
+"""What the ns-3 program of `gradtide check` supports: for every field of the core's input, the supported values.
 
-A field that is missing in these tables is a bug: no setting may silently be left out of a comparison.
+A field that is missing in these tables is a bug, because no setting may silently be left out of a comparison.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +16,16 @@ from gradtide.traffic import BackgroundFlows
 NS = 1000
 """Picoseconds per nanosecond, the resolution of ns-3."""
 BANDS = 3
-"""Bands of pfifo_fast."""
+"""Number of bands of pfifo_fast."""
 
 
 class Only(NamedTuple):
-    """A field of which the program for ns-3 supports only some values.
+    """A field of which the ns-3 program supports only some values.
 
     Attributes:
         key: scenario key that sets the field, relative to the table of its job, tenant, cluster or run.
-        values: the supported values.
-        instead: text of the hint for any other value: the key and value to write.
+        values: the supported values, as in the core's input.
+        instead: supported alternative, for the hint of the fault, as in `depth = 1`.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Only(NamedTuple):
 
 
 ANY = None
-"""Any value of the field is allowed: ns-3 receives it, or it does not affect the comparison."""
+"""Every value of the field is supported: the ns-3 program uses it, or it does not affect the comparison."""
 
 RUN: dict[str, Only | None] = {
     "engine": Only("engine", ("packet",), 'engine = "packet"'),
@@ -43,7 +43,7 @@ RUN: dict[str, Only | None] = {
     **dict.fromkeys(("accuracy_ppm", "seed", "duration_ps", "timeline_iterations", "all_ranks", "probe"), ANY),
 }
 TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
-"""ns-3's class for each congestion control that it shares with gradtide."""
+"""Name of the ns-3 class for each congestion control that both gradtide and ns-3 have."""
 
 CLUSTER: dict[str, Only | None] = {
     **dict.fromkeys(("topology", "link", "host_latency_ps", "routing"), ANY),
@@ -103,7 +103,7 @@ TRAFFIC: dict[str, Only | None] = {
 
 
 def faults(resolved: Resolved, source: Source, traffic: Sequence[BackgroundFlows]) -> list[Fault]:
-    """Return a fault for each setting of a scenario that the program for ns-3 does not support."""
+    """Return a fault for each setting of a scenario that the ns-3 program does not support."""
     spec = core_input(resolved, traffic)
     found: list[Fault] = []
 
@@ -133,7 +133,7 @@ def _value(table: Mapping[str, Any], field: str) -> Any:
 
 
 def _joint(resolved: Resolved, spec: Mapping[str, Any]) -> Iterator[tuple[Loc, str, str]]:
-    """Yield the faults that depend on more than one field."""
+    """Yield location, description and supported alternative of the settings that the tables above cannot express."""
     for job in spec["jobs"][1:]:
         yield ("job", job["name"]), "a second job", "one job, beside any traffic"
     for job in spec["jobs"]:

@@ -1,4 +1,4 @@
-"""Calls of the core with a scenario: its run, and properties of its jobs that need no run."""
+"""Runs a scenario in the core, and computes properties of its jobs that need no run."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def core_input(scenario: "Scenario") -> str:
     """Return the core's input for a scenario.
 
     Raises:
-        ScenarioError: if a feature is not supported yet.
+        ScenarioError: if the engine does not support a feature of the scenario.
     """
     return as_json(scenario.spec())
 
@@ -26,22 +26,22 @@ def run(scenario: "Scenario", progress: Callable[[float], object] | None = None)
 
 
 def routed(scenario: "Scenario") -> dict[str, Any]:
-    """Return the network for another simulator: its links, TCP's timers, the routes of flows and of rings."""
+    """Return the network in the form for another simulator: links, TCP's timers, and routes of flows and rings."""
     found: dict[str, Any] = json.loads(_core.routed(core_input(scenario)))
     return found
 
 
 def step_graph(scenario: "Scenario") -> dict[str, Any] | None:
-    """Return the graph of a parallel job's step; None if no job is parallel."""
+    """Return the graph of ops and transfers of a parallel job's iteration; None if no job is parallel."""
     text = _core.step_graph(Queries(scenario).text)
     found: dict[str, Any] | None = None if text is None else json.loads(text)
     return found
 
 
 def ranks_load(scenario: "Scenario") -> dict[str, tuple[int, int, int]]:
-    """Return the work per iteration of each parallel job, by name.
+    """Return the work per iteration of each parallel job, by name of the job.
 
-    The three numbers count ops and transfers, messages, and bytes through network cards.
+    The three numbers are the compute ops plus transfers, the messages, and the bytes that cross network cards.
     """
     resolved = scenario._resolved
     cluster = json.dumps(cluster_spec(resolved))
@@ -60,12 +60,12 @@ class Queries:
         return _core.planned(self.text, job)
 
     def messages(self, job: int, size: int) -> _core.Table:
-        """Return the messages of an exchange of `size` bytes."""
+        """Return the messages of one collective operation on `size` bytes. `job` is the number of the job."""
         return _core.messages(self.text, job, size)
 
     def transfer_times(self, job: int) -> list[int]:
-        """Return the time in picoseconds of each layer's transfer on an idle network.
+        """Return the time in picoseconds that each layer's gradient takes on an idle network.
 
-        If workers pull from servers, these are the transfers of the parameters.
+        If workers pull from servers, the times are those of pulling the layer's parameters.
         """
         return _core.transfer_times(self.text, job)

@@ -1,7 +1,7 @@
-"""Every key of a scenario file: type, default, unit and meaning; source of schema, reference, resolved file and spec.
+"""Declares every key of a scenario file: type, unit, default and meaning. `resolve` checks keys against one another.
 
-Each key is declared once, in the class of its table. Quantities are stored as whole picoseconds, bytes and bits per
-second, and are written with their units. Dependencies between keys are checked in `resolve`.
+The JSON Schema, docs/reference/scenario.md, the resolved scenario and the core's input follow from the declarations.
+Quantities are stored as whole picoseconds, bytes and bits per second; files write them with units.
 """
 
 from functools import cache
@@ -16,16 +16,16 @@ from gradtide.scenario.source import Loc
 
 
 class Probe(Table):
-    """Samples over time, which do not change the run. Only the packet engine takes them."""
+    """Samples of queues and congestion windows, which do not change the run. Only the packet engine takes samples."""
 
     every_ps: Duration = key(examples=["100us"])
-    """Time between samples. When a table reaches a million rows, every second sample is deleted and the interval
-    doubles (`summary.json` has the final one)."""
+    """Time between samples. When a table of samples reaches a million rows, every second sample is deleted and the time
+    between samples doubles; `summary.json` contains its final value."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
-    """Links whose queues are sampled into `queues.csv`, by name (docs/models/fabrics.md#networks). Default: all."""
+    """Names of the links whose queues are sampled into `queues.csv` (docs/models/fabrics.md#networks). Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)
-    """Jobs and tenants whose congestion windows are sampled into `cwnd.csv`. "web.17" is flow 17 of `web` alone.
-    Default: none."""
+    """Names of the jobs and tenants whose congestion windows are sampled into `cwnd.csv`. "web.17" samples only flow 17
+    of the tenant `web`. Default: none."""
 
 
 class Run(Table):
@@ -34,53 +34,53 @@ class Run(Table):
     SHORT = "{}"
 
     engine: Literal["fluid", "packet"] = key(default="fluid")
-    """fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
+    """Network model. fluid: flows get max-min fair rates. packet: TCP is simulated packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """Maximum relative error of results, at least 0.0001 %. A bound above zero lets the fluid engine simulate large
-    irregular exchanges much faster (docs/models/fluid.md#bounded-rates). Default: exact."""
+    """Maximum relative error of results of the fluid engine, from 0.0001 % to 10 %. This bound makes the simulation of
+    large irregular exchanges much faster (docs/models/fluid.md#bounded-rates). Default: results are exact."""
     follow: Literal["standards", "ns3"] = key(default="standards")
-    """Rules of the packet engine where ns-3 differs from the standards
-    (docs/models/packet.md#standards-and-simulators). ns3: those of ns-3.37, for comparisons flow by flow; `gradtide
-    check` sets this value."""
+    """What the packet engine follows where ns-3 differs from the standards
+    (docs/models/packet.md#standards-and-simulators). standards: the standards. ns3: ns-3.37, for comparisons flow by
+    flow; `gradtide check` sets this value."""
     start_jitter_ps: Time | None = key(default=None, examples=["1us"])
-    """Maximum random delay of the start of each background flow, on the packet engine
-    (docs/models/packet.md#standards-and-simulators). Default: the time of one full packet on the slowest link that
-    messages cross; none with follow = "ns3"."""
+    """Maximum of the random delay that the packet engine adds to the start of each background flow
+    (docs/models/packet.md#standards-and-simulators). Default: the transmission time of a full packet on the slowest
+    link that messages cross; 0 with follow = "ns3"."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
-    """Seed of all random streams: compute noise and stragglers, random orders, placements and arrivals, hashes of ECMP,
-    RED, `start_jitter`. In a scenario without any of these, all seeds give equal results, and a study runs only one
+    """Seed of all random streams: compute noise, stragglers, random orders, placements and arrivals, ECMP hashes, RED
+    and `start_jitter`. In a scenario without any of these, all seeds give equal results, and a study runs only one
     seed."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
-    """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default: no
-    limit."""
+    """Simulated time after which no iteration and no background flow starts. Required with background traffic. Default:
+    no limit."""
     warmup_ps: Time = key(default="0s", examples=["2s"], core=False)
-    """Background flows that start before this time are not counted."""
+    """Background flows that start before this simulated time are left out of statistics."""
     cooldown_ps: Time = key(default="0s", examples=["2s"], core=False)
-    """Background flows that start within this time before the last start are not counted."""
+    """Background flows that start less than this time before the last flow are left out of statistics."""
     timeline_iterations: int = key(default=2, ge=0, le=1000)
-    """Number of measured iterations of each job whose operations are recorded one by one."""
+    """Number of measured iterations, for each job, whose ops and transfers are recorded one by one."""
     probe: Probe | None = key(default=None, examples=[{"every": "100us"}], core=False)
-    """Samples over time, which do not change the run. Default: none."""
+    """Samples of queues and congestion windows, which do not change the run. Default: none."""
 
 
 class ScenarioFile(Table):
     """Training jobs and background traffic on a cluster. Quantities have units: B is byte, b is bit."""
 
     job: dict[str, JobTable] = key(default={}, examples=[{"train": {"model": "resnet50", "workers": 8}}])
-    """Training jobs by name; at least one."""
+    """Training jobs by name. At least one job is required unless there is background traffic."""
     cluster: Annotated[Cluster, OrName("ethernet-25g/16", "h100-hgx/32")] = key(
         default={}, examples=[{"link": {"rate": "10Gbps"}}], short="cluster"
     )
     """Hosts, links and switches: a table, or the name of a built-in cluster."""
     traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
-    """Background flows, by tenant."""
+    """Background flows, by name of the tenant that sends them."""
     run: Run = key(default={}, examples=[{"engine": "packet", "seed": 0}])
-    """Engine, seed and length."""
+    """Engine, seed and length of the run."""
 
 
 @cache
 def short_names() -> dict[str, Loc]:
-    """Return the path from the root to the key of each short name; `*` stands for the name of a job."""
+    """Return the path of the key for each short name of `Scenario.replace`; `*` in a path is any job's name."""
     tables: list[tuple[type[Table], Loc]] = [
         (ScenarioFile, ()),
         (JobTable, ("job", "*")),

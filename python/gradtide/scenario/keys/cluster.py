@@ -1,4 +1,4 @@
-"""Keys of a cluster: network, queues and transport."""
+"""Keys of `cluster`: topology, links, nodes, hosts, queues and transport."""
 
 from typing import Annotated, Literal
 
@@ -26,7 +26,7 @@ from gradtide.transports import TransportKind
 
 
 class Link(Table):
-    """Rate and delay of a link in each direction, unless the topology gives that link its own."""
+    """Rate and delay of each direction of a link, unless the topology sets them for this link."""
 
     SHORT = "link_{}"
 
@@ -42,22 +42,22 @@ class CustomLink(Table):
     """A cable of a custom topology: a link in each direction."""
 
     a: Name = key(examples=["h0"])
-    """One end: a host (h0, h1, …), which has only one cable, or a switch (any other name)."""
+    """Node at one end: a host (h0, h1, …), which has only one cable, or a switch (any other name)."""
     b: Name = key(examples=["s0"])
-    """The other end."""
+    """Node at the other end."""
     rate_bps: Rate | None = key(default=None, examples=["25Gbps"])
-    """Nominal rate. Default: that of `cluster.link`."""
+    """Nominal rate. Default: `cluster.link.rate`."""
     delay_ps: Time | None = key(default=None, examples=["1us"])
-    """Propagation delay. Default: that of `cluster.link`."""
+    """Propagation delay. Default: `cluster.link.delay`."""
 
 
 class FabricLink(Table):
     """Links between leaves and spines."""
 
     rate_bps: Rate | None = key(default=None, examples=["100Gbps"])
-    """Nominal rate. Default: that of `cluster.link`."""
+    """Nominal rate. Default: `cluster.link.rate`."""
     delay_ps: Time | None = key(default=None, examples=["1us"])
-    """Propagation delay. Default: that of `cluster.link`."""
+    """Propagation delay. Default: `cluster.link.delay`."""
 
 
 def _links_tag(value: object) -> str | None:
@@ -77,7 +77,7 @@ class Topology(Table):
     of 2 or 3 layers. custom: a list of cables."""
     hosts: int | None = key(default=None, ge=1, examples=[8])
     """Number of hosts (star, leaf_spine, custom). Default: in a star, as many as the jobs need; in a custom network,
-    all up to the highest-numbered host that a cable names."""
+    one more than the highest host number in `links`."""
     ports: int | None = key(default=None, ge=2, le=1024, examples=[16])
     """Number of ports of each switch (clos2, clos3)."""
     bisection: Ratio | None = key(default=None, examples=["1/4"])
@@ -90,12 +90,12 @@ class Topology(Table):
     spines: int | None = key(default=None, ge=1, examples=[2])
     """Number of spine switches (leaf_spine). Default: the number that `bisection` gives."""
     fabric_link: FabricLink | None = key(default=None, examples=[{"rate": "100Gbps"}])
-    """Links between leaves and spines. Default: like `cluster.link`."""
+    """Links between leaves and spines. Default: rate and delay of `cluster.link`."""
     switches: list[Name] | None = key(default=None, examples=[["s0", "s1"]])
     """Names of the switches (custom). Default: every end of a cable that is not a host."""
     links: Cables | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}], "fabric.csv"])
-    """Cables (custom): a list, an HPCC topology file, or a CSV file with the header a,b[,rate][,delay] and units in its
-    values. The resolved scenario contains the cables as a list."""
+    """Cables (custom): a list, an HPCC topology file, or a CSV file with the header a,b[,rate][,delay] and values with
+    units. The resolved scenario contains the cables as a list."""
 
 
 class Queue(Table):
@@ -108,36 +108,38 @@ class Queue(Table):
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
     """Number of bands (strict; required)."""
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
-    """Weights of 1 to 8 bands, band 0 first (drr; required): the number of full packets that a band sends in each round
-    while it has packets."""
+    """Weights of 1 to 8 bands, band 0 first (drr; required). A weight is the number of full packets that a band may
+    send per round."""
     threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length, over all bands together, from which packets of ECN-capable senders are marked (all kinds but red;
+    """Queue length, all bands together, from which packets of ECN-capable senders are marked (all kinds but red;
     required for ecn and pcn). Default: no packet is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
-    """Whether the length is compared with the threshold when a packet arrives or when it leaves. Default: enqueue."""
+    """Whether the queue length is compared with `threshold` when a packet arrives or when it leaves. Default:
+    enqueue."""
     min_packets: Packets | None = key(default=None, examples=["5pkt"])
     """Average queue length below which packets are neither marked nor dropped (red; required)."""
     max_packets: Packets | None = key(default=None, examples=["15pkt"])
     """Average queue length from which every packet is marked or dropped (red; required)."""
     max_probability_ppm: Share | None = key(default=None, examples=[0.1])
-    """Probability of a mark or drop just below `max` (red). It rises from 0 at `min`. Default: 0.1."""
+    """Probability of a mark or drop when the average queue length is just below `max`; 0 at `min` (red). Default:
+    0.1."""
     weight_ppm: Share | None = key(default=None, examples=[0.002])
     """Weight of each arriving packet in the moving average of the queue length (red). Default: 0.002."""
     ecn: bool | None = key(default=None, examples=[True])
     """Whether packets of ECN-capable senders are marked instead of dropped (red). Default: false."""
     announced_packets: Fifth | None = key(default=None, examples=["10pkt"])
-    """Marking threshold of a port from the announcement of a burst until the burst arrives (pcn; required); at most
-    `threshold`."""
+    """Marking threshold of a port after a burst has been announced and until it arrives, at most `threshold` (pcn;
+    required)."""
     timeout_ps: Duration | None = key(default=None, examples=["1ms"])
     """Time for which a sender waits for the answer to an announcement before it starts the burst anyway (pcn). Default:
-    a round trip over the longest route with full queues, which no answer exceeds."""
+    the longest time that an answer can take, which is a round trip over the longest route with full queues."""
     expire_ps: Duration | None = key(default=None, examples=["3ms"])
     """Age at which a switch deletes an announcement if its burst has not arrived (pcn). Default: three times `timeout`,
     plus the longest `setup` of announced bursts."""
 
 
 class SwitchBuffer(Table):
-    """Buffer that the ports of a switch share; every switch has its own. Only the packet engine uses it."""
+    """Buffer of each switch, shared by the ports of the switch. Only the packet engine uses it."""
 
     capacity: Buffer = key(examples=["4MB"], core=False)
     """Capacity for all ports together, in packets or bytes on the wire."""
@@ -150,18 +152,18 @@ class Transport(Table):
 
     kind: TransportKind = key(default="newreno", core=False, description=MEANING_OF_TRANSPORTS)
     ecn: bool | None = key(default=None, examples=[True])
-    """Whether queues may mark segments instead of dropping them (RFC 3168). It needs a queue that marks. Default: true
-    for dctcp, otherwise false."""
+    """Whether queues may mark segments instead of dropping them (RFC 3168). This requires a queue that marks. Default:
+    true for dctcp, otherwise false."""
     gain_ppm: Share | None = key(default=None, examples=[0.0625], core=False)
-    """Weight g of the newest window in the moving average of the share of marks (dctcp). Default: 1/16."""
+    """Weight g of the newest window in DCTCP's moving average of the share of marked data (dctcp). Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True], core=False)
     """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux (cubic): when a train of
     acknowledgements lasts half a round trip, or when round-trip times, measured in microseconds, increase. Default:
     false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
-    """Whether an acknowledgement in slow start increases the window by all segments that it acknowledges, as in Linux
-    (cubic; RFC 3465). Otherwise it does so by one segment (RFC 5681). With delayed acknowledgements, the window doubles
-    in a round trip if true, and grows by half if false. Default: false."""
+    """By how much an acknowledgement increases the window in slow start (cubic). true: by all segments that it
+    acknowledges, as in Linux (RFC 3465). false: by one segment (RFC 5681). With delayed acknowledgements, the window
+    doubles in a round trip if true, and grows by half if false. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
@@ -178,15 +180,15 @@ class Transport(Table):
     round-trip sample. derived: computed from the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1
     s, for links so slow or long that derived timers would be seconds."""
     min_rto_ps: Duration | None = key(default=None, examples=["5ms"])
-    """Minimum retransmission timeout. Acknowledgements are delayed by at most half of it. Default: that of
-    `timers`."""
+    """Minimum retransmission timeout. Acknowledgements are delayed by at most half of it. Default: the value that
+    `timers` selects."""
     restart_after_idle: bool = key(default=False)
     """Whether a connection that has sent nothing for longer than its retransmission timeout starts again from the
     initial window (RFC 5681, 4.1)."""
 
 
 class Stages(Table):
-    """Stages of a host, in series. A stage processes each part of a transfer as a whole, one after another."""
+    """Rates of a host's stages, in series. Each stage processes one part of a transfer at a time."""
 
     SHORT = "host_{}"
 
@@ -196,7 +198,7 @@ class Stages(Table):
     serialise_bps: Rate | None = key(default=None, examples=["7Gbps"])
     """Rate of a sender's second stage, before its network interface. Default: the stage takes no time."""
     receive_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Rate of a receiver's stage, behind its network interface. Default: the stage takes no time."""
+    """Rate of a receiver's stage, after its network interface. Default: the stage takes no time."""
 
 
 class Host(Table):
@@ -205,9 +207,9 @@ class Host(Table):
     SHORT = "host_{}"
 
     message_ps: Time = key(default="0us", examples=["15us"])
-    """Time for each message that a host sends: o of LogP (Culler et al. 1993)."""
+    """Time for each message that a host sends: the overhead o of LogP (Culler et al. 1993)."""
     stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
-    """Stages of a host, in series. A stage processes each part of a transfer as a whole, one after another."""
+    """Rates of a host's stages, in series. Each stage processes one part of a transfer at a time."""
 
 
 class ScaleUp(Table):
@@ -235,7 +237,7 @@ class Node(Table):
     nics: int | None = key(default=None, ge=1, le=1024, examples=[8])
     """Number of network cards of each node, a divisor of `gpus`. Default: `gpus`."""
     launch_ps: Time = key(default="0us", examples=["20us"], core=False)
-    """Time before the first byte of each collective: the default of `schedule.overhead`."""
+    """Time before the first byte of each collective. It is the default of `job.NAME.schedule.overhead`."""
 
 
 class Cluster(Table):
@@ -250,7 +252,7 @@ class Cluster(Table):
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network (docs/models/fabrics.md)."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
-    """Rate and delay of a link in each direction, unless the topology gives that link its own."""
+    """Rate and delay of each direction of a link, unless the topology sets them for this link."""
     node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
     """Machines with several GPUs. Hosts of jobs are then GPUs, and hosts of `topology` are network cards. Default:
     every host is a worker."""
@@ -262,11 +264,11 @@ class Cluster(Table):
     """Time that a host adds to messages of jobs, not to background flows (docs/models/hosts.md#the-model). Default:
     nothing."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")
-    """How a flow chooses among equal routes. ecmp: by a hash of the flow. dmodk: by the destination's number, as in
-    InfiniBand and SimGrid's fat trees. spread: by the positions of both ends."""
+    """How a flow chooses among shortest routes. ecmp: by a hash of the flow. dmodk: by the destination's number, as in
+    InfiniBand and SimGrid's fat trees. spread: by the numbers of source and destination."""
     queue: Queue = key(default={}, examples=[{"kind": "pfifo_fast", "capacity": "1000pkt"}], core=False)
     """Queue of every egress port. Only the packet engine uses it."""
     switch_buffer: SwitchBuffer | None = key(default=None, examples=[{"capacity": "4MB", "alpha": 1}], core=False)
-    """Buffer that the ports of a switch share; every switch has its own. Default: each port has `queue.capacity`."""
+    """Buffer of each switch, shared by the ports of the switch. Default: each port has a buffer of `queue.capacity`."""
     transport: Transport = key(default={}, examples=[{"kind": "newreno", "segment": "1380B"}], core=False)
     """Transport protocol of every flow (docs/models/packet.md#transports)."""

@@ -1,4 +1,4 @@
-"""Base class of tables, and `key`, by which a table declares its keys."""
+"""`Table`, the base class of a scenario file's tables, and `key`, which declares a key of a table."""
 
 import ast
 import inspect
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Notes:
-    """Properties of a key that are not in the schema: the arguments of `key`."""
+    """Arguments of `key` that are not part of the JSON Schema."""
 
     core: bool
     short: str | None
 
     def __call__(self, schema: dict[str, Any]) -> None:
-        """Leave the schema unchanged; pydantic calls this with the schema of the key."""
+        """Do nothing. pydantic calls this with the schema of the key, because it is the key's `json_schema_extra`."""
 
 
 def key(
@@ -39,15 +39,15 @@ def key(
 ) -> Any:
     """Declare a key of a table.
 
-    The name of the field is that of the core, with the unit of its value (`overhead_ps`). The key in a file is this
-    name without the unit (`overhead`).
+    The field is named as in the core's input, with the unit of its value (`overhead_ps`). The key in a file has the
+    same name without the unit (`overhead`).
 
     Args:
         default: default value, as written in a file.
         examples: values for the schema and for hints. Default: the default value.
-        core: whether the core's spec has the field in the same form; other forms are converted in `core.input`.
-        short: name of the key in `Scenario.replace`; empty for none. Default: the name that the table gives.
-        bounds: `ge` and `le`, and `description` where it is generated and no text follows the key.
+        core: whether the core's input has this field with the same value; `core.input` converts the other fields.
+        short: name of the key in `Scenario.replace`; empty for none. Default: the name in the format `Table.SHORT`.
+        bounds: `ge` and `le`, the smallest and largest value; `description` if no string below the key describes it.
     """
     examples = [default] if examples is None else examples
     return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
@@ -82,7 +82,7 @@ class Table(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_either_dash(cls, data: Any) -> Any:
-        """Accept `-` in place of `_`, and the reverse, in words of a fixed list, as in `leaf-spine`."""
+        """Accept `-` for `_`, and vice versa, in values from a fixed list of words, as in `leaf-spine`."""
         if not isinstance(data, dict):
             return data
         words = _words(cls)
@@ -92,7 +92,7 @@ class Table(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> "JsonSchemaValue":
-        """Describe each key by the text below its declaration. The text is read here because only a schema needs it."""
+        """Add the string below each key's declaration as its description, which is read from the source code."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
         (tree,) = ast.parse(inspect.getsource(cls)).body
@@ -105,11 +105,11 @@ class Table(BaseModel):
 
     @classmethod
     def declared(cls) -> dict[str, FieldInfo]:
-        """Return the keys as a file writes them, in order."""
+        """Return the declaration of each key by its name in a file, in order of declaration."""
         return {_key_of(name, info): info for name, info in cls.model_fields.items()}
 
     def value(self, key: str) -> Any:
-        """Return the value of a key of the file."""
+        """Return the value of a key, which is given by its name in a file."""
         return getattr(self, fields(type(self))[key])
 
     def is_given(self, key: str) -> bool:
@@ -117,7 +117,7 @@ class Table(BaseModel):
         return fields(type(self))[key] in self.model_fields_set
 
     def core(self) -> dict[str, Any]:
-        """Return the fields that the core has in the same form, by name."""
+        """Return the fields that the core's input contains with the same name and value."""
         return {
             name: value.core() if isinstance(value, Table) else value
             for name, info in type(self).model_fields.items()
@@ -130,26 +130,26 @@ class Table(BaseModel):
         try:
             return self.model_dump(by_alias=True, exclude_none=True, warnings="error")
         except PydanticSerializationError:
-            # pydantic converts the exception of a signal that arrives meanwhile; `again` raises the original one.
+            # If a signal arrives meanwhile, pydantic converts its exception; `again` raises the original exception.
             signals.again()
             raise
 
     def with_values(self, **values: Any) -> "Self":
-        """Return the table with fields replaced by values that are not validated again."""
+        """Return a copy with some fields replaced. The new values are not validated."""
         return self.model_copy(update=values)
 
 
 @cache
 def fields(table: type[Table]) -> dict[str, str]:
-    """Return the field that holds each key of the file."""
+    """Return the name of the field for each key of a file."""
     return {_key_of(name, info): name for name, info in table.model_fields.items()}
 
 
 @cache
 def _words(table: type[Table]) -> dict[str, dict[str, str]]:
-    """Return, for each key with a fixed list of words, the words by their spelling with `-` in place of `_`.
+    """Return the allowed words of each key with a fixed list of words, by their spelling with `-` for `_`.
 
-    Words that differ only in these characters would be ambiguous, so they must be written exactly.
+    Words that differ only in these characters are left out: they would be ambiguous, so they must be written exactly.
     """
     found = {}
     for name, info in table.declared().items():
@@ -161,7 +161,6 @@ def _words(table: type[Table]) -> dict[str, dict[str, str]]:
 
 
 def _literals(annotation: Any) -> Iterator[str]:
-    """Yield the words that an annotation lists."""
     if get_origin(annotation) is Literal:
         yield from (word for word in get_args(annotation) if isinstance(word, str))
     elif not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
@@ -178,6 +177,6 @@ def _with_hyphens(word: str) -> str:
 
 
 def notes(info: FieldInfo) -> Notes:
-    """Return the notes in the declaration of a key."""
+    """Return the `Notes` that `key` stored in a declaration."""
     assert isinstance(info.json_schema_extra, Notes)  # every field of a table is made by `key`
     return info.json_schema_extra

@@ -33,11 +33,11 @@ class Arrivals(Table):
     rate: Frequency = key(examples=["23/s"])
     """Number of flows per time."""
     per: Literal["host", "cluster"] = key(default="host")
-    """Whether the rate is that of each host or of all hosts together."""
+    """Whether `rate` counts the flows of each host or of all hosts together."""
 
 
 class Burst(Table):
-    """Flows start only during bursts, the first at time 0. The average rate or load does not change."""
+    """Flows start only during bursts, the first of which begins at time 0. `arrivals` and `load` remain averages."""
 
     on_ps: Duration = key(examples=["10ms"])
     """Length of a burst."""
@@ -77,7 +77,7 @@ class Bursts(Table):
     """Whether the hosts wait for one another, like the workers of a job: the pause starts when the last of their bursts
     ends, and the next bursts start together."""
     setup_ps: Time = key(default="0s", examples=["20ms"])
-    """Time that the application needs before it sends the first byte of a burst; the handshake runs during this time.
+    """Time that the application needs before it sends the first byte of a burst. TCP's handshake runs during this time.
     For an announced burst, the time is counted from the answer to the announcement."""
     start_ps: Time = key(default="0s", examples=["20s"])
     """Time of the first burst."""
@@ -108,23 +108,24 @@ class TrafficTable(Table):
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a file of points
     (docs/models/traffic.md#sizes)."""
     cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
-    """The distribution as a list, instead of `sizes`. The resolved scenario contains a file in this form."""
+    """Flow-size distribution as a list of points, instead of `sizes`. In the resolved scenario, this list replaces a
+    file."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
     """When flows start: a Poisson process (docs/models/traffic.md#arrivals). `sizes` needs this key or `load`."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
     """Average share of the hosts' nominal link rate that the flows' payload takes, instead of `arrivals`."""
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
-    """Flows start only during bursts, the first at time 0. Default: flows start at any time."""
+    """Flows start only during bursts, the first of which begins at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
     """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band], or a connection matrix of htsim. Hosts
     are h0, h1, … or 0, 1, …; lines may be in any order. Flows that start at `run.duration` or later are left out. A
-    file given by --set replaces `sizes` and `arrivals`. The resolved scenario contains a list of up to 100 flows as
-    `flows`, and for a longer one the path and `replay_sha256`."""
+    file given by --set replaces `sizes` and `arrivals`. The resolved scenario contains up to 100 flows as `flows`; for
+    a longer file, it contains the path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
-    """SHA-256 of the `replay` file. A file with another digest is refused."""
+    """SHA-256 of the `replay` file. A file with another digest is an error."""
     replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
-    """Unit of the starts in a connection matrix of htsim (docs/reference/formats.md#flows). Needed if the file does not
-    show it."""
+    """Unit of the start times in a connection matrix of htsim (docs/reference/formats.md#flows). Required if the file
+    does not show the unit."""
     flows: list[ListedFlow] | None = key(
         default=None, examples=[[{"start": "1ms", "src": "h0", "dst": "h1", "bytes": "1MB"}]]
     )
@@ -136,7 +137,7 @@ class TrafficTable(Table):
     )
     """Hosts that send, pause and send again, like training jobs."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether each flow is announced to the switches before its connection opens. Values are those of
+    """Whether each flow is announced to the switches before its connection opens. The values are the same as for
     `job.NAME.announce`."""
     priority: Priority = key(default="high")
     """Priority band of the flows, as in `job.NAME.priority`."""

@@ -1,4 +1,4 @@
-"""Types of values: quantities with units, names and shares; their validation, and their form in a file."""
+"""Types of the values of keys, such as quantities with units: how a file writes them, and how they are validated."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ MAX_FILE_NAME = 4000
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """Form of a type's values in a file. `read` raises a `UnitError`; `write` is `None` if values are written as is."""
+    """How a file writes a type: `read` parses a value or raises a `UnitError`; `write` is its inverse, if necessary."""
 
     read: Callable[[object], Any]
     schema: dict[str, Any]
@@ -44,13 +44,13 @@ class Form:
 
 
 class OrName:
-    """Marks a table in whose place a file may contain a name. The table replaces the name before the keys are read."""
+    """Marks a table that a file may give by name, such as a built-in cluster; `clusters.expand` replaces the name."""
 
     def __init__(self, *examples: str) -> None:
         self._examples = list(examples)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of the table, or of its name."""
+        """Return the JSON Schema of the table or its name."""
         name = {"type": "string", "title": "name of a cluster", "examples": self._examples}
         return {"anyOf": [handler(schema), name]}
 
@@ -67,7 +67,7 @@ def _text(read: Callable[[object], Any], write: Callable[[Any], str], pattern: s
 
 
 def _positive(parse: Callable[[object], Any], why: str) -> Callable[[object], Any]:
-    """Return a parser that refuses zero, with the reason `why`."""
+    """Return `parse` with a check that the value is not zero; `why` is the hint of that fault."""
 
     def read(value: object) -> Any:
         parsed = parse(value)
@@ -139,7 +139,7 @@ Announce = Annotated[
 
 
 def whole_or(word: str, most: int, hint: str) -> Form:
-    """Return the form of a whole number from 1 to `most`, or a word in its place."""
+    """Return the form of a value that is a whole number from 1 to `most`, or `word`."""
 
     def read(value: object) -> int | str:
         if value == word:
@@ -154,7 +154,7 @@ def whole_or(word: str, most: int, hint: str) -> Form:
 
 
 def _number(low: float, high: float, example: float, *, has_zero: bool = False) -> Form:
-    """Return the form of a number from `low` to `high`, stored in millionths; 0 is allowed only with `has_zero`."""
+    """Return the form of a number from `low` to `high`, which is stored in millionths; 0 is allowed with `has_zero`."""
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -195,7 +195,7 @@ Cumulated = Annotated[float, Form(_cumulated, {"type": "number", "minimum": 0, "
 
 
 def parse_name(value: object, longest: int = MAX_NAME) -> str:
-    """Return a text that can be a name: 1 to `longest` printable characters, not all blank."""
+    """Return `value` if it is 1 to `longest` printable characters, not all blank; otherwise raise a `UnitError`."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
         hint = f"a name is 1 to {longest} printable characters, not all blank"
         raise UnitError("GT018", f"{units.describe(value)} cannot be a name", hint)

@@ -1,9 +1,9 @@
-"""Resolves the keys of a file into jobs that can be run, and reports every fault at once.
+"""Checks the keys of a scenario against one another, fills in all defaults, and reports all faults at once.
 
-    data -> ScenarioFile (types, units) -> a module for each subject -> jobs, and the file with every default
+    data -> ScenarioFile (types, units) -> a module per subject, such as `network` -> Resolved: jobs, keys with defaults
 
-A module checks the keys of its subject against all others and fills in the defaults that depend on them. A value that
-pydantic refuses is replaced by its default for these checks, so that one fault does not hide others.
+Each module checks the keys of its subject and fills in their defaults that depend on other keys. A value of a wrong
+type or unit is replaced by its default during these checks, so that one fault does not hide others.
 """
 
 import re
@@ -30,10 +30,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
-    """Resolve a scenario whose relative paths start from `base_dir`.
+    """Resolve a scenario. Relative paths in `data` refer to the folder `base_dir`.
 
     Raises:
-        ScenarioError: with every fault, in the order of the file.
+        ScenarioError: with every fault; the faults of a file are in the order of its lines.
     """
     raw = plain(data, source)
     if not raw:
@@ -102,7 +102,7 @@ def _resolve(ctx: Context) -> Resolved | None:
 
 
 def _without_jobs(ctx: Context, nodes: int | None) -> None:
-    """Refuse a scenario without a job unless it has flows and a number of hosts."""
+    """Add a fault to a scenario without a job, unless it has background traffic and a number of hosts."""
     if not ctx.file.traffic and ctx.ok("traffic"):
         hint = 'write [job.train] with model = "resnet50" and workers = 8'
         ctx.add("GT010", ("job",), "the scenario has no job", hint)
@@ -113,7 +113,7 @@ def _without_jobs(ctx: Context, nodes: int | None) -> None:
 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
-    """Return the resolved scenario: all defaults, and models, orders and short lists instead of their files."""
+    """Return the resolved scenario: keys with all defaults, where models, orders and short lists replace file names."""
     data = file.plain()
     for name, job in file.job.items():
         data["job"][name] = of_job.written(ctx, name, job, data["job"][name])

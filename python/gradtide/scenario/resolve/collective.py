@@ -1,4 +1,4 @@
-"""The collective of a job: its groups, and the parameter servers among its ranks."""
+"""Checks the collective of a job, and determines the size of its groups and the number of its parameter servers."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from gradtide.scenario.source import Loc
 
 
 def collective(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Collective:
-    """Check a collective, and fill in the defaults that depend on the ranks: group size and number of servers."""
+    """Check a job's collective, and fill in its defaults, such as group size and number of parameter servers."""
     job = ctx.file.job[name]
     keys, kind = job.collective, job.collective.algorithm
     group, servers = _check(ctx, name, keys, ("job", name, "collective"), hosts, fabric)
@@ -21,7 +21,7 @@ def collective(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: F
         servers=servers,
         placement=pulls.placement_of(ps),
         shards=(ps.shards or "bytes") if keys.is_pulled else None,
-        # Synchronous servers have one canonical form: no `sync`.
+        # The default, sync = "sync", is written as no `sync`, so that equal scenarios have equal TOML.
         sync=None if keys.bound == 0 else ps.sync,
     )
     return keys.with_values(
@@ -35,7 +35,7 @@ def collective(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: F
 def _check(
     ctx: Context, name: str, keys: Collective, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
 ) -> tuple[int, int]:
-    """Check a collective against the ranks; return the ranks per group and the number of servers (0 for none)."""
+    """Check a collective against the job's ranks; return ranks per group and number of servers, 0 if there are none."""
     if not ctx.ok("job", name, "collective"):
         return 0, 0
     kind = keys.algorithm
@@ -81,7 +81,7 @@ def _check(
 
 
 def _group(ctx: Context, keys: Collective, loc: Loc, ranks: int, fabric: Fabric | None) -> int:
-    """Return the number of ranks per group."""
+    """Return the number of ranks per group: `group` itself, or the hosts per edge switch for "leaf"."""
     if isinstance(keys.group, int):
         if keys.group > ranks:
             msg = f"a group of {keys.group} has more than the {ranks} ranks of the job"

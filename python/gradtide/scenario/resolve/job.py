@@ -1,4 +1,4 @@
-"""A job: reads its model, checks its keys against one another, and fills in the defaults that depend on them."""
+"""Resolves a job: reads its model, checks its keys against one another, and fills in all defaults."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -36,7 +36,7 @@ DEFAULT_ITERATIONS = 10
 
 
 def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
-    """Resolve a job; return `None` if its keys, or keys on which it depends, have faults."""
+    """Resolve the job `name` with the given host of each rank; return `None` if any fault has been found."""
     keys, loc = ctx.file.job[name], ("job", name)
     table = _read_table(ctx, name, keys, loc, len(hosts) if hosts else keys.workers or 1)
     parallel_model = parallel.parallel_model(ctx, name, keys, loc, table)
@@ -56,7 +56,7 @@ def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric |
     graph, layers = _timed(keys, table, task)
     iterations = keys.iterations
     if iterations is None and ctx.file.run.duration_ps is None:
-        # All iterations of a parallel job are alike.
+        # All iterations of a parallel job are equal, so one suffices.
         iterations = DEFAULT_ITERATIONS if parallel_model is None and step is None else 1
     return Job(
         name=name,
@@ -83,7 +83,7 @@ def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric |
 
 
 def _timed(job: JobTable, table: LayerTable, task: str) -> tuple[OpDag | None, tuple[Layer, ...]]:
-    """Return the graph and the layers of a model, with the times that `compute.scale_to` gives them."""
+    """Return the graph and the layers of a model, with times scaled to `compute.scale_to` if given."""
     total_ps, layers, graph = job.compute.scale_to_ps, table.layers, table.graph
     if graph is not None:
         graph = graph if total_ps is None else op_by_op.scaled(graph, total_ps)
@@ -103,7 +103,7 @@ def _compute(keys: Compute, table: LayerTable, parallel_model: ParallelModel | N
 
 
 def completed(keys: JobTable, job: Job) -> JobTable:
-    """Return the keys of a job with the defaults that depend on other keys."""
+    """Return the keys of a job with the defaults of the resolved `job`."""
     return keys.with_values(
         iterations=job.iterations,
         task=job.task or keys.task,
@@ -116,13 +116,13 @@ def completed(keys: JobTable, job: Job) -> JobTable:
 
 
 def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> dict[str, Any]:
-    """Return the resolved keys of a job as plain data, with models and orders instead of their files.
+    """Return the resolved keys of a job as plain data, where models and orders replace the names of their files.
 
     Args:
-        ctx: has the keys as given.
+        ctx: the checked scenario, for the keys as given.
         name: name of the job.
-        job: its keys with every default.
-        table: these keys as plain data, which may be changed.
+        job: keys of the job with all defaults.
+        table: the same keys as plain data. This dict is modified.
     """
     given = ctx.file.job[name]
     of_collective, of_schedule = table["collective"], table["schedule"]
@@ -132,7 +132,7 @@ def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> di
         for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
             table["compute"].pop(key, None)
     if "group" in ALGORITHMS[job.collective.kind].keys:
-        # "leaf" is kept as a name: on another network its groups have another size.
+        # "leaf" is not replaced by a number, because on another network such groups have another size.
         of_collective["group"] = given.collective.group or "leaf"
     if job.collective.is_pulled:
         for key in ("fusion", "barrier", "depth", "sync", "credit"):
@@ -156,13 +156,13 @@ def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> di
 
 
 def in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort a table by the declaration order of its keys, so that equal scenarios have equal TOML."""
+    """Return a table sorted by the declaration order of its keys, so that equal scenarios have equal TOML."""
     order = list(keys.declared())
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))
 
 
 def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> LayerTable | None:
-    """Read the model of a job with `ranks` ranks; return `None` if it has faults."""
+    """Read the model of a job with `ranks` ranks, and check keys that depend on it; `None` if the model is faulty."""
     if not ctx.ok("job", name, "model"):
         return None
     if job.model is None and ctx.misspelt(loc, "model"):
@@ -186,7 +186,7 @@ def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) ->
         if job.parallel is None and table.architecture is not None:
             table = with_times(table, ctx.source, at, request)
     except ScenarioError as error:
-        # A model that needs `parallel` takes its times from accelerator figures, so faults of its device do not matter.
+        # A model that needs `parallel` gets its times from accelerator figures, so faults of its device do not matter.
         found = [ctx.too_large[name]] if name in ctx.too_large else error.faults
         ctx.faults += [fault for fault in found if fault not in ctx.faults]
         return None
@@ -211,7 +211,6 @@ def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) ->
 
 
 def _check_straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
-    """Check that the straggler is a worker of the job."""
     worker = None if job.compute.straggler is None else job.compute.straggler.worker
     if worker is not None and count is not None and worker >= count:
         hint = "the only worker is 0" if count == 1 else f"workers are 0 to {count - 1}"
@@ -219,13 +218,13 @@ def _check_straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -
 
 
 def _stated(job: JobTable) -> frozenset[str]:
-    """Return the keys of `compute` that are given, including those written in `parallel`."""
+    """Return the keys of `compute` that the user set, including keys that `parallel` replaces (`OF_MESH`)."""
     beside = () if job.parallel is None else (key for key in OF_MESH if job.parallel.value(key) is not None)
     return frozenset((*(key for key in Compute.declared() if job.compute.is_given(key)), *beside))
 
 
 def _check_servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
-    """Check the keys of parameter servers with pull = "start"; return the task, empty without such servers."""
+    """Check keys that depend on pull = "start"; return the task, "train" or "inference", or "" with another `pull`."""
     if not ctx.ok("job", name, "collective"):
         return ""
     for at, why, hint in op_by_op.without_effect(job):
@@ -250,9 +249,8 @@ def _check_servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: Laye
 
 
 def is_remade(model: object) -> TypeGuard[ThesisModel]:
-    """Whether another compute time regenerates the model's table, with its rounding, instead of rescaling it.
+    """Return whether `compute.scale_to` changes the input of a synthetic model instead of rescaling its layers.
 
-    This holds for the thesis's synthetic model, because its author passed each study's time to the program that
-    generates the table.
+    This is so with precision = "float32", as the program of Gao (2020) generated the layers anew for each compute time.
     """
     return isinstance(model, ThesisModel) and model.precision == "float32"

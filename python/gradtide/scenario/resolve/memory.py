@@ -1,4 +1,4 @@
-"""Checks that every worker has memory for the whole model, as data parallelism without `parallel` requires."""
+"""Checks that a worker's device has enough memory for the whole model, which a job without `parallel` requires."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,7 +19,7 @@ STATE_BYTES = 4 + MASTER_BYTES + MOMENTS_BYTES
 
 
 def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> Fault | None:
-    """Return a fault if a language model exceeds a worker's memory; its hint names meshes on which the model fits."""
+    """Return a fault if a language model exceeds a worker's memory. The hint names meshes on which the model fits."""
     from gradtide import presets
 
     name = table.device.name
@@ -51,11 +51,11 @@ def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers:
 
 
 def _hint(ctx: Context, table: LayerTable, accelerator: Accelerator, training: Training, workers: int) -> str:
-    """Return a hint with two meshes on which the model fits in the memory of the cluster's devices."""
+    """Return a hint with one or two meshes on which the model fits, if necessary with more than `workers` ranks."""
     assert table.architecture is not None
     node = ctx.file.cluster.node
     per_node = 1 if node is None else node.gpus
-    # A mesh does not use `batch`, the batch of a worker: its default micro-batch is one sequence.
+    # With `parallel`, `compute.batch` has no effect, and the default micro-batch is one sequence.
     training = Training(seq=training.seq, precision=training.precision)
     found = fit.meshes(table.architecture, accelerator, training, workers, per_node)
     if found and found[0].fit.verdict != "does not fit":
@@ -72,12 +72,12 @@ def _hint(ctx: Context, table: LayerTable, accelerator: Accelerator, training: T
 
 
 def shown(mesh: dict[str, int | str]) -> str:
-    """Write a mesh in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
+    """Return a mesh in the syntax of the option `--parallel`, as in `fsdp=16,tp=8`."""
     return ",".join(f"{key}={value}" for key, value in mesh.items())
 
 
 def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
-    """Yield a warning for each model that exceeds its device's memory.
+    """Yield a warning for each job without `parallel` whose model exceeds a worker's memory.
 
     Models other than language models get only this warning and no fault, because they may be trained without Adam.
     """
@@ -103,7 +103,7 @@ def _too_large(table: LayerTable, needed: int, device: str, memory_bytes: int) -
 
 
 def _accelerator(name: str, memory_bytes: int) -> Accelerator:
-    """Return the accelerator of a device, or a placeholder with its memory only."""
+    """Return the accelerator of a device; for a device without accelerator figures, a placeholder with its memory."""
     from gradtide import presets
 
     try:
@@ -113,7 +113,7 @@ def _accelerator(name: str, memory_bytes: int) -> Accelerator:
 
 
 def _precision(device: str) -> Precision:
-    """Return the precision of a device preset, as a value of `compute.precision`."""
+    """Return the value of `compute.precision` for the number format of a built-in device."""
     from gradtide import presets
 
     if device.endswith("-fp8"):

@@ -1,4 +1,4 @@
-"""The network: checks of topology, queues and transport, and their defaults that depend on other keys."""
+"""Checks topology, queues and transport, and fills in their defaults that depend on other keys."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,13 +32,13 @@ from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.transports import ECN, PARAMETERS
 
 MAX_FLUID_BPS = 2**44 - 1
-"""Maximum rate of a link on the fluid engine, whose 64-bit rates count 2^-20 bit/s (crates/net/src/maxmin)."""
+"""Maximum rate of a link on the fluid engine, whose 64-bit rates have the unit 2^-20 bit/s (crates/net/src/maxmin)."""
 
 TOO_FAST = (
     f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}",
     "write a lower rate",
 )
-"""Message and hint of the fault of a link above `MAX_FLUID_BPS`."""
+"""Message and hint of the fault that a link's rate exceeds `MAX_FLUID_BPS`."""
 
 TOPOLOGY_KEYS = {
     "star": ("hosts",),
@@ -50,33 +50,33 @@ TOPOLOGY_KEYS = {
 """Keys of a topology by its kind."""
 
 HEADER_BYTES = 54
-"""Bytes of a packet besides its payload: IPv4, TCP, timestamps and framing."""
+"""Bytes of a packet in addition to its payload: headers of IPv4 and TCP with timestamps, and framing."""
 
 SOCKET_BYTES = 32 * 1024 * 1024
 """Default size of a send or receive buffer (Gao 2020, chapter 5)."""
 
 RED_MAX_PROBABILITY_PPM, RED_WEIGHT_PPM = 100_000, 2_000
-"""Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
+"""Defaults of RED: the weight is from Floyd & Jacobson (1993), section 6, and the probability from Floyd (1997)."""
 
 MAX_BANDS = 8
 
-# Differences of times need a sign, so times use half the range of 64 bits.
+# A difference of times needs a sign bit, so times are limited to half the range of u64.
 MAX_RUN_PS = units.U64_MAX // 2
 
 MAX_PACKETS = 2**32 - 1
 
 MAX_SEGMENT_BYTES = 65_535 - HEADER_BYTES
-"""Payload of the largest packet: with all headers it has 65,535 bytes, the largest 16-bit length."""
+"""Maximum payload of a packet: with its headers, a packet has at most 65,535 bytes, the largest 16-bit length."""
 
 
 def device(ctx: Context, name: str | None) -> None:
-    """Check that the device of a cluster is one of the presets."""
+    """Check that `cluster.device` is a built-in device."""
     if name is not None and ctx.ok("cluster", "device") and not is_known(name):
         ctx.add("GT031", ("cluster", "device"), *unknown_device(name), name)
 
 
 def shape(ctx: Context, topology: Topology) -> Fabric | None:
-    """Return the topology; `None` if the jobs determine its size, or its keys have faults."""
+    """Return the network of `[cluster]`; `None` if the jobs determine its size, or if its keys have faults."""
     if not _check_node(ctx):
         return None
     cards, node = _shape(ctx, topology), ctx.file.cluster.node
@@ -96,7 +96,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
 
 
 def open_star(cluster: Cluster, places: int) -> Fabric:
-    """Return the star that holds `places` workers, in whole nodes if the cluster has nodes."""
+    """Return the smallest star for `places` workers, rounded up to whole nodes if the cluster has nodes."""
     node, link = cluster.node, link_of(cluster)
     if node is None:
         return star(places, link)
@@ -113,12 +113,12 @@ def nics_of(node: Node) -> int:
 
 
 def link_of(cluster: Cluster) -> tuple[int, int]:
-    """Return the default rate and delay of links, which a topology may override."""
+    """Return `cluster.link` as rate (bit/s) and delay (ps): the default of all links."""
     return cluster.link.rate_bps, cluster.link.delay_ps
 
 
 def _check_node(ctx: Context) -> bool:
-    """Check that each network card of a node has the same number of GPUs."""
+    """Check that all network cards of a node have the same number of GPUs; return whether `cluster.node` is valid."""
     node = ctx.file.cluster.node
     if node is None or not ctx.ok("cluster", "node"):
         return ctx.ok("cluster", "node")
@@ -133,7 +133,7 @@ def _check_node(ctx: Context) -> bool:
 
 
 def _shape(ctx: Context, topology: Topology) -> Tree | Wiring | None:
-    """Return the topology between hosts; `None` if the jobs determine its size, or its keys have faults."""
+    """Return the network between hosts, or network cards; `None` if jobs determine its size, or for faulty keys."""
     loc: Loc = ("cluster", "topology")
     if not ctx.ok("cluster", "topology"):
         return None
@@ -215,7 +215,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
 
 
 def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: str, loc: Loc) -> bool:
-    """Check that a bisection ratio gives an integer number of switches; a ratio of 1 gives `parts`."""
+    """Check that a bisection ratio r needs a whole number of switches above each edge switch: r x `parts`."""
     if (bisection * parts).denominator == 1:
         return True
     near = nearest_ratios(parts, bisection)
@@ -227,7 +227,6 @@ def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: st
 
 
 def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Wiring | None:
-    """Return a custom network from its file or list of cables."""
     from gradtide import formats
 
     given = topology.links or []
@@ -265,7 +264,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
     if ctx.file.run.engine == "fluid":
-        # If a cable inherits its rate from `cluster.link`, the fault is at that key.
+        # Cables with the rate `cluster.link.rate` are skipped, because `run` checks this key.
         fast = [i for i, cable in enumerate(cables) if MAX_FLUID_BPS < cable.rate_bps != link[0]]
         complaints += [Complaint("GT014", index, "rate", *TOO_FAST) for index in fast[:MAX_FAULTS_OF_CABLES]]
     for code, cable_index, key, msg, hint in complaints:
@@ -316,7 +315,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
 
 
 def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
-    """Return the announced thresholds and their locations."""
+    """Return the values of `announced` and `announce` in the scenario that may be thresholds, with their locations."""
     queue = ctx.file.cluster.queue
     found: list[tuple[bool | int | None, Loc]] = [(queue.announced_packets, ("cluster", "queue", "announced"))]
     for kind, tables in (("job", ctx.file.job), ("traffic", ctx.file.traffic)):
@@ -327,7 +326,7 @@ def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
 
 
 def announce(ctx: Context, announce: bool | int | None, loc: Loc) -> None:
-    """Add a fault if a job or tenant announces bursts and the queues of the cluster ignore announcements."""
+    """Add a fault if the job or tenant at `loc` announces bursts, but the queues of the cluster are not pcn."""
     kind = ctx.file.cluster.queue.kind
     if announce is not None and announce is not False and kind != "pcn" and ctx.ok("cluster", "queue"):
         hint = 'write cluster.queue = { kind = "pcn", threshold = "40pkt", announced = "10pkt" }, or leave it out'
@@ -341,7 +340,7 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
 
 
 def bands_of(queue: Queue) -> int:
-    """Return the number of bands of a queue."""
+    """Return the number of priority bands of a queue."""
     given = queue.bands or (len(queue.weights) if queue.weights else None)
     return given or DISCIPLINES[queue.kind].bands
 
@@ -352,14 +351,14 @@ def marks(queue: Queue) -> bool:
 
 
 def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
-    """Return the threshold that bursts announce to the switches; `None` if they announce nothing."""
+    """Return the marking threshold that bursts announce to switches, in packets; `None` without announcements."""
     if isinstance(announce, bool) or announce is None:
         return queue.announced_packets if announce else None
     return announce
 
 
 def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
-    """Return the queue of a cluster with the defaults of its kind."""
+    """Return `cluster.queue` with the defaults of its kind; `reach` is only called for pcn."""
     queue = file.cluster.queue
     if queue.threshold_packets is not None:
         queue = queue.with_values(mark_at=queue.mark_at or "enqueue")
@@ -376,18 +375,19 @@ def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
 
 
 def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, int]:
-    """Return a sender's timeout for the answer to an announcement, and the age at which switches expire announcements.
+    """Return `timeout` and `expire` of a pcn queue in picoseconds.
 
-    The default timeout is a round trip over the longest route with all queues full in both directions; an answer that
-    takes longer must have been lost. The default expiry is three such round trips (answer, handshake, first segment)
-    plus the longest setup time of a tenant's application.
+    Default of `timeout`, for which a sender waits for the answer to an announcement: a round trip over the longest
+    route with all queues full in both directions. A later answer must have been lost. Default of `expire`, after which
+    a switch deletes an announcement: three timeouts (answer, handshake, first segment) plus the longest `setup` of a
+    tenant that announces its bursts.
     """
     cluster = file.cluster
     queue = cluster.queue
     hops, rate_bps, delay_ps = reach()
     packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
-    # Besides the packets in the queue, each port has one packet in its transmit ring and one on the wire.
+    # A packet waits for the full queue and for a packet each in the port's transmit ring and on the wire.
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps
@@ -398,7 +398,7 @@ def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, in
 
 
 def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) -> None:
-    """Refuse a window smaller than one segment."""
+    """Add a fault if a window is smaller than one segment."""
     if window is not None and window < segment:
         msg = f"a window of {window:,} bytes is smaller than a segment of {segment:,}"
         ctx.add("GT014", loc, msg, "write at least a few segments", window)
@@ -441,7 +441,7 @@ def check_transport(ctx: Context, cluster: Cluster) -> None:
 
 
 def with_ecn(keys: Transport) -> Transport:
-    """Return a transport with `kind` reduced to its congestion control and `ecn` set to whether it reacts to marks."""
+    """Return a transport with `kind` split into its congestion control, as `kind`, and `ecn`, as in `newreno+ecn`."""
     congestion, plus, _ = keys.kind.partition("+ecn")
     return keys.with_values(
         kind=congestion, ecn=bool(plus) or (ECN[congestion] == "scalable" if keys.ecn is None else keys.ecn)
@@ -449,7 +449,7 @@ def with_ecn(keys: Transport) -> Transport:
 
 
 def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
-    """Return the transport of a cluster with its defaults; `reach` is for defaults that depend on links crossed."""
+    """Return `cluster.transport` with all defaults; `reach` is only called for the window of ideal."""
     keys = with_ecn(cluster.transport)
     congestion = keys.kind
     window_bytes = keys.window_bytes
@@ -462,9 +462,9 @@ def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
 
 
 def completed(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[Cluster, Run]:
-    """Return the keys of cluster and run with the defaults that depend on other keys.
+    """Return the tables `cluster` and `run` with the defaults that depend on other keys.
 
-    `reach` returns the worst case over the routes of all messages.
+    `reach` returns the longest route, slowest link and longest delay over the routes of all messages.
     """
     cluster, run = file.cluster, file.run
     if run.engine == "packet" and run.start_jitter_ps is None:
@@ -476,7 +476,6 @@ def completed(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[Cluster, 
 
 
 def _packet_ps(packet_bytes: int, reach: Reach) -> int:
-    """Return the serialization time of a packet on the slowest link of a route."""
     return -(-packet_bytes * 8 * 10**12 // reach.rate_bps)
 
 

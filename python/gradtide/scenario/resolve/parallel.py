@@ -1,6 +1,6 @@
-"""Checks of a parallel job: its mesh against the model, the cluster and the job's other keys.
+"""Checks a job with `parallel` or a recorded step: its mesh against the model, the cluster and the job's other keys.
 
-`ParallelModel` is the result: the model's costs and layout per rank.
+The result is a `ParallelModel`, i.e. the costs and layout of the model on each rank, or a `RecordedStep`.
 """
 
 from collections.abc import Container
@@ -29,14 +29,14 @@ WITHOUT_EFFECT = {
     "collective": tuple(Collective.declared()),
     "schedule": tuple(key for key in Schedule.declared() if key not in ("order", "overhead", "sync")),
 }
-"""Keys without effect on a parallel job, by table."""
+"""Keys that have no effect on a parallel job, by table of the job; "" is `job.NAME` itself."""
 
 ORDERS = ("fifo", "tic", "tac")
-"""Orders for the transfers of a process group."""
+"""Values of `schedule.order` that parallel jobs support: orders of the transfers of a process group."""
 
 
 def parallel_model(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> ParallelModel | None:
-    """Divide a model over ranks; None for a job without `parallel` or with faults."""
+    """Return the model divided over ranks; None for a job without `parallel` or with faults."""
     keys = job.parallel
     if keys is None:
         return None
@@ -85,7 +85,7 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
 
 
 def _place(loc: Loc, field: str, keys: Parallel) -> Loc:
-    """Return the location in the file of a field with a value that `gradtide.parallel` refuses."""
+    """Return the path in the scenario of a field that `gradtide.parallel` names in a `FieldError`."""
     if field == "parallel":
         return (*loc, "parallel")
     is_of_mesh = field in Parallel.declared() and (field not in OF_MESH or keys.value(field) is not None)
@@ -134,7 +134,7 @@ def _parallel_model(ctx: Context, job: JobTable, keys: Parallel, table: LayerTab
         accelerator = accelerator.stated(compute.efficiency_ppm / PPM)
     precision = keys.precision or compute.precision or get_args(Precision)[0]
     if compute.times is not None and precision in accelerator.peaks and precision not in accelerator.efficiency:
-        # The efficiency is arbitrary, because only ratios of the roofline's times are used.
+        # With `times`, only ratios of roofline times are used, so any efficiency gives the same result.
         accelerator = accelerator.stated(1.0)
     mesh = Mesh(**{axis: getattr(keys, axis) for axis in AXES})
     if job.workers is not None and job.workers != mesh.ranks:
@@ -187,7 +187,7 @@ def _parallel_model(ctx: Context, job: JobTable, keys: Parallel, table: LayerTab
         zero=layout.zero,
         sequence=training.sequence_parallel,
         backward_prefetch=layout.backward_prefetch,
-        # In a resolved scenario, these keys are only in `compute`.
+        # In a resolved scenario, only `compute` contains these keys.
         **dict.fromkeys(OF_MESH),
     )
     device = replace(device, name=accelerator.name)
@@ -202,7 +202,7 @@ def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
 
 
 def completed(compute: Compute, parallel_model: ParallelModel) -> Compute:
-    """Return the keys with the defaults of a parallel job."""
+    """Return the table `compute` of a parallel job with all defaults."""
     training = parallel_model.training
     return compute.with_values(
         device=parallel_model.accelerator.name,

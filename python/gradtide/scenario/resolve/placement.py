@@ -1,4 +1,4 @@
-"""Placement: assigns a host to each rank of a job."""
+"""Assigns a host to each rank of every job."""
 
 import itertools
 import random
@@ -14,7 +14,7 @@ from gradtide.scenario.tables import rank_count
 
 
 def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
-    """Assign hosts to workers; jobs that name no hosts get free ones."""
+    """Return the host of each rank, by job. Jobs that name no hosts get hosts that no other job uses, if possible."""
     named: dict[str, tuple[int, ...]] = {}
     wanted: dict[str, int] = {}
     faults_before = len(ctx.faults)
@@ -85,7 +85,7 @@ def _share_out(
         for number in numbers:
             taken.setdefault(number, name)
     if fabric is None:
-        # The resolved scenario contains this number of hosts, so both must give the same placement.
+        # The resolved scenario states this number of hosts, and must result in the same placement as this scenario.
         least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
         fabric = open_star(ctx.file.cluster, least)
     result = {name: _ranked(ctx, name, numbers, fabric) for name, numbers in named.items()}
@@ -106,7 +106,7 @@ def _share_out(
 
 
 def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric) -> tuple[int, ...]:
-    """Return the hosts that a job names, in rank order."""
+    """Return the hosts that a job names, ordered by the rank that runs on them."""
     placement = ctx.file.job[name].placement
     if placement == "spread":
         return tuple(dealt_out(hosts, fabric))
@@ -116,7 +116,7 @@ def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric) -> 
 
 
 def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
-    """Yield hosts in the order in which a job takes free ones."""
+    """Yield all hosts in the order in which a job without named hosts chooses free hosts."""
     placement = ctx.file.job[name].placement
     if placement == "spread":
         return iter(dealt_out(range(fabric.host_count), fabric))
@@ -126,12 +126,11 @@ def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
 
 
 def _generator(ctx: Context, name: str) -> random.Random:
-    """Return the random stream for the placement of a job's ranks."""
     return random.Random(f"placement/{name}/{ctx.file.run.seed}")
 
 
 def _enough(ctx: Context, places: int) -> str:
-    """Return the key or the cluster name to write for a cluster that holds `places` workers, for a hint."""
+    """Return what to write for a cluster with hosts for `places` workers: a key, or the name of a built-in cluster."""
     cards = int(open_star(ctx.file.cluster, places).written()["hosts"])
     if ctx.cluster_name is None:
         return f"hosts = {cards}"
@@ -140,7 +139,7 @@ def _enough(ctx: Context, places: int) -> str:
 
 
 def too_few(ctx: Context, msg: str, hint: str, host_count: int | None) -> None:
-    """Add the fault of a cluster with too few hosts."""
+    """Add the fault `msg` that a cluster has too few hosts, at the key that determines their number."""
     kind = ctx.file.cluster.topology.kind
     keys = {"star": "hosts", "leaf_spine": "leaves", "custom": "links"}
     key = keys.get(kind, "ports")

@@ -1,4 +1,4 @@
-"""Traffic classes (bands) of jobs and tenants, and the policies that change a job's."""
+"""Checks and resolves the priority bands of jobs and tenants, and the policies that change a job's band."""
 
 from gradtide import units
 from gradtide.scenario.fabric import Fabric, Reach
@@ -19,7 +19,7 @@ POLICY_BANDS: dict[str, JobPriority] = {
     "lower-layers-high": ["high", "low"],
     "all-high": "high",
 }
-"""Bands of a policy; for a policy that changes bands, the initial ones."""
+"""Value of `priority` that gives a job's bands, by policy. If the policy changes bands, these are the initial bands."""
 
 SETTINGS = {
     "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
@@ -27,10 +27,10 @@ SETTINGS = {
     "background": ("credit", "window"),
     "oracle": ("price",),
 }
-"""Keys of a policy in addition to its name."""
+"""Keys of `priority.adaptive` that have an effect, by policy; other policies have none."""
 
 WITH_DEADLINES = ("deadline", "straggler")
-"""Policies that raise the priority of transfers that would miss their deadline."""
+"""Policies that send a chunk in the high band if it would otherwise miss its deadline."""
 
 DEFAULT_TOLERANCE_PPM = 20_000
 
@@ -39,14 +39,14 @@ DEFAULT_LOW_CREDIT = 4
 DEFAULT_PRICE_PPM = PPM
 
 LEAST_LOW_WINDOW = 16_000
-"""Minimum of the default low-band window in bytes: about an initial window (RFC 6928), to avoid slow start."""
+"""Minimum of the default window in the low band, bytes: about TCP's initial window (RFC 6928), to avoid slow start."""
 
 LOW_WINDOW_PS = 100_000_000
-"""Transmission time of the default low-band window, picoseconds: some tens of full packets at current link rates."""
+"""Time in which the slowest link sends the default low-band window, ps: some tens of packets at current link rates."""
 
 
 def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
-    """Return the band of a priority on this queue; `None` if it is adaptive or invalid."""
+    """Return the number of a priority's band in the cluster's queue; `None` if the priority is adaptive or invalid."""
     if isinstance(priority, Adaptive):
         return None
     queue = ctx.file.cluster.queue
@@ -66,7 +66,7 @@ def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
 
 
 def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...]:
-    """Return the bands of a job's priority; for an adaptive one, the initial bands."""
+    """Return the bands of a job's priority; for an adaptive priority, the initial bands."""
     if isinstance(priority, Adaptive):
         return bands(ctx, POLICY_BANDS[priority.adaptive.policy], loc, table)
     if not isinstance(priority, list):
@@ -83,12 +83,12 @@ def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | Non
 def adaptive(
     ctx: Context, priority: JobPriority, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
 ) -> AdaptiveTable | None:
-    """Return the policy of an adaptive priority; `None` for a fixed one, or without a network."""
+    """Return the policy of an adaptive priority with defaults; `None` for fixed bands, or if the network is unknown."""
     if not isinstance(priority, Adaptive):
         return None
     given = priority.adaptive
     heeded = SETTINGS.get(given.policy, ())
-    # Later entries overwrite earlier ones, so the reversed order makes the hint name the first policy with the key.
+    # Because of the reversed order, each key is mapped to the first policy in `SETTINGS` that has this key.
     first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
     for key, policy in first.items():
         if key not in heeded and given.value(key) is not None:
@@ -101,10 +101,10 @@ def adaptive(
 
 
 def _with_defaults(given: AdaptiveTable, reach: Reach, transport: Transport) -> AdaptiveTable | None:
-    """Return a policy with the defaults for its job's network; `None` for a policy with fixed bands.
+    """Return a policy with defaults for the network that its job uses; `None` for a policy with fixed bands.
 
-    With ECN marking, queues are short and few packets are delayed for long. Therefore several chunks in flight only
-    delay the most urgent chunk, and a small window does not help background flows (decision 20).
+    With ECN, queues are short, and few packets are delayed for long. Therefore a second chunk in flight only delays the
+    most urgent chunk, and a small window does not help background flows (decision 20).
     """
     if given.policy not in SETTINGS:
         return None
@@ -125,7 +125,7 @@ def _with_defaults(given: AdaptiveTable, reach: Reach, transport: Transport) -> 
 
 
 def _low_window(reach: Reach, segment: int) -> int:
-    """Return the default in-flight bytes of a connection in the low band; `LOW_WINDOW_PS` defines it."""
+    """Return the default window in the low band, bytes: what the slowest link sends in `LOW_WINDOW_PS` or two RTTs."""
     hops, rate_bps, delay_ps = reach
     busy_ps = max(LOW_WINDOW_PS, 4 * hops * delay_ps)
     return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))

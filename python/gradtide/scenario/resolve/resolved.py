@@ -1,4 +1,4 @@
-"""The result of `resolve`: a scenario without faults, with every default."""
+"""`Resolved`, the result of resolving a scenario: checked keys with all defaults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class Resolved:
     """A scenario whose keys have been checked.
 
     Attributes:
-        file: the keys, with defaults.
+        file: the keys, with all defaults.
         fabric: topology of the network.
         jobs: the jobs, in the order of the file.
-        origins: the source of each tenant's flows, in the order of the file.
+        origins: background flows of each tenant, in the order of the file.
         written: the resolved scenario as plain data.
-        warnings: a sentence for each part of a model's file that the job ignores, and for each inconsistency.
-        refusals: faults that prevent a run, although the scenario can be read.
+        warnings: warnings, one sentence each, such as for parts of a model's file that have no effect.
+        refusals: faults that prevent a run but not other uses of the scenario: models too large for memory.
     """
 
     file: ScenarioFile
@@ -35,21 +35,21 @@ class Resolved:
     refusals: tuple[Fault, ...]
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups of hosts that communicate: those of each job and of each tenant's flows."""
+        """Yield the groups of hosts that communicate: the hosts of each job, and the groups of each tenant's flows."""
         return groups(self.jobs, self.origins, self.fabric)
 
     @cached_property
     def reach(self) -> Reach:
-        """The worst case of all routes between hosts that communicate."""
+        """Longest route, slowest link and longest link delay over all routes between hosts that communicate."""
         return self.fabric.reach(self.groups())
 
     @property
     def all_simulated(self) -> bool:
-        """Whether every rank of the parallel jobs is simulated, rather than one representative per class of ranks.
+        """Whether every rank of parallel jobs is simulated, rather than one rank of each class of equal ranks.
 
-        Every rank is simulated if ranks of a class may differ: on the packet engine; if there are other jobs or
-        background traffic; if compute has noise or a straggler; if the cluster sets `host`; and on a network of several
-        switches, because routes share its links. Without a parallel job the value is False.
+        This is necessary if ranks of a class may differ: on the packet engine, with other jobs or background traffic,
+        with compute noise or a straggler, with `cluster.host`, and on networks of several switches, because routes
+        share links. The value is False without a parallel job.
         """
         cluster, run = self.file.cluster, self.file.run
         if not any(job.is_parallel for job in self.jobs):
@@ -61,7 +61,7 @@ class Resolved:
 
 
 def groups(jobs: tuple[Job, ...], origins: tuple[Origin, ...], fabric: Fabric) -> Iterator[Group]:
-    """Yield the groups of hosts that communicate."""
+    """Yield the groups of hosts that communicate: the hosts of each job, and the groups of each tenant's flows."""
     yield from (job.hosts for job in jobs)
     for origin in origins:
         yield from origin.groups(fabric.host_count)

@@ -1,4 +1,4 @@
-"""Checks of a run's keys: length, sampled links, jobs and tenants; limits of memory and of the simulated clock."""
+"""Checks the keys of `run`, and that a run exceeds neither the limits of memory nor the range of simulated time."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from gradtide.units import PPM
 
 
 def length(ctx: Context) -> None:
-    """Check the length of the run against warm-up, cool-down and traffic."""
+    """Check `run.duration` against warm-up, cool-down and background traffic."""
     run, has_traffic = ctx.file.run, bool(ctx.file.traffic)
     if not ctx.ok("run", "duration"):
         return
@@ -36,7 +36,7 @@ def length(ctx: Context) -> None:
 
 
 def probe(ctx: Context, fabric: Fabric | None) -> None:
-    """Check that the links, jobs and tenants to be sampled exist."""
+    """Check that the links, jobs and tenants of `run.probe` exist."""
     probe, loc = ctx.file.run.probe, ("run", "probe")
     if probe is None or not ctx.ok("run", "probe"):
         return
@@ -67,17 +67,17 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
 MAX_ITERATIONS = 100_000
 
 MAX_OPERATIONS = 1_000_000_000
-"""Limit of (layers + chunks) times iterations of a run. Calibration: a run at the limit takes about a minute."""
+"""Maximum of (compute ops + chunks) x iterations of a job. Calibration: a run at the limit takes about a minute."""
 
 MAX_DIVIDED_OPERATIONS = 50_000_000
-"""Limit of ops and transfers of a parallel job in all iterations; each is a row of transfers.csv or the timeline."""
+"""Maximum number of ops and transfers of a parallel job in all iterations: rows of the timeline and transfers.csv."""
 
 MAX_WORKER_RECORDS = 20_000_000
-"""Limit of workers times iterations if workers differ, which is the number of rows of `workers.csv`; as in the core."""
+"""Maximum of workers x iterations if workers differ, i.e. of rows in `workers.csv`. The core has the same limit."""
 
 
 def _check_parallel(ctx: Context, job: Job, loc: Loc) -> None:
-    """Add a fault for a parallel job that would exceed the limits of memory or of the simulated clock."""
+    """Add a fault if a parallel job would exceed the limits of memory or the range of simulated time."""
     count = job.iterations or 1
     if count * job.op_count > MAX_DIVIDED_OPERATIONS:
         msg = f"{count:,} iterations of about {job.op_count:,} ops and transfers are too many"
@@ -91,7 +91,7 @@ def _check_parallel(ctx: Context, job: Job, loc: Loc) -> None:
 
 
 def _check_rates(ctx: Context) -> None:
-    """Refuse rates above the fluid engine's limit; cables of a custom topology are checked when they are read."""
+    """Add a fault for each rate above `MAX_FLUID_BPS`. Cables of a custom topology are checked when they are read."""
     cluster, engine = ctx.file.cluster, ctx.file.run.engine
     topology = cluster.topology
     rates: dict[Loc, int | None] = {}
@@ -107,7 +107,7 @@ def _check_rates(ctx: Context) -> None:
 
 
 def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
-    """Refuse runs that would exceed the memory or the range of the simulated clock."""
+    """Raise a `ScenarioError` if the run would exceed the limits of memory or the range of simulated time."""
     _check_rates(ctx)
     run, link = ctx.file.run, ctx.file.cluster.link
     for job in jobs:
@@ -150,7 +150,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             continue
         counts = job.counts
         hops, slowest_bps, delay_ps = fabric.reach([job.hosts])
-        # In the worst case, one link carries the traffic of all hosts that can share the link.
+        # Upper bound: one link transmits the traffic of all hosts that can share it.
         sharers = 1 if job.collective.kind == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
         bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
         wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency_ppm))

@@ -1,4 +1,4 @@
-"""The schedule of a job: its buckets, the order of its transfers, and the defaults that depend on these."""
+"""Checks the schedule of a job, i.e. its buckets and their order, and fills in defaults that depend on other keys."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.scenario.tables import LayerTable, read_ranking
 
 PLANNED = ("caramel", "edf", "optimal")
-"""Orders with a planner, which also determines buckets and barrier."""
+"""Orders that the core plans. They have other defaults for buckets, barrier and depth."""
 
 
 def schedule(ctx: Context, name: str, table: LayerTable | None) -> tuple[Schedule, tuple[int, ...] | None]:
-    """Check a schedule, and fill in the defaults of its order; also return the ranks of layers if a file has them."""
+    """Return a job's schedule with all defaults, and the rank of each layer if order = "file"; add its faults."""
     job, loc = ctx.file.job[name], ("job", name)
     keys, node, is_pulled = job.schedule, ctx.file.cluster.node, job.collective.is_pulled
     _check_buckets(ctx, name, keys, loc, table)
     ranks = _ranks(ctx, name, keys, loc, table)
     overhead_ps = keys.overhead_ps
     if node is not None and not keys.is_given("overhead") and not is_pulled:
-        overhead_ps = node.launch_ps  # the launch of a collective
+        overhead_ps = node.launch_ps
     fusion, barrier, depth = keys.fusion_bytes, keys.barrier, keys.depth
-    # Buckets of `first_fusion` or `cycle` need a size limit in every order.
+    # With `first_fusion` or `cycle`, buckets need a size limit, whatever the order.
     is_open = not keys.is_given("fusion") and keys.first_fusion_bytes is None and keys.cycle_ps is None
     if is_pulled:
         fusion, barrier, depth = 0, True, 1
@@ -47,7 +47,7 @@ def schedule(ctx: Context, name: str, table: LayerTable | None) -> tuple[Schedul
 
 
 def _check_buckets(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
-    """Check that user-defined buckets contain every layer of the model once."""
+    """Check the keys that form buckets against one another, and that `buckets` contains every layer of the model."""
     at: Loc = (*loc, "schedule", "buckets")
     for key, others in (("first_fusion", ("buckets", "cycle")), ("cycle", ("buckets",))):
         for other in others:
@@ -67,7 +67,7 @@ def _check_buckets(ctx: Context, name: str, schedule: Schedule, loc: Loc, table:
 
 
 def _ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
-    """Check the order's keys; return the rank of every layer if a file gives it."""
+    """Check the keys of the send order; return the rank of every layer if order = "file"."""
     at: Loc = (*loc, "schedule")
     if not ctx.ok("job", name, "schedule", "order"):
         return None
@@ -78,7 +78,7 @@ def _ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTa
         ctx.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
     order = servers.order_of(ctx.file.job[name])
     if order != "file":
-        # `servers` checks the order of pulls.
+        # With pulls, `servers` reports `in_turn`.
         of_buckets = () if ctx.file.job[name].collective.is_pulled else ("in_turn",)
         for key in ("file", "ranking", "releases", *of_buckets):
             if schedule.value(key) is not None:
@@ -115,7 +115,7 @@ def _ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTa
 
 
 def _releases(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) -> None:
-    """Check that there is one release per bucket, each a layer of the model or empty."""
+    """Check that every bucket has a release event, which is empty or names a pass and a layer of the model."""
     if schedule.releases is None:
         return
     if schedule.buckets is None or len(schedule.releases) != len(schedule.buckets):

@@ -1,4 +1,4 @@
-"""Parameter servers with pull = "start", from which workers pull before each iteration: defaults and checks of keys."""
+"""Checks and defaults of parameter servers, mainly for pull = "start", i.e. workers pull before each iteration."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,21 +10,21 @@ from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc
 
 ORDERS = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optimal", "file")
-"""Orders of pulls; layer order is named priority, as for gradients."""
+"""Orders in which parameters can be pulled. As for gradients, "priority" is the order of the layers."""
 
 WORKERS_PER_SERVER = 4
-"""TicTac (2019), section 6.1, uses one server for 4 workers."""
+"""Default number of workers per server with pull = "start", as in TicTac (2019), section 6.1."""
 
 Add = Callable[[Loc, str, str], None]
 
 
 def placement_of(ps: Ps) -> str:
-    """Return the placement of the servers."""
+    """Return `collective.ps.placement`, or its default."""
     return ps.placement or ("separate" if ps.pull == "start" else "packed")
 
 
 def count_of(ps: Ps, hosts: int) -> int:
-    """Return the number of servers of a job with `hosts` hosts, servers included."""
+    """Return the number of servers of a job that has `hosts` hosts including the servers."""
     if ps.servers is not None:
         return ps.servers
     if ps.pull == "start":
@@ -33,7 +33,7 @@ def count_of(ps: Ps, hosts: int) -> int:
 
 
 def beside(job: JobTable) -> int:
-    """Return the number of hosts for servers in addition to `workers`; 0 if servers share the workers' hosts."""
+    """Return the number of hosts that servers need in addition to `workers`; 0 if `workers` includes the servers."""
     ps = job.collective.ps
     if ps is None or placement_of(ps) != "separate":
         return 0
@@ -46,14 +46,14 @@ def beside(job: JobTable) -> int:
 
 
 def order_of(job: JobTable) -> str:
-    """Return the send order of a job. Default with pulls: random, as in TensorFlow."""
+    """Return `schedule.order`, or its default: with pull = "start", random as in TensorFlow."""
     if job.collective.is_pulled and "order" not in job.schedule.model_fields_set:
         return "random"
     return job.schedule.order
 
 
 def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
-    """Return location, reason and fix of each key that has no effect with the job's servers, or without servers."""
+    """Return path, reason and hint for each key that has no effect because of, or without, pull = "start"."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
     if job.task == "exchange" and job.collective.is_pulled:
@@ -106,7 +106,7 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
 
 
 def graph_faults(dag: OpDag, task: str, add: Add) -> None:
-    """Add a fault for each property that an op graph lacks and a run requires."""
+    """Add the faults of an op graph that can be read but not run; `task` is empty unless workers pull from servers."""
     for index, op in enumerate(dag.ops):
         if op.kind == "recv" and op.bytes == 0:
             add(("ops", index, "bytes"), f"op {op.id} is received, and has no `bytes`", 'write "bytes": 4096')
@@ -119,7 +119,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
             updated[recv] = op.id
     if not task:
-        # A training step executes the ancestors of the target and of all ops with updates.
+        # A training step executes all ops on which the target or an op with updates depends.
         needed = dag.needed_by([dag.target, *(op.id for op in dag.ops if op.updates)])
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]
@@ -137,7 +137,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
 
 
 def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return the recvs of a graph as layers. Frozen parameters have 0 bytes, since they have no gradient to send."""
+    """Return the recvs of a graph as layers. Frozen parameters get 0 bytes, because they have no gradient to send."""
     updated = {recv for op in dag.ops for recv in op.updates}
     recvs = (op.id for op in dag.ops if op.kind == "recv")
     rows = zip(recvs, layers, strict=True)
@@ -145,6 +145,6 @@ def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 
 def scaled(dag: OpDag, total: int) -> OpDag:
-    """Return the graph with its compute times rescaled to sum to exactly `total`, rounded by largest remainder."""
+    """Return the graph with compute times rescaled to sum to exactly `total`, by the largest-remainder method."""
     times = iter(units.rescaled([op.time for op in dag.ops if op.kind == "comp"], total))
     return replace(dag, ops=tuple(replace(op, time=next(times)) if op.kind == "comp" else op for op in dag.ops))

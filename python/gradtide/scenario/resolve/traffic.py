@@ -1,4 +1,4 @@
-"""Checks of background traffic: the source of each tenant's flows."""
+"""Checks the keys of background traffic, and reads the flows of each tenant."""
 
 from gradtide.errors import ScenarioError
 from gradtide.scenario.fabric import Fabric
@@ -10,11 +10,11 @@ from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
 
 FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
-"""Keys for the source of a tenant's flows; a table has exactly one of them."""
+"""Keys that define the flows of a tenant. A table `traffic.NAME` must have exactly one of them."""
 
 
 def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
-    """Return the source of the flows of each tenant that has no faults."""
+    """Return the background flows of each tenant whose keys have no faults."""
     origins: list[Origin] = []
     total = 0
     for name, traffic in ctx.file.traffic.items():
@@ -57,7 +57,7 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
 
 
 def nodes(ctx: Context) -> int | None:
-    """Return the number of hosts that the replayed connection matrices need; `None` without any."""
+    """Return the number of hosts that replayed connection matrices of htsim require; `None` if none sets the number."""
     if not ctx.is_open_star:
         return None
     replayed = [t.replay for name, t in ctx.file.traffic.items() if t.replay is not None and ctx.ok("traffic", name)]
@@ -65,7 +65,7 @@ def nodes(ctx: Context) -> int | None:
 
 
 def _check(ctx: Context, traffic: TrafficTable, loc: Loc) -> bool:
-    """Check the keys of a tenant against one another; return whether its flows can be read."""
+    """Check the keys of a tenant against one another; return whether all of its keys are valid."""
     before = len(ctx.faults)
     given = [key for key in FLOW_KEYS if traffic.value(key) is not None]
     if len(given) > 1:
