@@ -12,7 +12,8 @@
 //!
 //! As in a P4 switch, a port updates its threshold only when a packet passes.
 
-use super::calendar::Calendar;
+use super::PacketConfig;
+use super::driver::PortDriver;
 use super::event_key::EventTime;
 use super::port::Port;
 use super::wire::{Wire, flag};
@@ -64,7 +65,7 @@ impl Tos {
 
 /// Creates the PCN-START of the connection to which `template` belongs. The receiver's answer repeats `number`.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
-    let number = number << 8 | u64::from(Tos::start(announced).0);
+    let number = numbered(number, Tos::start(announced).0);
     Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
 }
 
@@ -73,6 +74,11 @@ pub(crate) fn answer(packet: &Wire, dst: u32) -> Wire {
     let tos = Tos(packet.number() as u8).answered();
     let number = packet.number() & !0xff | u64::from(tos.0);
     Wire { dst, flags: flag::PCN | flag::REVERSE, ..*packet }.numbered(number)
+}
+
+/// Returns the [number](Wire::number) of a control packet with type of service `tos` for announcement `number`.
+pub(crate) fn numbered(number: u64, tos: u8) -> u64 {
+    number << 8 | u64::from(tos)
 }
 
 /// Returns the number of the announcement in the control packet `packet`.
@@ -141,6 +147,12 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
+    /// Creates the state of the switches of `graph`; `None` if `config` has no PCN or no threshold.
+    pub fn of(graph: &Graph, config: &PacketConfig) -> Option<Self> {
+        let switches = config.pcn.zip(config.switch_queue.marking.threshold());
+        switches.map(|(pcn, initial)| Self::new(graph, pcn, initial))
+    }
+
     /// Creates the state of the switches of `graph`, whose queues mark from `initial` packets on while no burst is
     /// announced.
     pub fn new(graph: &Graph, config: PcnConfig, initial: u32) -> Self {
@@ -150,12 +162,19 @@ impl Switches {
 
     /// Processes `packet` before port `id` sends it.
     #[inline]
-    pub fn on_packet(&mut self, ports: &mut [Port], id: PortId, at: EventTime, packet: &Wire, calendar: &mut Calendar) {
+    pub fn on_packet(
+        &mut self,
+        ports: &mut [Port],
+        id: PortId,
+        at: EventTime,
+        packet: &Wire,
+        driver: &mut impl PortDriver,
+    ) {
         let Some(bursts) = &mut self.ports[id.0 as usize] else { return };
         if bursts.on_packet(at.now_ps, packet, self.expire_ps) {
             let port = &mut ports[id.0 as usize];
             // Departures before this packet used the old threshold.
-            port.catch_up(at.now_ps, at.scheduled_ps, calendar);
+            port.catch_up(at.now_ps, at.scheduled_ps, driver);
             port.set_threshold(bursts.threshold(at.now_ps, self.initial));
         }
     }
