@@ -1,6 +1,5 @@
 //! Emulation of a scenario's network on real packets. On systems other than Linux, every call is refused.
 
-use pyo3::prelude::*;
 use serde::Deserialize;
 
 /// How a network is emulated, beside its scenario.

@@ -1,0 +1,127 @@
+"""The results of an emulation: its tables, its figures, and its folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradtide.results import Table
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions
+
+SCHEMA = "gradtide.emulation/1"
+_PS_PER_US = 1e6
+TABLES = ("links", "queues", "flows", "bursts", "iterations")
+
+
+@dataclass(frozen=True)
+class EmulationResult:
+    """A finished emulation.
+
+    Attributes:
+        scenario: the scenario.
+        summary: the figures of `summary.json`.
+        links: one row per link and direction.
+        queues: one row per sampled link and sample.
+        flows: one row per background flow.
+        bursts: one row per burst.
+        iterations: one row per iteration of each job that was played.
+        outputs: the output of each program, by the name of its file.
+    """
+
+    scenario: Scenario
+    summary: dict[str, Any]
+    links: Table
+    queues: Table
+    flows: Table
+    bursts: Table
+    iterations: Table
+    outputs: Mapping[str, str]
+
+    def save(self, path: Path) -> Path:
+        """Write a run folder."""
+        with whole_folder(path) as folder:
+            write_text(folder / RESOLVED, self.scenario.to_toml())
+            for name in TABLES:
+                table: Table = getattr(self, name)
+                if len(table):
+                    write_text(folder / f"{name}.csv", table.to_csv())
+            for name, text in self.outputs.items():
+                write_text(folder / f"{name}.txt", text)
+            write_json(folder / "summary.json", self.summary)
+            write_versions(folder)
+        return path
+
+
+def links_of(core: Mapping[str, Any], rates_bps: Sequence[int]) -> Table:
+    """Return the table of links."""
+    rows = core["links"]
+    lasted_ps = max(core["duration_ps"], 1)
+    return Table.of(
+        {
+            "link": [row["link"] for row in rows],
+            "rate_bps": list(rates_bps),
+            "packets": [row["packets"] for row in rows],
+            "bytes": [row["bytes"] for row in rows],
+            "utilisation": [row["busy_ps"] / lasted_ps for row in rows],
+            "drops": [row["drops"] for row in rows],
+            "ce_marks": [row["marks"] for row in rows],
+            "max_queue_packets": [row["queue_packets_max"] for row in rows],
+        }
+    )
+
+
+def queues_of(core: Mapping[str, Any], names: Sequence[str], offset_us: float) -> Table:
+    """Return the table of queues, with times since the start of the programs."""
+    rows = core["samples"]
+    return Table.of(
+        {
+            "time_us": [row["at_ps"] / _PS_PER_US - offset_us for row in rows],
+            "link": [names[row["port"]] for row in rows],
+            "queue_packets": [row["packets"] for row in rows],
+            "queue_bytes": [row["bytes"] for row in rows],
+            "threshold_packets": [None if row["threshold"] is None else float(row["threshold"]) for row in rows],
+        }
+    )
+
+
+def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], start_ns: int) -> Table:
+    """Return the table of flows: each with its start, and the time after it at which its last byte had arrived."""
+    began = {row["flow"]: row["start_ns"] for row in rows if row["kind"] in ("sent", "failed")}
+    received = {row["flow"]: row["at_ns"] for row in rows if row["kind"] == "received"}
+    numbers = [number for number in range(len(flows)) if number in began or number in received]
+    starts = [began.get(number, start_ns + round(flows[number]["start_us"] * 1e3)) for number in numbers]
+    return Table.of(
+        {
+            "traffic": [flows[number]["traffic"] for number in numbers],
+            "src": [flows[number]["src"] for number in numbers],
+            "dst": [flows[number]["dst"] for number in numbers],
+            "bytes": [flows[number]["bytes"] for number in numbers],
+            "start_us": [(start - start_ns) / 1e3 for start in starts],
+            "received_us": [
+                (received[number] - start) / 1e3 if number in received else None
+                for number, start in zip(numbers, starts, strict=True)
+            ],
+        }
+    )
+
+
+def iterations_of(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of iterations: the time from the start of each on rank 0 to the start of the next."""
+    starts: dict[str, dict[int, int]] = {}
+    for row in rows:
+        if row["kind"] == "iteration" and row["rank"] == 0:
+            starts.setdefault(row["job"], {})[row["iteration"]] = row["start_ns"]
+    found = [
+        (job, number, (of_job[number + 1] - of_job[number]) / 1e3)
+        for job, of_job in starts.items()
+        for number in sorted(of_job)
+        if number + 1 in of_job
+    ]
+    return Table.of(
+        {
+            "job": [job for job, _, _ in found],
+            "iteration": [number for _, number, _ in found],
+            "time_us": [time_us for _, _, time_us in found],
+        }
+    )

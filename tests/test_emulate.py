@@ -1,0 +1,206 @@
+"""`gradtide emulate`: programs of hosts, refusals, and runs on real packets where namespaces can be created."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import gradtide as gt
+from gradtide.errors import EmulationRefusal
+from gradtide.studies.emulate.programs import Players, bands, commands, service
+
+PAIR = """
+[cluster]
+topology = {{ kind = "star", hosts = 2 }}
+link = {{ rate = "100Mbps", delay = "100us" }}
+queue = {queue}
+transport = {{ kind = "{transport}", timers = "linux" }}
+
+[traffic.web]
+flows = [
+    {{ start = "0s", src = "h0", dst = "h1", bytes = "{bytes}" }},
+    {{ start = "50ms", src = "h1", dst = "h0", bytes = "200kB" }},
+]
+
+[run]
+engine = "packet"
+duration = "10s"
+"""
+FIFO = '{ kind = "fifo", capacity = "60pkt" }'
+ECN = '{ kind = "ecn", capacity = "60pkt", threshold = "10pkt" }'
+
+
+def pair(queue=FIFO, transport="cubic", size="2MB"):
+    return gt.Scenario.from_toml(PAIR.format(queue=queue, transport=transport, bytes=size))
+
+
+# Programs
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_a_band_has_a_service_that_leads_back_to_it(count):
+    assert [bands(count)[service(band, count) >> 2] for band in range(count)] == list(range(count))
+    assert service(7, count) == service(count - 1, count)
+
+
+def test_three_bands_are_those_of_linux():
+    # tc-prio(8): low delay, no mark, high throughput.
+    assert [bands(3)[tos >> 2] for tos in (0x10, 0x00, 0x08)] == [0, 1, 2]
+
+
+def test_ranks_find_one_another():
+    found = commands(pair(), {"h1": "true"}, ["python", "train.py"], [1, 0])
+    assert [(one.host, one.environment.get("RANK")) for one in found] == [(1, None), (1, "0"), (0, "1")]
+    assert {one.environment["MASTER_ADDR"] for one in found[1:]} == {"10.71.0.2"}
+    assert found[0].environment["GRADTIDE_HOSTS"] == "10.71.0.1 10.71.0.2"
+    with pytest.raises(ValueError, match="its hosts are h0 to h1"):
+        commands(pair(), {"h2": "true"}, [], [])
+
+
+def test_a_ring_of_three_sends_what_it_receives():
+    base = gt.Scenario.load("paper/gao2020-ch4")
+    scenario = base.set({"job.train.workers": 3, "run.engine": "packet"})
+    plans = Players(scenario, scenario.spec(), plays_jobs=True).plans
+    jobs = [plans[host]["jobs"][0] for host in sorted(plans)]
+    for transfers in zip(*(job["transfers"] for job in jobs), strict=True):
+        sent = sum(size for _, steps in transfers for _, sends in steps for _, size in sends)
+        parameters = sum(job_layer for job_layer in transfers[0][0] for _ in (0,)) >= 0
+        assert parameters and sent > 0
+        for step in range(4):
+            to = [0, 0, 0]
+            for _, steps in transfers:
+                for peer, _ in steps[step][1]:
+                    to[peer] += 1
+            assert to == [steps[step][0] for _, steps in transfers] == [1, 1, 1]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "fix"),
+    [
+        ({"cluster.transport": "dctcp"}, "transport", "cubic+ecn"),
+        ({"cluster.link.rate": "40Gbps"}, "load", "--set cluster.link.rate=1Gbps"),
+    ],
+)
+@pytest.mark.linux
+def test_what_cannot_be_emulated_is_refused_with_its_fix(changes, code, fix):
+    with pytest.raises(EmulationRefusal) as refused:
+        gt.emulate(pair().set(changes))
+    assert refused.value.code == code
+    assert fix in str(refused.value)
+
+
+def test_other_systems_are_refused(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(EmulationRefusal, match=r"darwin, which has no network namespaces. Run it on Linux"):
+        gt.emulate(pair())
+
+
+# Real packets
+
+NAMESPACES = (
+    sys.platform.startswith("linux")
+    and subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False).returncode == 0
+)
+real = [
+    pytest.mark.linux,
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.skipif(not NAMESPACES, reason="no right to create network namespaces"),
+]
+
+
+def applied(marks):
+    def apply(function):
+        for mark in marks:
+            function = mark(function)
+        return function
+
+    return apply
+
+
+@applied(real)
+def test_flows_arrive_and_a_replay_decides_the_same():
+    # A loaded machine is late, which does not change decisions.
+    result = gt.emulate(pair(), max_late=1.0, compares=True)
+    flows = result.flows.to_dicts()
+    assert [flow["bytes"] for flow in flows] == [2_000_000, 200_000]
+    # 2 MB at 100 Mbit/s take 160 ms and more.
+    assert 0.16e6 < flows[0]["received_us"] < 2e6
+    packets = result.summary["packets"]
+    assert packets["sent"] == packets["delivered"] + packets["dropped"] > 1_500
+    assert result.summary["differing_decisions"] == 0
+    assert result.summary["switch"]["without_checksum"] == result.summary["switch"]["too_long"] == 0
+    link = next(row for row in result.links.to_dicts() if row["packets"] > 1_000)
+    assert link["bytes"] > 2_000_000
+
+
+@applied(real)
+def test_marks_reach_linux_and_replace_drops():
+    result = gt.emulate(pair(ECN, "cubic+ecn", "10MB"), max_late=1.0, compares=True)
+    packets = result.summary["packets"]
+    assert packets["marked"] > 5
+    assert packets["dropped"] < packets["marked"]
+    assert result.summary["differing_decisions"] == 0
+
+
+@applied(real)
+def test_commands_run_on_their_hosts_and_see_their_names(tmp_path):
+    result = gt.emulate(
+        pair(size="1kB"), on={"h0": "cat /sys/class/net/eth0/mtu; getent hosts h1; ls -d /proc/[0-9]* | wc -l"}, max_late=1
+    )
+    lines = result.outputs["h0-command"].split()
+    # IP packets of segment 1380 and 52 bytes of headers; the shell and its pipe are the only processes.
+    assert (lines[0], lines[1], lines[2]) == ("1432", "10.71.0.2", "h1")
+    assert int(lines[3]) <= 4
+    result.save(tmp_path / "run")
+    assert {"summary.json", "links.csv", "h0-command.txt"} <= set(os.listdir(tmp_path / "run"))
+    assert json.loads((tmp_path / "run/summary.json").read_text())["schema"] == "gradtide.emulation/1"
+
+
+@applied(real)
+def test_a_failed_command_ends_the_run_with_its_last_line():
+    with pytest.raises(gt.SimulationError, match="h1 ended with status 3: no gpu"):
+        gt.emulate(pair(size="1kB"), on={"h1": "echo no gpu; exit 3"}, max_late=1)
+
+
+@applied(real)
+def test_short_links_are_refused():
+    with pytest.raises(EmulationRefusal, match="60us or more"):
+        gt.emulate(pair().set({"cluster.link.delay": "50us"}))
+
+
+def _marked(text):
+    """Return the processes whose command line contains `text`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@applied(real)
+@pytest.mark.parametrize("after_s", [0.1 * step for step in range(6, 36)])
+def test_a_kill_leaves_nothing(tmp_path, after_s):
+    path = tmp_path / f"killed-{os.getpid()}.toml"
+    path.write_text(PAIR.format(queue=FIFO, transport="cubic", bytes="500MB"))
+    sleeper = f"sleep 1234{os.getpid()}"
+    command = [sys.executable, "-m", "gradtide", "emulate", str(path), "--on", f"h0={sleeper}", "--max-late", "1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        time.sleep(after_s)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    end_s = time.monotonic() + 5
+    while (left := _marked(sleeper.replace(" ", "\0").encode())) and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert left == []
