@@ -14,9 +14,9 @@ import gradtide as gt
 from gradtide.errors import EmulationRefusal
 from gradtide.studies.emulate.programs import Players, bands, commands, service
 
-PAIR = """
+INCAST = """
 [cluster]
-topology = {{ kind = "star", hosts = 2 }}
+topology = {{ kind = "star", hosts = 3 }}
 link = {{ rate = "100Mbps", delay = "100us" }}
 queue = {queue}
 transport = {{ kind = "{transport}", timers = "linux" }}
@@ -24,7 +24,7 @@ transport = {{ kind = "{transport}", timers = "linux" }}
 [traffic.web]
 flows = [
     {{ start = "0s", src = "h0", dst = "h1", bytes = "{bytes}" }},
-    {{ start = "50ms", src = "h1", dst = "h0", bytes = "200kB" }},
+    {{ start = "50ms", src = "h2", dst = "h1", bytes = "{bytes}" }},
 ]
 
 [run]
@@ -35,8 +35,8 @@ FIFO = '{ kind = "fifo", capacity = "60pkt" }'
 ECN = '{ kind = "ecn", capacity = "60pkt", threshold = "10pkt" }'
 
 
-def pair(queue=FIFO, transport="cubic", size="2MB"):
-    return gt.Scenario.from_toml(PAIR.format(queue=queue, transport=transport, bytes=size))
+def incast(queue=FIFO, transport="cubic", size="2MB"):
+    return gt.Scenario.from_toml(INCAST.format(queue=queue, transport=transport, bytes=size))
 
 
 # Programs
@@ -54,12 +54,12 @@ def test_three_bands_are_those_of_linux():
 
 
 def test_ranks_find_one_another():
-    found = commands(pair(), {"h1": "true"}, ["python", "train.py"], [1, 0])
+    found = commands(incast(), {"h1": "true"}, ["python", "train.py"], [1, 0])
     assert [(one.host, one.environment.get("RANK")) for one in found] == [(1, None), (1, "0"), (0, "1")]
     assert {one.environment["MASTER_ADDR"] for one in found[1:]} == {"10.71.0.2"}
-    assert found[0].environment["GRADTIDE_HOSTS"] == "10.71.0.1 10.71.0.2"
-    with pytest.raises(ValueError, match="its hosts are h0 to h1"):
-        commands(pair(), {"h2": "true"}, [], [])
+    assert found[0].environment["GRADTIDE_HOSTS"] == "10.71.0.1 10.71.0.2 10.71.0.3"
+    with pytest.raises(ValueError, match="its hosts are h0 to h2"):
+        commands(incast(), {"h3": "true"}, [], [])
 
 
 def test_a_ring_of_three_sends_what_it_receives():
@@ -67,10 +67,11 @@ def test_a_ring_of_three_sends_what_it_receives():
     scenario = base.set({"job.train.workers": 3, "run.engine": "packet"})
     plans = Players(scenario, scenario.spec(), plays_jobs=True).plans
     jobs = [plans[host]["jobs"][0] for host in sorted(plans)]
+    sizes = [layer["parameter_bytes"] for layer in scenario.spec()["jobs"][0]["layers"]]
     for transfers in zip(*(job["transfers"] for job in jobs), strict=True):
         sent = sum(size for _, steps in transfers for _, sends in steps for _, size in sends)
-        parameters = sum(job_layer for job_layer in transfers[0][0] for _ in (0,)) >= 0
-        assert parameters and sent > 0
+        # Each of N ranks sends 2 (N - 1) / N of the gradients.
+        assert sent == 4 * sum(sizes[layer] for layer in transfers[0][0])
         for step in range(4):
             to = [0, 0, 0]
             for _, steps in transfers:
@@ -83,16 +84,16 @@ def test_a_ring_of_three_sends_what_it_receives():
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "fix"),
+    ("scenario", "code", "fix"),
     [
-        ({"cluster.transport": "dctcp"}, "transport", "cubic+ecn"),
-        ({"cluster.link.rate": "40Gbps"}, "load", "--set cluster.link.rate=1Gbps"),
+        (incast(ECN, "dctcp"), "transport", "cubic+ecn"),
+        (incast().set({"cluster.link.rate": "40Gbps"}), "load", "--set cluster.link.rate=1Gbps"),
     ],
 )
 @pytest.mark.linux
-def test_what_cannot_be_emulated_is_refused_with_its_fix(changes, code, fix):
+def test_what_cannot_be_emulated_is_refused_with_its_fix(scenario, code, fix):
     with pytest.raises(EmulationRefusal) as refused:
-        gt.emulate(pair().set(changes))
+        gt.emulate(scenario)
     assert refused.value.code == code
     assert fix in str(refused.value)
 
@@ -100,7 +101,7 @@ def test_what_cannot_be_emulated_is_refused_with_its_fix(changes, code, fix):
 def test_other_systems_are_refused(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(EmulationRefusal, match=r"darwin, which has no network namespaces. Run it on Linux"):
-        gt.emulate(pair())
+        gt.emulate(incast())
 
 
 # Real packets
@@ -129,13 +130,13 @@ def applied(marks):
 @applied(real)
 def test_flows_arrive_and_a_replay_decides_the_same():
     # A loaded machine is late, which does not change decisions.
-    result = gt.emulate(pair(), max_late=1.0, compares=True)
+    result = gt.emulate(incast(), max_late=1.0, compares=True)
     flows = result.flows.to_dicts()
-    assert [flow["bytes"] for flow in flows] == [2_000_000, 200_000]
-    # 2 MB at 100 Mbit/s take 160 ms and more.
-    assert 0.16e6 < flows[0]["received_us"] < 2e6
+    assert [flow["bytes"] for flow in flows] == [2_000_000, 2_000_000]
+    # Together, 4 MB at 100 Mbit/s take 320 ms and more.
+    assert 0.32e6 < max(flow["start_us"] + flow["received_us"] for flow in flows) < 5e6
     packets = result.summary["packets"]
-    assert packets["sent"] == packets["delivered"] + packets["dropped"] > 1_500
+    assert packets["sent"] == packets["delivered"] + packets["dropped"] > 3_000
     assert result.summary["differing_decisions"] == 0
     assert result.summary["switch"]["without_checksum"] == result.summary["switch"]["too_long"] == 0
     link = next(row for row in result.links.to_dicts() if row["packets"] > 1_000)
@@ -144,7 +145,7 @@ def test_flows_arrive_and_a_replay_decides_the_same():
 
 @applied(real)
 def test_marks_reach_linux_and_replace_drops():
-    result = gt.emulate(pair(ECN, "cubic+ecn", "10MB"), max_late=1.0, compares=True)
+    result = gt.emulate(incast(ECN, "cubic+ecn", "10MB"), max_late=1.0, compares=True)
     packets = result.summary["packets"]
     assert packets["marked"] > 5
     assert packets["dropped"] < packets["marked"]
@@ -153,9 +154,8 @@ def test_marks_reach_linux_and_replace_drops():
 
 @applied(real)
 def test_commands_run_on_their_hosts_and_see_their_names(tmp_path):
-    result = gt.emulate(
-        pair(size="1kB"), on={"h0": "cat /sys/class/net/eth0/mtu; getent hosts h1; ls -d /proc/[0-9]* | wc -l"}, max_late=1
-    )
+    command = "cat /sys/class/net/eth0/mtu; getent hosts h1; ls -d /proc/[0-9]* | wc -l"
+    result = gt.emulate(incast(size="1kB"), on={"h0": command}, max_late=1)
     lines = result.outputs["h0-command"].split()
     # IP packets of segment 1380 and 52 bytes of headers; the shell and its pipe are the only processes.
     assert (lines[0], lines[1], lines[2]) == ("1432", "10.71.0.2", "h1")
@@ -168,13 +168,13 @@ def test_commands_run_on_their_hosts_and_see_their_names(tmp_path):
 @applied(real)
 def test_a_failed_command_ends_the_run_with_its_last_line():
     with pytest.raises(gt.SimulationError, match="h1 ended with status 3: no gpu"):
-        gt.emulate(pair(size="1kB"), on={"h1": "echo no gpu; exit 3"}, max_late=1)
+        gt.emulate(incast(size="1kB"), on={"h1": "echo no gpu; exit 3"}, max_late=1)
 
 
 @applied(real)
 def test_short_links_are_refused():
     with pytest.raises(EmulationRefusal, match="60us or more"):
-        gt.emulate(pair().set({"cluster.link.delay": "50us"}))
+        gt.emulate(incast().set({"cluster.link.delay": "50us"}))
 
 
 def _marked(text):
@@ -193,7 +193,7 @@ def _marked(text):
 @pytest.mark.parametrize("after_s", [0.1 * step for step in range(6, 36)])
 def test_a_kill_leaves_nothing(tmp_path, after_s):
     path = tmp_path / f"killed-{os.getpid()}.toml"
-    path.write_text(PAIR.format(queue=FIFO, transport="cubic", bytes="500MB"))
+    path.write_text(INCAST.format(queue=FIFO, transport="cubic", bytes="500MB"))
     sleeper = f"sleep 1234{os.getpid()}"
     command = [sys.executable, "-m", "gradtide", "emulate", str(path), "--on", f"h0={sleeper}", "--max-late", "1"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -74,7 +74,7 @@ impl Lateness {
         let mut below = 0;
         for (bin, count) in self.bins.iter().enumerate() {
             below += count;
-            if below >= rank && below > 0 {
+            if below >= rank && below > 0 && bin < BINS - 1 {
                 return ((bin as u64 + 1) * BIN_NS).min(self.max_ns);
             }
         }
@@ -100,6 +100,14 @@ mod tests {
         let late = list.iter().filter(|&&delay_ns| delay_ns > LATE_NS).count() as u64;
         assert_eq!((delays.late_count, delays.max_ns, delays.count), (late, list[list.len() - 1], list.len() as u64));
         assert_eq!(lateness.late_ppm(), late * 1_000_000 / list.len() as u64);
+    }
+
+    #[test]
+    fn a_quantile_beyond_the_last_bin_is_the_longest_delay() {
+        let mut lateness = Lateness::new();
+        [1, 5_000_000, 9_000_000].iter().for_each(|&delay_ns| lateness.add(delay_ns));
+        let delays = lateness.delays();
+        assert_eq!((delays.p50_ns, delays.p99_ns), (9_000_000, 9_000_000));
     }
 
     #[test]

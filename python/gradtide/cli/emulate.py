@@ -1,6 +1,5 @@
 """`gradtide emulate`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer

@@ -54,8 +54,9 @@ def band_count(cluster: Mapping[str, Any]) -> int:
 
 
 def bands(count: int) -> list[int]:
-    """Return the band of each DSCP: the class selectors CS7 to CS0 are bands 0 to 7, and Linux's three marks come first.
+    """Return the band of each DSCP.
 
+    The class selectors CS7 to CS0 are bands 0 to 7. Low delay is in the first band, high throughput in the last one.
     Without a mark, a packet is in the middle one of three bands, as in Linux's pfifo_fast, and in the last of others.
     """
     last = count - 1
@@ -75,9 +76,7 @@ def service(band: int, count: int) -> int:
     return next(dscp for dscp in preferred if of_band[dscp] == min(band, count - 1)) << 2
 
 
-def commands(
-    scenario: Scenario, on: Mapping[str, str], command: Sequence[str], hosts: Sequence[int]
-) -> list[Program]:
+def commands(scenario: Scenario, on: Mapping[str, str], command: Sequence[str], hosts: Sequence[int]) -> list[Program]:
     """Return the user's commands: those of single hosts, and one for each of `hosts` with its rank."""
     found = []
     for name, text in on.items():

@@ -50,6 +50,9 @@ FIXES = {
 }
 """How to mend each refusal of the core."""
 
+PACKETS = ("sent", "delivered", "dropped", "marked", "packets_per_s_max")
+"""Counts of packets; the other counts are those of the switch."""
+
 FAILURES = {
     "late": "more than {late:.2%} of the packets left over 100 us after their time ({share:.2%}). Stop other work on "
     "this machine, lower the rates of links, or allow more by --max-late.",
@@ -85,7 +88,8 @@ def emulate(
         SimulationError: if a program failed, or too many packets were late.
     """
     if not sys.platform.startswith("linux"):
-        raise EmulationRefusal("other", f"This system is {sys.platform}, which has no network namespaces. {FIXES['other']}")
+        what = f"This system is {sys.platform}, which has no network namespaces."
+        raise EmulationRefusal("other", f"{what} {FIXES['other']}")
     scenario = scenario if scenario.engine == "packet" else scenario.replace(engine="packet")
     _check(scenario)
     spec = scenario.spec()
@@ -94,8 +98,6 @@ def emulate(
     own = commands(scenario, on or {}, command, list(dict.fromkeys(hosts)))
     players = Players(scenario, spec, plays_jobs=not command and not on)
     _check_load(network, players)
-    if not (own or players.plans or players.bursts):
-        raise EmulationRefusal("idle", "The scenario sends nothing. Add a job or traffic, or a command: -- COMMAND.")
     options = {
         "congestion": CONGESTION[spec["cluster"]["transport"]["congestion"]["kind"]],
         "bands": bands(band_count(spec["cluster"])),
@@ -281,7 +283,7 @@ def _result(run: _Run, core: Mapping[str, Any], network: Mapping[str, Any], max_
         "schema": SCHEMA,
         "scenario": run.scenario.name,
         "duration_s": core["duration_ps"] / 1e12,
-        "packets": {name: counts[name] for name in ("sent", "delivered", "dropped", "marked", "packets_per_s_max")},
+        "packets": {name: counts[name] for name in PACKETS},
         "lateness": {
             "p50_us": delays["p50_ns"] / 1e3,
             "p99_us": delays["p99_ns"] / 1e3,
@@ -289,7 +291,7 @@ def _result(run: _Run, core: Mapping[str, Any], network: Mapping[str, Any], max_
             "max_us": delays["max_ns"] / 1e3,
             "late_share": share,
         },
-        "switch": {name: value for name, value in counts.items() if name not in ("sent", "delivered", "dropped", "marked")},
+        "switch": {name: value for name, value in counts.items() if name not in PACKETS},
         "differing_decisions": core["differing"],
         "jobs": _jobs(iterations),
     }
@@ -312,6 +314,7 @@ def _jobs(iterations: Any) -> dict[str, Any]:
 
 def _headline(summary: Mapping[str, Any]) -> str:
     packets, late = summary["packets"], summary["lateness"]
-    words = f"{packets['delivered']:,} packets delivered in {summary['duration_s']:.1f} s, {packets['dropped']:,} dropped"
-    words += f" and {packets['marked']:,} marked by queues. They left {late['p50_us']:.1f} us after their time (median; "
-    return words + f"99th percentile {late['p99_us']:.1f} us, {late['late_share']:.3%} over 100 us)."
+    words = f"{packets['delivered']:,} packets delivered in {summary['duration_s']:.1f} s, "
+    words += f"{packets['dropped']:,} dropped and {packets['marked']:,} marked by queues. "
+    words += f"They left {late['p50_us']:.1f} us after their time (median; 99th percentile {late['p99_us']:.1f} us, "
+    return words + f"{late['late_share']:.3%} over 100 us)."
