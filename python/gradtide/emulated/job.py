@@ -81,13 +81,12 @@ class Rank:
         exchange.start()
         sleep_until(start_ns + self.plan["start_ns"])
         now_ns = time.time_ns()
-        for iteration in range(count):
-            began_ns = now_ns
+        # An iteration is measured from its backward pass to the next one, as in the packet engine.
+        for iteration in range(count + 1):
             now_ns = self._forward(iteration, now_ns)
-            now_ns = self._backward(iteration, now_ns)
-            report(kind="iteration", job=self.plan["job"], rank=self.rank, iteration=iteration, start_ns=began_ns)
-        self._wait_for(count - 1, range(len(self.plan["transfers"])))
-        report(kind="iteration", job=self.plan["job"], rank=self.rank, iteration=count, start_ns=time.time_ns())
+            report(kind="iteration", job=self.plan["job"], rank=self.rank, iteration=iteration, start_ns=now_ns)
+            if iteration < count:
+                now_ns = self._backward(iteration, now_ns)
         exchange.join()
 
     def _forward(self, iteration: int, now_ns: int) -> int:
@@ -104,7 +103,7 @@ class Rank:
             sleep_until(now_ns)
         return now_ns
 
-    def _wait_for(self, iteration: int, transfers: Any, now_ns: int = 0) -> int:
+    def _wait_for(self, iteration: int, transfers: Any, now_ns: int) -> int:
         """Wait until transfers have ended. Return the later of `now_ns` and the time at which the last one ended."""
         missing = set(transfers) - self._done.get(iteration, set())
         if not missing:

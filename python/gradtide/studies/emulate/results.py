@@ -107,7 +107,7 @@ def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
 
 
 def iterations_of(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table of iterations: the time from the start of each on rank 0 to the start of the next."""
+    """Return the table of iterations: on rank 0, the time from each backward pass to the next."""
     starts: dict[str, dict[int, int]] = {}
     for row in rows:
         if row["kind"] == "iteration" and row["rank"] == 0:
