@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import gradtide as gt
 from gradtide.errors import EmulationRefusal
 from gradtide.studies.emulate.programs import Players, bands, commands, service
+from gradtide.studies.emulate.study import PREFIX, remove_leftovers
 
 INCAST = """
 [cluster]
@@ -204,3 +206,5 @@ def test_a_kill_leaves_nothing(tmp_path, after_s):
     while (left := _marked(sleeper.replace(" ", "\0").encode())) and time.monotonic() < end_s:
         time.sleep(0.02)
     assert left == []
+    remove_leftovers()
+    assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{process.pid}-*"))

@@ -185,7 +185,7 @@ class Players:
                 transfers.append((layers, tables[part]))
         barrier, credit = job["schedule"]["barrier"], job["schedule"]["credit"]
         band = service(job["bands"][0] if job["bands"] else 0, self.count)
-        layers = [[layer["forward_ps"] // _PS_PER_NS, layer["backward_ps"] // _PS_PER_NS] for layer in job["layers"]]
+        times = [[layer["forward_ps"] // _PS_PER_NS, layer["backward_ps"] // _PS_PER_NS] for layer in job["layers"]]
         for rank, host in enumerate(job["hosts"]):
             self._plan(host)["jobs"].append(
                 {
@@ -196,7 +196,7 @@ class Players:
                     "service": band,
                     "iterations": job["iterations"] or _LAST,
                     "start_ns": job["start_ps"] // _PS_PER_NS,
-                    "layers": layers,
+                    "layers": times,
                     "transfers": [(of_layers, steps[rank]) for of_layers, steps in transfers],
                     "barrier": barrier,
                     "credit": credit,

@@ -1,11 +1,13 @@
 """`emulate`: starts a network on real packets, runs programs on its hosts, and collects what happened."""
 
 import json
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from gradtide import _core
@@ -28,6 +30,8 @@ MAX_LATE = 0.001
 """Default share of packets that may leave more than 100 us after their time."""
 PACKETS_PER_S = 280_000
 """Largest number of packets per second, of all hosts together; crates/emulate counts them."""
+PREFIX = "gradtide-emulate-"
+"""Beginning of the name of a temporary folder; the process id follows."""
 SAMPLE_NS = 1_000_000
 """Default time between samples of queues."""
 READY_S = 60.0
@@ -105,10 +109,19 @@ def emulate(
         **_sampled(spec, network),
         "compares": compares,
     }
-    with TemporaryDirectory(prefix="gradtide-emulate-") as parent:
+    remove_leftovers()
+    with TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as parent:
         run = _Run(scenario, Path(parent), own, players)
         core = run.play(_core_input(scenario), json.dumps(options), progress)
         return _result(run, core, network, max_late)
+
+
+def remove_leftovers() -> None:
+    """Remove the temporary folders of emulations that were killed. Nothing else is left of them."""
+    for path in Path(gettempdir()).glob(f"{PREFIX}*"):
+        pid = path.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path("/proc", pid).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _core_input(scenario: Scenario) -> str:
