@@ -170,7 +170,7 @@ impl PacketEngine {
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let ports = ports::of(graph, &config);
-        let pcn = pcn::Switches::of(graph, &config).map(Box::new);
+        let pcn = ports::pcn(graph, &config).map(Box::new);
         let latency_ps = ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0);
         let ports_are_independent = config.switch_buffer.is_none() && pcn.is_none();
         let calendar = Calendar::new(&ports);

@@ -12,7 +12,6 @@
 //!
 //! As in a P4 switch, a port updates its threshold only when a packet passes.
 
-use super::PacketConfig;
 use super::driver::PortDriver;
 use super::event_key::EventTime;
 use super::port::Port;
@@ -147,12 +146,6 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// Creates the state of the switches of `graph`; `None` if `config` has no PCN or no threshold.
-    pub fn of(graph: &Graph, config: &PacketConfig) -> Option<Self> {
-        let switches = config.pcn.zip(config.switch_queue.marking.threshold());
-        switches.map(|(pcn, initial)| Self::new(graph, pcn, initial))
-    }
-
     /// Creates the state of the switches of `graph`, whose queues mark from `initial` packets on while no burst is
     /// announced.
     pub fn new(graph: &Graph, config: PcnConfig, initial: u32) -> Self {

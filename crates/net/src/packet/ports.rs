@@ -1,6 +1,7 @@
 //! The ports of a network as configured: the tables of their links, their qdiscs and the names of their links.
 
 use super::PacketConfig;
+use super::pcn::Switches;
 use super::port::Port;
 use super::qdisc::{Capacity, Qdisc};
 use super::tcp::Follow;
@@ -69,4 +70,10 @@ pub(crate) fn of(graph: &Graph, config: &PacketConfig) -> Vec<Port> {
         if is_nic && config.tcp.follow == Follow::Standards { port.into_nic(nic_limit_bytes) } else { port }
     });
     ports.collect()
+}
+
+/// Creates the switches' state of PCN; `None` if `config` has no PCN or no threshold.
+pub(crate) fn pcn(graph: &Graph, config: &PacketConfig) -> Option<Switches> {
+    let switches = config.pcn.zip(config.switch_queue.marking.threshold());
+    switches.map(|(pcn, initial)| Switches::new(graph, pcn, initial))
 }

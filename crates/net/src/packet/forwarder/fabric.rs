@@ -45,7 +45,7 @@ impl<D: PortDriver> Fabric<D> {
             routes: Routes::shortest(graph)?.by(config.routing),
             origins: Vec::new(),
             buffers: config.switch_buffer.map(|buffer| SharedBuffers::new(graph, buffer)),
-            pcn: pcn::Switches::of(graph, config),
+            pcn: ports::pcn(graph, config),
             driver: driver(&ports),
             ports,
         })

@@ -24,7 +24,7 @@ pub fn replay(
     origins: &[Origin],
     frames: &[(Time, Frame)],
 ) -> Result<Vec<Decision>, RouteError> {
-    let mut fabric = Fabric::new(graph, config, |ports| Calendar::new(ports))?;
+    let mut fabric = Fabric::new(graph, config, Calendar::new)?;
     fabric.origins = origins.to_vec();
     let mut decisions = Vec::with_capacity(frames.len());
     let mut frames = frames.iter().peekable();
