@@ -41,7 +41,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "check.html.j2", {
         "title": f"gradtide beside {other}",
         "what": f"one scenario in gradtide and {other}",
-        "reproduce": "gradtide check scenario.resolved.toml --against ns3",
+        "reproduce": f"gradtide check scenario.resolved.toml --against {'ns3' if 'ns-3' in other else 'emulation'}",
         "other": other,
         "rests_on": [
             f"Premises: the same hosts, links and flows in both simulators, engine "
