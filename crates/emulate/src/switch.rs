@@ -63,6 +63,12 @@ pub struct Sample {
     pub packets: u32,
     /// Bytes in the queue.
     pub bytes: u64,
+    /// Time for which the link has been busy so far, in ps.
+    pub busy_ps: u64,
+    /// Packets dropped so far.
+    pub drops: u64,
+    /// Packets marked so far.
+    pub marks: u64,
     /// Marking threshold in packets, if switches react to announcements.
     pub threshold: Option<u32>,
 }
@@ -401,8 +407,16 @@ impl Switch {
         for &port in &self.config.sampled {
             let state = self.forwarder.port_state(PortId(port));
             let threshold = self.forwarder.threshold(PortId(port));
-            let (packets, bytes) = (state.queue_packets, state.queue_bytes);
-            self.record.samples.push(Sample { at_ps, port, packets, bytes, threshold });
+            self.record.samples.push(Sample {
+                at_ps,
+                port,
+                packets: state.queue_packets,
+                bytes: state.queue_bytes,
+                busy_ps: state.busy.ps(),
+                drops: state.drops,
+                marks: state.marks,
+                threshold,
+            });
         }
     }
 

@@ -6,7 +6,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import Changes, JsonOption, OutputOption, QuietOption, WideOption, check_target, option
-from gradtide.cli.printing import cell, print_json, print_table, say, talk
+from gradtide.cli.printing import cell, print_json, print_table, say, talk_of_files
 from gradtide.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def emulate(  # noqa: PLR0913 - the options of the command
         return
     _show(result)
     if output is not None and not quiet:
-        talk("", f"results   {output}")
+        talk_of_files(output)
 
 
 def _by_host(texts: list[str]) -> dict[str, str]:

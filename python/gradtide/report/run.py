@@ -55,13 +55,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "dropped": dropped if len(views) < len(jobs) else "",
         "traffic": [_tenant(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
         "probed": pieces.probed({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
-        "links": _links(links, packets, caps),
+        "links": links_table(links, caps, has_queues=packets),
         "warnings": [pieces.clip(text, 200) for text in summary.get("warnings", []) if isinstance(text, str)],
         "scenario": resolved_scenario(run_dir, caps),
     }
 
 
-def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str, Any]:
+def links_table(rows: Sequence[Row], caps: pieces.Caps, *, has_queues: bool) -> dict[str, Any]:
     """Return the table of links, with statistics of their queues if there are any."""
     columns: pieces.Columns = {
         "link": lambda row: row["link"],

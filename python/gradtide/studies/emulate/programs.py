@@ -134,12 +134,11 @@ class Players:
 
     def _add_flows(self, tenant: Mapping[str, Any]) -> None:
         columns = (tenant[name] for name in ("src", "dst", "bytes", "start_ps", "band"))
-        for src, dst, size, start_ps, band in zip(*columns, strict=True):
+        for place, (src, dst, size, start_ps, band) in enumerate(zip(*columns, strict=True)):
             number = len(self.flows)
             start_ns = start_ps // _PS_PER_NS
-            self.flows.append(
-                {"traffic": tenant["name"], "src": src, "dst": dst, "bytes": size, "start_us": start_ns / 1e3}
-            )
+            flow = {"traffic": tenant["name"], "flow": place, "start_us": start_ns / 1e3}
+            self.flows.append({**flow, "src": src, "dst": dst, "bytes": size, "band": band})
             sent = {"number": number, "start_ns": start_ns, "bytes": size, "address": address(dst)}
             self._plan(src)["flows"].append(sent | {"service": service(band, self.count)})
             self._plan(dst)

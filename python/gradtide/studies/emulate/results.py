@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradtide import report
 from gradtide.results import Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions
@@ -50,6 +51,7 @@ class EmulationResult:
                 write_text(folder / f"{name}.txt", text)
             write_json(folder / "summary.json", self.summary)
             write_versions(folder)
+            report.write_report(folder)
         return path
 
 
@@ -63,6 +65,7 @@ def links_of(core: Mapping[str, Any], rates_bps: Sequence[int]) -> Table:
             "rate_bps": list(rates_bps),
             "packets": [row["packets"] for row in rows],
             "bytes": [row["bytes"] for row in rows],
+            "busy_us": [row["busy_ps"] / _PS_PER_US for row in rows],
             "utilisation": [row["busy_ps"] / lasted_ps for row in rows],
             "drops": [row["drops"] for row in rows],
             "ce_marks": [row["marks"] for row in rows],
@@ -72,15 +75,34 @@ def links_of(core: Mapping[str, Any], rates_bps: Sequence[int]) -> Table:
 
 
 def queues_of(core: Mapping[str, Any], names: Sequence[str], offset_us: float) -> Table:
-    """Return the table of queues, with times since the start of the programs."""
-    rows = core["samples"]
+    """Return the table of queues, with times since the start of the programs.
+
+    Utilisation, drops and marks are those since the last sample of the link.
+    """
+    before: dict[int, Mapping[str, Any]] = {}
+    rows = []
+    for row in core["samples"]:
+        last = before.get(row["port"])
+        before[row["port"]] = row
+        at_us = row["at_ps"] / _PS_PER_US - offset_us
+        if last is None or at_us < 0:
+            continue
+        lasted_ps = row["at_ps"] - last["at_ps"]
+        rows.append((at_us, row, (row["busy_ps"] - last["busy_ps"]) / max(lasted_ps, 1), last))
+    threshold = [row["threshold"] for _, row, _, _ in rows]
     return Table.of(
         {
-            "time_us": [row["at_ps"] / _PS_PER_US - offset_us for row in rows],
-            "link": [names[row["port"]] for row in rows],
-            "queue_packets": [row["packets"] for row in rows],
-            "queue_bytes": [row["bytes"] for row in rows],
-            "threshold_packets": [None if row["threshold"] is None else float(row["threshold"]) for row in rows],
+            "time_us": [at_us for at_us, *_ in rows],
+            "link": [names[row["port"]] for _, row, _, _ in rows],
+            "queue_packets": [row["packets"] for _, row, _, _ in rows],
+            "queue_bytes": [row["bytes"] for _, row, _, _ in rows],
+            "utilisation": [use for _, _, use, _ in rows],
+            "drops": [row["drops"] - last["drops"] for _, row, _, last in rows],
+            "ce_marks": [row["marks"] - last["marks"] for _, row, _, last in rows],
+            # What senders have left is unknown here.
+            "long_flows": [None] * len(rows),
+            "long_flight_bytes": [None] * len(rows),
+            "threshold_packets": [None if one is None else float(one) for one in threshold],
         }
     )
 
@@ -91,17 +113,25 @@ def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
     received = {row["flow"]: row["at_ns"] for row in rows if row["kind"] == "received"}
     numbers = [number for number in range(len(flows)) if number in began or number in received]
     starts = [began.get(number, start_ns + round(flows[number]["start_us"] * 1e3)) for number in numbers]
+    arrived = [
+        (received[number] - start) / 1e3 if number in received else None
+        for number, start in zip(numbers, starts, strict=True)
+    ]
+    sizes = [flows[number]["bytes"] for number in numbers]
     return Table.of(
         {
             "traffic": [flows[number]["traffic"] for number in numbers],
+            "flow": [flows[number]["flow"] for number in numbers],
+            "start_us": [(start - start_ns) / 1e3 for start in starts],
             "src": [flows[number]["src"] for number in numbers],
             "dst": [flows[number]["dst"] for number in numbers],
-            "bytes": [flows[number]["bytes"] for number in numbers],
-            "start_us": [(start - start_ns) / 1e3 for start in starts],
-            "received_us": [
-                (received[number] - start) / 1e3 if number in received else None
-                for number, start in zip(numbers, starts, strict=True)
-            ],
+            "bytes": sizes,
+            "band": [flows[number]["band"] for number in numbers],
+            # The close of a connection is not observed.
+            "fct_us": [None] * len(numbers),
+            "received_us": arrived,
+            "delivered_bytes": [size if us is not None else 0 for size, us in zip(sizes, arrived, strict=True)],
+            "mean_rate_bps": [size * 8e6 / us if us else None for size, us in zip(sizes, arrived, strict=True)],
         }
     )
 
