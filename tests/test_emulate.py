@@ -13,6 +13,8 @@ import pytest
 
 import gradtide as gt
 from gradtide.errors import EmulationRefusal
+from gradtide.studies.check import emulation
+from gradtide.studies.emulate import results
 from gradtide.studies.emulate.programs import Players, bands, commands, service
 from gradtide.studies.emulate.study import PREFIX, remove_leftovers
 
@@ -80,6 +82,49 @@ def test_a_ring_of_three_sends_what_it_receives():
                 for peer, _ in steps[step][1]:
                     to[peer] += 1
             assert to == [steps[step][0] for _, steps in transfers] == [1, 1, 1]
+
+
+# Results
+
+
+def test_a_folder_has_a_report_and_is_recognised(tmp_path):
+    samples = [
+        {"at_ps": step * 10**9, "port": 0, "packets": step, "bytes": 10 * step, "busy_ps": step * 5 * 10**8}
+        | {"drops": step // 2, "marks": 0, "threshold": None}
+        for step in range(9)
+    ]
+    queues = results.queues_of({"samples": samples}, ["switch0-h1"], 1500.0)
+    # Samples from before the start are left out; the others count from the previous sample.
+    assert queues["time_us"].tolist() == [1e3 * step - 1500 for step in range(2, 9)]
+    assert (queues["drops"].tolist(), set(queues["utilisation"])) == ([1, 0, 1, 0, 1, 0, 1], {0.5})
+    flow = {"traffic": "web", "flow": 0, "start_us": 0.0, "src": 0, "dst": 1, "bytes": 100, "band": 0}
+    rows = [{"kind": "sent", "flow": 0, "start_ns": 2000}, {"kind": "received", "flow": 0, "at_ns": 9000}]
+    flows = results.flows_of([flow, flow | {"flow": 1}], rows, 1000)
+    assert flows.to_dicts()[0]["received_us"] == 7.0
+    link = {"link": "h0", "packets": 3, "bytes": 9, "busy_ps": 10**6, "drops": 0, "marks": 0, "queue_packets_max": 1}
+    links = results.links_of({"links": [link], "duration_ps": 10**9}, [100])
+    burst = {"src": 0, "dst": 1, "at_us": 1.5, "announced": True, "start_queue_packets": 3.0, "burst_ms": 1.5}
+    burst |= {"longest_queue_packets": None, "completion_ms": 2.5, "retransmits": 2}
+    begun = [
+        {"kind": "iteration", "job": "train", "rank": 0, "iteration": step, "start_ns": 5000 * step}
+        for step in (0, 1, 2)
+    ]
+    iterations = results.iterations_of(begun)
+    assert iterations["time_us"].tolist() == [5.0, 5.0]
+    late = {"p50_us": 1.0, "p99_us": 2.0, "p999_us": 3.0, "max_us": 4.0, "late_share": 0.0}
+    summary = {"schema": results.SCHEMA, "scenario": "incast", "headline": "Done.", "duration_s": 1.0, "lateness": late}
+    summary |= {"packets": dict.fromkeys(("sent", "delivered", "dropped", "marked"), 5), "differing_decisions": 0}
+    summary |= {"jobs": {"train": {"iterations": 1, "iteration_time_ms": 5.0}}}
+    made = gt.EmulationResult(
+        incast(), summary, links, queues, flows, gt.Table.of_dicts([burst]), iterations, {"h0-command": "done"}
+    )
+    made.save(tmp_path / "run")
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert all(part in page for part in ("gradtide emulate: incast", "Queue before switch0-h1", "start queue, packets"))
+    scenario, emulated = emulation.of_folder(tmp_path / "run")
+    assert (scenario, emulated.flows, emulated.iterations) == (incast(), {("web", 0): 7.0}, {0: 5.0, 1: 5.0})
+    assert emulation.is_emulation(str(tmp_path / "run"))
+    assert not emulation.is_emulation(str(tmp_path))
 
 
 # Refusals

@@ -55,7 +55,7 @@ def bursts_of(run: "_Run", core: Mapping[str, Any], network: Mapping[str, Any]) 
 
 def _paths(run: "_Run", network: Mapping[str, Any]) -> dict[int, tuple[int, list[int], list[dict[str, Any]]]]:
     """Return for each sender of bursts its receiver, its path, and what it measured."""
-    outputs = {program.host: run.text(program) for program in run.players.bursts if program.ends_run}
+    outputs = {program.host: run.text(program) for program in run.players.bursts if not program.is_receiver}
     found = {}
     for tenant, ways in zip(run.scenario.spec()["traffic"], network["flows"], strict=True):
         if tenant["idle_ps"] is None:

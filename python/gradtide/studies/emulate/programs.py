@@ -30,6 +30,7 @@ class Program:
         name: name of its output file, without suffix.
         ends_run: whether the run ends when all such programs have ended.
         is_played: whether it is a `gradtide.emulated` program, which waits for a common start.
+        is_receiver: whether it receives bursts, and so must listen before others start.
     """
 
     host: int
@@ -38,6 +39,7 @@ class Program:
     name: str = ""
     ends_run: bool = True
     is_played: bool = False
+    is_receiver: bool = False
 
 
 def address(host: int) -> str:
@@ -150,7 +152,9 @@ class Players:
         together = len(sources) if tenant["together"] else 1
         own = [sys.executable, "-m", "gradtide", "bursts"]
         receive = [*own, "receive", "--together", str(together), "--count", str(count * len(sources)), "--json"]
-        self.bursts.append(Program(dst, receive, name=f"h{dst}-{tenant['name']}-receiver", ends_run=False))
+        self.bursts.append(
+            Program(dst, receive, name=f"h{dst}-{tenant['name']}-receiver", ends_run=False, is_receiver=True)
+        )
         for src in sources:
             first = tenant["src"].index(src)
             options = {

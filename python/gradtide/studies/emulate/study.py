@@ -36,6 +36,8 @@ SAMPLE_NS = 1_000_000
 """Default time between samples of queues."""
 READY_S = 60.0
 """Time limit for programs on hosts to be ready."""
+LISTENS_S = 2.0
+"""Time after which a receiver of bursts listens."""
 _POLL_S = 0.01
 _ACKNOWLEDGED = 1.5
 """Packets per data packet: TCP acknowledges every second one."""
@@ -185,6 +187,10 @@ class _Run:
         """Start of the programs, in ns of CLOCK_REALTIME; that of the switch is earlier."""
         self.offset_us = 0.0
         self.programs = [*players.bursts, *players.programs(folder, self.start), *own]
+        if own:
+            # The user's commands end the run, whatever flows are left.
+            for program in self.programs:
+                program.ends_run = program in own
         self.names = folder / "hosts"
         lines = [f"{address(number)} h{number}" for number in range(scenario.hosts)]
         self.names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="ascii")
@@ -197,20 +203,22 @@ class _Run:
             fix = FIXES.get(refusal.code, "")
             raise EmulationRefusal(refusal.code, f"{str(refusal)[:1].upper()}{str(refusal)[1:]}. {fix}") from None
         try:
-            played = [program for program in self.programs if program.is_played]
-            running = {self._spawn(network, program): program for program in played}
+            early = [program for program in self.programs if program.is_played or program.is_receiver]
+            running = {self._spawn(network, program): program for program in early}
             self._await_ready(network, running)
             # Bursts and commands have start times of their own, from their own start.
             self.start_ns = time.time_ns()
             self.offset_us = (self.start_ns - network.start_ns) / 1e3
-            rest = [program for program in self.programs if not program.is_played]
+            rest = [program for program in self.programs if program not in early]
             running |= {self._spawn(network, program): program for program in rest}
             self.start.with_suffix(".new").write_text(str(self.start_ns), encoding="ascii")
             self.start.with_suffix(".new").rename(self.start)
             self._await_end(network, running, progress)
         finally:
             text = network.stop()
-        found: dict[str, Any] = json.loads(text or "{}")
+        if text is None:
+            raise SimulationError("The switch ended without results; please report this as a bug.")
+        found: dict[str, Any] = json.loads(text)
         return found
 
     def _spawn(self, network: "_core.Emulation", program: Program) -> int:
@@ -237,7 +245,9 @@ class _Run:
 
     def _await_ready(self, network: "_core.Emulation", running: Mapping[int, Program]) -> None:
         end_s = time.monotonic() + READY_S
-        waiting = dict(running)
+        receives = any(program.is_receiver for program in running.values())
+        listens_s = time.monotonic() + (LISTENS_S if receives else 0.0)
+        waiting = {number: program for number, program in running.items() if program.is_played}
         while waiting:
             for number, program in list(waiting.items()):
                 if '"ready"' in self.text(program):
@@ -247,6 +257,8 @@ class _Run:
             if time.monotonic() > end_s:
                 raise SimulationError(f"{len(waiting)} hosts were not ready within {READY_S:.0f} s")
             time.sleep(_POLL_S)
+        # `gradtide bursts receive` prints nothing before the first burst.
+        time.sleep(max(listens_s - time.monotonic(), 0.0))
 
     def _await_end(
         self, network: "_core.Emulation", running: Mapping[int, Program], progress: Callable[[float], object] | None
