@@ -113,8 +113,6 @@ fn connect(
     for feature in [ethtool::TX_CHECKSUM, ethtool::TSO, ethtool::GSO] {
         sys::set_feature(&socket, "eth0", feature, false)?;
     }
-    // With it, an interface has a queue of its own, which a thread can empty.
-    let _ = sys::set_feature(&socket, "eth0", ethtool::GRO, true);
     let netlink = Netlink::open()?;
     let (interface, loopback) = (sys::interface("eth0")?, sys::interface("lo")?);
     netlink.up(loopback, 0)?;
@@ -131,18 +129,21 @@ fn connect(
     set("/proc/sys/net/ipv4/tcp_ecn", if config.ecn { "1" } else { "0" });
     // Otherwise a connection inherits the threshold of the last one.
     set("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
-    receive_on(processors);
+    receive_on(&socket, processors);
     Ok(())
 }
 
 /// Moves the processing of received packets away from the processor that sends them: to `processors` as root, otherwise
 /// to a thread of the kernel. Errors are ignored, because this affects only how late packets are.
-fn receive_on(processors: &[usize]) {
+fn receive_on(socket: &OwnedFd, processors: &[usize]) {
     let mask: u64 = processors.iter().filter(|&&number| number < 64).map(|&number| 1 << number).sum();
     let seen = sys::unshare("mounts", libc::CLONE_NEWNS)
         .and_then(|()| sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE))
         .and_then(|()| sys::mount(c"sysfs", c"/sys", c"sysfs", 0));
     if seen.is_ok() && !set("/sys/class/net/eth0/queues/rx-0/rps_cpus", &format!("{mask:x}")) {
+        // With GRO, an interface has a queue of its own, which a thread can empty. Beside RPS it would only add work on
+        // the processor that sends.
+        let _ = sys::set_feature(socket, "eth0", ethtool::GRO, true);
         set("/sys/class/net/eth0/threaded", "1");
     }
 }

@@ -189,6 +189,14 @@ pub(crate) fn without_slack() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
 }
 
+/// Gives the thread precedence over all ordinary threads, or takes it away. Without the privilege, nothing changes.
+pub(crate) fn set_precedence(has_precedence: bool) {
+    let (policy, priority) = if has_precedence { (libc::SCHED_FIFO, 1) } else { (libc::SCHED_OTHER, 0) };
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the pointer is that of a local variable.
+    unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &parameters) };
+}
+
 /// Number of times that another task took the processor from the thread.
 pub(crate) fn involuntary_switches() -> u64 {
     // SAFETY: all-zero is a valid rusage, and the pointer is that of a local variable.

@@ -38,7 +38,7 @@ READY_S = 60.0
 """Time limit for programs on hosts to be ready."""
 LISTENS_S = 2.0
 """Time after which a receiver of bursts listens."""
-_POLL_S = 0.01
+_POLL_S = 0.05
 _ACKNOWLEDGED = 1.5
 """Packets per data packet: TCP acknowledges every second one."""
 
@@ -238,6 +238,12 @@ class _Run:
         path = self._output(program)
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
+    def _end(self, program: Program) -> str:
+        """Return the end of what a program has printed, which may be long."""
+        with self._output(program).open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 200, 0))
+            return file.read().decode("utf-8", errors="replace")
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the results that the played programs have printed."""
         lines = [line for one in self.programs if one.is_played for line in self.text(one).splitlines()]
@@ -272,7 +278,7 @@ class _Run:
             for number, program in list(waiting.items()):
                 status = network.status(number)
                 if status is None and program.is_played and program.name not in done:
-                    if '"done"' in self.text(program)[-200:]:
+                    if '"done"' in self._end(program):
                         done.add(program.name)
                         del waiting[number]
                 elif status is not None:

@@ -68,12 +68,17 @@ const TRAINS_MIN: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Departures {
     timings: Vec<Timing>,
+    /// Arrivals at switches.
     arrivals: BinaryHeap<Reverse<Arrival>>,
+    /// Arrivals at hosts.
+    deliveries: BinaryHeap<Reverse<Arrival>>,
     /// Scheduled ports of switches.
     scheduled: BinaryHeap<Reverse<(u64, u32)>>,
     /// Scheduled ports of hosts.
     scheduled_hosts: BinaryHeap<Reverse<(u64, u32)>>,
     is_of_host: Vec<bool>,
+    /// Whether each link leads to a host.
+    leads_to_host: Vec<bool>,
     /// Trains that ports refer to, and ended trains that have not been dropped yet. Arrivals have copied theirs into
     /// their keys.
     trains: Vec<Train>,
@@ -84,7 +89,9 @@ impl Departures {
     pub fn new(graph: &Graph, ports: &[Port]) -> Self {
         Self {
             is_of_host: graph.links.iter().map(|link| link.from.0 < graph.host_count).collect(),
+            leads_to_host: graph.links.iter().map(|link| link.to.0 < graph.host_count).collect(),
             scheduled_hosts: BinaryHeap::new(),
+            deliveries: BinaryHeap::new(),
             timings: ports.iter().map(|port| port.timing().clone()).collect(),
             arrivals: BinaryHeap::new(),
             scheduled: BinaryHeap::new(),
@@ -92,9 +99,12 @@ impl Departures {
         }
     }
 
-    /// Returns the time of the next arrival; `u64::MAX` if there is none.
-    pub fn next_arrival_ps(&self) -> u64 {
-        self.arrivals.peek().map_or(u64::MAX, |Reverse(arrival)| arrival.at_ps)
+    /// Returns the times of the next known arrivals at a switch and at a host; `u64::MAX` if there is none.
+    pub fn next_ps(&self) -> (u64, u64) {
+        let next_ps = |arrivals: &BinaryHeap<Reverse<Arrival>>| {
+            arrivals.peek().map_or(u64::MAX, |Reverse(arrival)| arrival.at_ps)
+        };
+        (next_ps(&self.arrivals), next_ps(&self.deliveries))
     }
 
     /// Removes and returns the next scheduled port of a host before `end_ps`.
@@ -109,7 +119,8 @@ impl Departures {
     /// Removes and returns the next event of a switch, or arrival at a host, before `end_ps`. At equal times, ports
     /// compute their departures first.
     pub fn pop(&mut self, end_ps: u64) -> Option<Next> {
-        let arrival_ps = self.next_arrival_ps();
+        let (at_switch_ps, at_host_ps) = self.next_ps();
+        let arrival_ps = at_switch_ps.min(at_host_ps);
         if let Some(&Reverse((at_ps, link))) = self.scheduled.peek()
             && at_ps <= arrival_ps
         {
@@ -121,7 +132,13 @@ impl Departures {
         if arrival_ps >= end_ps {
             return None;
         }
-        self.arrivals.pop().map(|Reverse(arrival)| Next::Arrival(arrival))
+        let is_at_host = match (self.arrivals.peek(), self.deliveries.peek()) {
+            // A reversed order: the greater one is earlier.
+            (Some(at_switch), Some(at_host)) => at_host > at_switch,
+            (at_switch, _) => at_switch.is_none(),
+        };
+        let next = if is_at_host { self.deliveries.pop() } else { self.arrivals.pop() };
+        next.map(|Reverse(arrival)| Next::Arrival(arrival))
     }
 
     /// Drops the trains that no port refers to, if there are many.
@@ -150,7 +167,8 @@ impl PortDriver for Departures {
         let start_ps = sent_ps - self.sending_ps(link, packet.wire_bytes);
         let at_ps = sent_ps + self.timings[link as usize].delay_ps;
         let key = EventKey::new(start_ps, self.trains[train as usize]);
-        self.arrivals.push(Reverse(Arrival { at_ps, key, link, start_ps, packet }));
+        let arrivals = if self.leads_to_host[link as usize] { &mut self.deliveries } else { &mut self.arrivals };
+        arrivals.push(Reverse(Arrival { at_ps, key, link, start_ps, packet }));
     }
 
     fn schedule_port(&mut self, busy_until_ps: u64, link: u32) {

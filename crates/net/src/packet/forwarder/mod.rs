@@ -109,6 +109,8 @@ pub struct Forwarder {
     fabric: Fabric<Departures>,
     bytes_max: u16,
     lookahead_ps: u64,
+    /// Shortest latency of all links.
+    latency_ps: u64,
     /// All packets that hosts sent before this time are known.
     known_ps: u64,
     /// Time and sequence number of the last arrival.
@@ -130,6 +132,7 @@ impl Forwarder {
         Ok(Self {
             bytes_max: ports::bytes_max(config),
             lookahead_ps: (0..graph.host_count).map(first).min().unwrap_or(0),
+            latency_ps: fabric.ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0),
             known_ps: 0,
             event: (0, FIRST_ARRIVAL),
             last_sent_ps: vec![0; graph.host_count as usize],
@@ -177,9 +180,11 @@ impl Forwarder {
         Time::from_ps(at_ps - at.ps())
     }
 
-    /// Returns the time of the next known arrival at a switch or host; [`Time::MAX`] if there is none.
+    /// Returns the time before which no packet arrives at a host if no host sends another one; [`Time::MAX`] if there is
+    /// none. A packet that is at a switch takes at least the shortest latency of all links to arrive.
     pub fn next_at(&self) -> Time {
-        Time::from_ps(self.fabric.driver.next_arrival_ps())
+        let (at_switch_ps, at_host_ps) = self.fabric.driver.next_ps();
+        Time::from_ps(at_switch_ps.saturating_add(self.latency_ps).min(at_host_ps))
     }
 
     /// Processes the events of hosts' ports before `until`, and all others before `until` plus
