@@ -168,7 +168,14 @@ fn assert_same(graph: &Graph, config: &PacketConfig, flows: &[TestFlow], step_ps
 fn flows() -> Vec<TestFlow> {
     let flow = |index: u32| {
         let (src, ahead) = (index % HOSTS, 1 + index / 2 % (HOSTS - 1));
-        (u64::from(index / 4) * 30, src, ahead, 60_000 + 977 * u64::from(index), (index % 5) as u8, index % 3 == 0)
+        (
+            u64::from(index / 4) * 30,
+            src,
+            ahead,
+            60_000 + 977 * u64::from(index),
+            (index % 5) as u8,
+            index.is_multiple_of(3),
+        )
     };
     (0..60).map(flow).collect()
 }
@@ -232,7 +239,7 @@ fn frames(flows: &[(u64, u32, u32, u16, u8, u8)]) -> (Vec<Origin>, Vec<(Time, Fr
             dst: HostId((src + ahead) % HOSTS),
             wire_bytes,
             band: Band::new(band).unwrap(),
-            is_ecn_capable: number % 4 > 0,
+            is_ecn_capable: !number.is_multiple_of(4),
             kind,
         };
         (Time::from_ps(now_ps), frame)
