@@ -226,7 +226,7 @@ fn frames(flows: &[(u64, u32, u32, u16, u8, u8)]) -> (Vec<Origin>, Vec<(Time, Fr
     let mut origins = Vec::new();
     let frames = flows.iter().enumerate().map(|(number, &(pause_ns, src, ahead, wire_bytes, band, kind))| {
         now_ps += pause_ns * 1_000;
-        origins.push(Origin { src: HostId(src), hash: src * 0x9e37_79b9 + ahead });
+        origins.push(Origin { src: HostId(src), hash: src.wrapping_mul(0x9e37_79b9).wrapping_add(ahead) });
         let kind = match kind {
             0 => Kind::Announcement(0b1000_0100),
             1 => Kind::Empty,
