@@ -27,17 +27,18 @@ queue = {{ kind = "fifo", capacity = "100pkt" }}
 transport = {{ kind = "cubic", segment = "1446B", timers = "linux" }}
 
 [traffic.long]
-flows = [
-    {{ start = "0s", src = "h0", dst = "h1", bytes = "1TB" }},
-    {{ start = "0s", src = "h2", dst = "h3", bytes = "1TB" }},
-]
+flows = [{flows}]
 
 [run]
 engine = "packet"
 duration = "10s"
 """
-BARS_US = {"1Gbps": {"p50_us": 5.0, "p99_us": 20.0, "p999_us": 100.0}, "2.5Gbps": {"p99_us": 50.0}}
-"""Largest lateness at a rate of hosts' links, in us."""
+FLOWS = (
+    '{ start = "0s", src = "h0", dst = "h1", bytes = "1TB" }',
+    '{ start = "0s", src = "h2", dst = "h3", bytes = "1TB" }',
+)
+BARS_US = {("1Gbps", 2): {"p50_us": 5.0, "p99_us": 20.0, "p999_us": 100.0}, ("2Gbps", 1): {"p99_us": 50.0}}
+"""Largest lateness by rate of hosts' links and number of flows, in us. A second flow at 2 Gbit/s is refused."""
 PAPER = {"start_queue_packets": (35.0, 5.0), "longest_queue_packets": (54.8, 44.1)}
 """Figure 9a of Kang et al. (2021): without and with announcements."""
 
@@ -45,9 +46,10 @@ PAPER = {"start_queue_packets": (35.0, 5.0), "longest_queue_packets": (54.8, 44.
 def lateness(rows: list[tuple[str, int, str, float]]) -> bool:
     """Measure how late packets leave at each rate; return whether the bars are met."""
     is_met = True
-    for rate, bars in BARS_US.items():
+    for (rate, count), bars in BARS_US.items():
         # The bars, not the limit of a run, judge here.
-        result = gt.emulate(gt.Scenario.from_toml(STAR.format(rate=rate)), max_late=1.0, compares=True)
+        scenario = gt.Scenario.from_toml(STAR.format(rate=rate, flows=", ".join(FLOWS[:count])))
+        result = gt.emulate(scenario, max_late=1.0, compares=True)
         found = result.summary["lateness"]
         rows += [(f"lateness at {rate}", 0, name, value) for name, value in found.items()]
         differing = result.summary["differing_decisions"]
