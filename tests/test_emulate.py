@@ -66,12 +66,27 @@ def test_ranks_find_one_another():
         commands(incast(), {"h3": "true"}, [], [])
 
 
+def test_a_command_in_one_text_is_refused_with_its_words():
+    with pytest.raises(ValueError, match=r"write \['python', 'a b.py'\]"):
+        gt.emulate(incast(), command="python 'a b.py'")
+
+
+def test_figures_can_be_checked():
+    summary = {"packets": {"sent": 9, "delivered": 8, "dropped": 1, "marked": 0}, "differing_decisions": None}
+    summary |= {"lateness": {"p50_us": 1.0, "p99_us": 2.0, "p999_us": 3.0, "max_us": 4.0, "late_share": 0.5}}
+    jobs = {"a": {"iteration_time_ms": 5.0}, "b": {"iteration_time_ms": 6.0}}
+    assert results.figures(summary | {"jobs": jobs})["iteration_time_ms"] == 6.0
+    found = results.figures(summary | {"jobs": {}})
+    assert set(found) == set(results.FIGURES)
+    assert (found["iteration_time_ms"], found["dropped"], found["late_share"]) == (None, 1, 0.5)
+
+
 def test_a_ring_of_three_sends_what_it_receives():
     base = gt.Scenario.load("paper/gao2020-ch4")
     scenario = base.set({"job.train.workers": 3, "run.engine": "packet"})
-    plans = Players(scenario, scenario.spec(), plays_jobs=True).plans
+    plans = Players(scenario, plays_jobs=True).plans
     jobs = [plans[host]["jobs"][0] for host in sorted(plans)]
-    sizes = [layer["parameter_bytes"] for layer in scenario.spec()["jobs"][0]["layers"]]
+    sizes = [layer.parameter_bytes for layer in scenario.jobs[0].layers]
     for transfers in zip(*(job["transfers"] for job in jobs), strict=True):
         sent = sum(size for _, steps in transfers for _, sends in steps for _, size in sends)
         # Each of N ranks sends 2 (N - 1) / N of the gradients.
@@ -98,13 +113,20 @@ def test_a_folder_has_a_report_and_is_recognised(tmp_path):
     assert queues["time_us"].tolist() == [1e3 * step - 1500 for step in range(2, 9)]
     assert (queues["drops"].tolist(), set(queues["utilisation"])) == ([1, 0, 1, 0, 1, 0, 1], {0.5})
     flow = {"traffic": "web", "flow": 0, "start_us": 0.0, "src": 0, "dst": 1, "bytes": 100, "band": 0}
-    rows = [{"kind": "sent", "flow": 0, "start_ns": 2000}, {"kind": "received", "flow": 0, "at_ns": 9000}]
-    flows = results.flows_of([flow, flow | {"flow": 1}], rows, 1000)
-    assert flows.to_dicts()[0]["received_us"] == 7.0
+    rows = [{"kind": "started", "flow": number, "start_ns": 2000} for number in (0, 2)]
+    rows += [{"kind": "unfinished", "flow": 2, "bytes": size, "at_ns": 2000 + 100 * size} for size in (10, 50)]
+    rows += [{"kind": "received", "flow": 0, "at_ns": 9000}]
+    flows = results.flows_of([flow | {"flow": number} for number in range(3)], rows, 1000)
+    # Flow 1 has not started. Flow 2 is unfinished: 50 bytes had arrived after 5 us.
+    assert [row["flow"] for row in flows.to_dicts()] == [0, 2]
+    assert [row["received_us"] for row in flows.to_dicts()] == [7.0, None]
+    assert flows["delivered_bytes"].tolist() == [100, 50]
+    assert flows["mean_rate_bps"].tolist() == pytest.approx([800 / 7e-6, 400 / 5e-6])
     link = {"link": "h0", "packets": 3, "bytes": 9, "busy_ps": 10**6, "drops": 0, "marks": 0, "queue_packets_max": 1}
     links = results.links_of({"links": [link], "duration_ps": 10**9}, [100])
-    burst = {"src": 0, "dst": 1, "at_us": 1.5, "announced": True, "start_queue_packets": 3.0, "burst_ms": 1.5}
-    burst |= {"longest_queue_packets": None, "completion_ms": 2.5, "retransmits": 2}
+    burst = {"traffic": "worker", "src": 0, "dst": 1, "at_us": 1.5, "announced": True, "start_queue_packets": 3.0}
+    burst |= {"longest_queue_packets": None, "mean_wait_us": None, "queue_drops": 0.0, "burst_ms": 1.5}
+    burst |= {"completion_ms": 2.5, "retransmits": 2}
     begun = [
         {"kind": "iteration", "job": "train", "rank": 0, "iteration": step, "start_ns": 5000 * step}
         for step in (0, 1, 2)
@@ -120,7 +142,9 @@ def test_a_folder_has_a_report_and_is_recognised(tmp_path):
     )
     made.save(tmp_path / "run")
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
-    assert all(part in page for part in ("gradtide emulate: incast", "Queue before switch0-h1", "start queue, packets"))
+    assert all(
+        part in page for part in ("gradtide emulate: incast", "Queue before switch0-h1", "queue at the start, packets")
+    )
     scenario, emulated = emulation.of_folder(tmp_path / "run")
     assert (scenario, emulated.flows, emulated.iterations) == (incast(), {("web", 0): 7.0}, {0: 5.0, 1: 5.0})
     assert emulation.is_emulation(str(tmp_path / "run"))

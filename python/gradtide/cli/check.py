@@ -60,6 +60,10 @@ def _print_check(summary: dict[str, Any], against: str) -> None:
             for name, one in rows
         ],
     )
+    if "figures_in_both" in summary:
+        say("")
+        both = [[one["figure"], cell(one["gradtide"]), cell(one["other"])] for one in summary["figures_in_both"]]
+        print_table(["", "gradtide", summary["against"]], both)
     say("", summary["headline"])
     cpu_s = summary["cpu_s"]
     unit = "s of real time" if against == "emulation" else "CPU s"

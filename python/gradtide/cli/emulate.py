@@ -4,8 +4,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gradtide.cli.bursts import print_bursts
+from gradtide.cli.checks import apply_checks, parse_check, refuse_unknown
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import Changes, JsonOption, OutputOption, QuietOption, WideOption, check_target, option
+from gradtide.cli.options import (
+    Changes,
+    FailIfOption,
+    JsonOption,
+    OutputOption,
+    QuietOption,
+    WideOption,
+    check_target,
+    option,
+)
 from gradtide.cli.printing import cell, print_json, print_table, say, talk_of_files
 from gradtide.cli.progress import progress_bar
 
@@ -37,6 +48,7 @@ def emulate(  # noqa: PLR0913 - the options of the command
         bool,
         typer.Option("--compare", help="Replay all packets in the simulator, and count the decisions that differ."),
     ] = False,
+    fail_if: FailIfOption = None,
     changes: Changes,
     output: OutputOption = None,
     as_json: JsonOption = False,
@@ -53,6 +65,10 @@ def emulate(  # noqa: PLR0913 - the options of the command
     if not 0 <= max_late <= 1:
         fail_usage(f"--max-late {max_late:g} is no share; write a number from 0 to 1, as in --max-late 0.01")
     from gradtide.studies.emulate import emulate as study
+    from gradtide.studies.emulate.results import FIGURES, figures
+
+    checks = [parse_check(text) for text in fail_if or ()]
+    refuse_unknown(checks, lambda: dict.fromkeys(FIGURES))
 
     with progress_bar("emulating", quiet) as progress, as_usage_error(ValueError):
         result = study(
@@ -67,10 +83,11 @@ def emulate(  # noqa: PLR0913 - the options of the command
         result.save(output)
     if as_json:
         print_json(result.summary)
-        return
-    _show(result)
-    if output is not None and not quiet:
-        talk_of_files(output)
+    else:
+        _show(result)
+        if output is not None and not quiet:
+            talk_of_files(output)
+    apply_checks(checks, [("emulation", figures(result.summary))])
 
 
 def _by_host(texts: list[str]) -> dict[str, str]:
@@ -86,16 +103,18 @@ def _by_host(texts: list[str]) -> dict[str, str]:
 
 
 def _show(result: "EmulationResult") -> None:
+    from gradtide import words
+
     links = [row for row in result.links.to_dicts() if row["packets"]]
     columns = ["link", "packets", "utilisation", "drops", "CE marks", "longest queue"]
     names = ("link", "packets", "utilisation", "drops", "ce_marks", "max_queue_packets")
     print_table(columns, [[cell(row[name]) for name in names] for row in links])
     if len(result.bursts):
-        rows = result.bursts.to_dicts()
         say("")
-        columns = ["from", "announced", "burst, ms", "start queue", "longest queue", "retransmits"]
-        names = ("src", "announced", "burst_ms", "start_queue_packets", "longest_queue_packets", "retransmits")
-        print_table(columns, [[cell(row[name]) for name in names] for row in rows])
+        print_bursts(result.bursts)
+    for name, classes in result.summary["traffic"].items():
+        say("")
+        print_table(*words.flow_rows(name, classes))
     for name, job in result.summary["jobs"].items():
         say("", f"Job {name}: {job['iteration_time_ms']:.2f} ms an iteration, mean of {job['iterations']}.")
     say("", result.summary["headline"])

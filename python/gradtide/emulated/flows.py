@@ -15,6 +15,8 @@ from gradtide.emulated import FLOW_PORT
 HEADER = struct.Struct("!QQ")
 """Number of the flow and size of its payload."""
 CHUNK_BYTES = 1 << 18
+PROGRESS_S = 1.0
+"""Time between reports of unfinished flows."""
 _lock = threading.Lock()
 
 
@@ -50,25 +52,35 @@ def listening(port: int) -> socket.socket:
 
 
 class Receiver:
-    """Receives flows and prints when each has arrived."""
+    """Receives flows. Prints when each has arrived, and every second how much of the others has."""
 
     def __init__(self) -> None:
         self._listener = listening(FLOW_PORT)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._open: dict[socket.socket, list[int]] = {}
-        """Connection -> number of its flow and bytes that have not arrived."""
+        """Connection -> number of its flow, its size, and the bytes that have not arrived."""
+        self._next_report_s = time.monotonic() + PROGRESS_S
 
     def run(self) -> None:
         """Receive until the process ends."""
         buffer = memoryview(bytearray(CHUNK_BYTES))
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(max(self._next_report_s - time.monotonic(), 0.0)):
                 if key.fileobj is self._listener:
                     tcp, _address = self._listener.accept()
                     self._selector.register(tcp, selectors.EVENT_READ)
                 else:
                     self._read(key.fileobj, buffer)  # type: ignore[arg-type]
+            if time.monotonic() >= self._next_report_s:
+                self._report_unfinished()
+                self._next_report_s = time.monotonic() + PROGRESS_S
+
+    def _report_unfinished(self) -> None:
+        at_ns = time.time_ns()
+        for number, size, left in self._open.values():
+            if left > 0:
+                report(kind="unfinished", flow=number, bytes=size - left, at_ns=at_ns)
 
     def _read(self, tcp: socket.socket, buffer: memoryview) -> None:
         try:
@@ -76,7 +88,7 @@ class Receiver:
                 header = tcp.recv(HEADER.size, socket.MSG_WAITALL)
                 if len(header) == HEADER.size:
                     number, size = HEADER.unpack(header)
-                    self._open[tcp] = [number, size - HEADER.size]
+                    self._open[tcp] = [number, size, size - HEADER.size]
                     self._end(tcp)
                     return
                 count = 0
@@ -89,11 +101,11 @@ class Receiver:
             self._open.pop(tcp, None)
             tcp.close()
             return
-        self._open[tcp][1] -= count
+        self._open[tcp][2] -= count
         self._end(tcp)
 
     def _end(self, tcp: socket.socket) -> None:
-        number, left = self._open[tcp]
+        number, _, left = self._open[tcp]
         if left <= 0:
             report(kind="received", flow=number, at_ns=time.time_ns())
 
@@ -113,18 +125,17 @@ def send_all(flows: Sequence[Mapping[str, Any]], start_ns: int) -> None:
 def _send(flow: Mapping[str, Any]) -> None:
     number, size = flow["number"], max(flow["bytes"], HEADER.size)
     start_ns = time.time_ns()
+    report(kind="started", flow=number, start_ns=start_ns)
     try:
         with connect(flow["address"], FLOW_PORT, flow["service"]) as tcp:
-            began_ns = time.time_ns()
             tcp.sendall(HEADER.pack(number, size))
             zeros, left = memoryview(bytearray(CHUNK_BYTES)), size - HEADER.size
             while left:
                 part = min(left, CHUNK_BYTES)
                 tcp.sendall(zeros[:part])
                 left -= part
-            report(kind="sent", flow=number, start_ns=start_ns, began_ns=began_ns)
             # The connection ends when the receiver has everything.
             tcp.shutdown(socket.SHUT_WR)
             tcp.recv(1)
     except OSError as error:
-        report(kind="failed", flow=number, start_ns=start_ns, error=str(error))
+        report(kind="failed", flow=number, error=str(error))

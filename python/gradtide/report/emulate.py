@@ -6,7 +6,7 @@ from typing import Any
 from gradtide import words
 from gradtide.report import pieces
 from gradtide.report.folder import Row, entry, number, read_table
-from gradtide.report.run import links_table, resolved_scenario
+from gradtide.report.run import bursts_table, links_table, resolved_scenario
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -22,21 +22,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     if isinstance(differing, int):
         figures.append(("packets on which a replay in the simulator decides otherwise", f"{differing:,}"))
     two: pieces.Columns = {"": lambda one: one[0], "#": lambda one: one[1]}
-    bursts: pieces.Columns = {
-        "from, to": lambda row: f"h{row['src']}, h{row['dst']}",
-        "#at, s": lambda row: f"{row['at_us'] / 1e6:.3f}",
-        "announced": lambda row: "yes" if row["announced"] else "no",
-        "#start queue, packets": lambda row: pieces.plain(row["start_queue_packets"]),
-        "#longest queue, packets": lambda row: pieces.plain(row["longest_queue_packets"]),
-        "#burst, ms": lambda row: pieces.ms(row["burst_ms"]),
-        "#retransmits": lambda row: pieces.plain(row["retransmits"]),
-    }
     flows: pieces.Columns = {
         "flow": lambda row: f"{pieces.clip(row['traffic'], 40)}.{row['flow']}",
         "from, to": lambda row: f"h{row['src']}, h{row['dst']}",
         "#size": lambda row: words.size(row["bytes"]),
         "#start, ms": lambda row: pieces.ms(row["start_us"] / 1e3),
         "#arrived after, ms": lambda row: "–" if row["received_us"] is None else pieces.ms(row["received_us"] / 1e3),
+        "#rate": lambda row: "–" if row["mean_rate_bps"] is None else words.rate(row["mean_rate_bps"]),
     }
 
     def rows(name: str) -> list[Row]:
@@ -54,7 +46,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "reproduce": "gradtide emulate scenario.resolved.toml",
         "figures": pieces.listing("Packets", two, figures, cap=caps.rows, where="summary.json"),
         "jobs": pieces.listing("Jobs", of_jobs, list(jobs.items()), cap=caps.rows, where="summary.json"),
-        "bursts": pieces.listing("Bursts", bursts, rows("bursts.csv"), cap=caps.rows, where="bursts.csv"),
+        "bursts": bursts_table(run_dir, caps),
         "flows": pieces.listing("Flows", flows, rows("flows.csv"), cap=caps.rows, where="flows.csv"),
         "probed": pieces.probed({"": rows("queues.csv")}, ["transfer"], caps),
         "links": links_table(read_table(run_dir, "links.csv"), caps, has_queues=True),

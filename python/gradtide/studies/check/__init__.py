@@ -141,7 +141,12 @@ def _against_emulation(
     times = zip(run.iterations["iteration"].tolist(), run.iterations["time_us"], strict=True)
     pairs = [(index, float(us), emulated.iterations[index]) for index, us in times if index in emulated.iterations]
     other = Other(NAME_OF_EMULATION, emulated.summary["packets"]["delivered"], emulated.summary["duration_s"])
-    return _compared(loaded, run, other, Table.of(columns), pairs, emulated.notes, 0)
+    result = _compared(loaded, run, other, Table.of(columns), pairs, emulated.notes, 0)
+    ours = emulation.figures(run.links.to_dicts(), rows, run.bursts.to_dicts())
+    names = [name for name in ours if name in emulated.figures]
+    figures = [{"figure": name, "gradtide": ours[name], "other": emulated.figures[name]} for name in names]
+    result.summary["figures_in_both"] = figures
+    return result
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradtide.emulated import JOB_PORT
 from gradtide.errors import EmulationRefusal
-from gradtide.scenario import Scenario
+from gradtide.scenario import BackgroundFlows, Job, Scenario
 from gradtide.scenario.core.queries import Queries
 
 _PS_PER_NS = 1000
@@ -46,13 +46,6 @@ def address(host: int) -> str:
     """Return the address of a host; crates/emulate assigns it."""
     high, low = divmod(host + 1, 256)
     return f"10.71.{high}.{low}"
-
-
-def band_count(cluster: Mapping[str, Any]) -> int:
-    """Return the number of bands of the queues."""
-    discipline = cluster["queue"]["discipline"]
-    counts = {"fifo": 1, "pfifo_fast": 3, "strict": discipline.get("bands"), "drr": len(discipline.get("weights", ()))}
-    return int(counts[discipline["kind"]])
 
 
 def bands(count: int) -> list[int]:
@@ -113,19 +106,19 @@ def _host_environment(scenario: Scenario, host: int) -> dict[str, str]:
 class Players:
     """The plans of hosts that play flows and jobs of a scenario, and its senders of bursts."""
 
-    def __init__(self, scenario: Scenario, spec: Mapping[str, Any], *, plays_jobs: bool) -> None:
+    def __init__(self, scenario: Scenario, *, plays_jobs: bool) -> None:
         self.scenario = scenario
-        self.count = band_count(spec["cluster"])
+        self.count = scenario.band_count
         self.flows: list[dict[str, Any]] = []
         """Background flows in the order of their numbers: tenant, source, destination, bytes, start."""
         self.plans: dict[int, dict[str, Any]] = {}
         self.bursts: list[Program] = []
-        for tenant in spec["traffic"]:
-            if tenant["idle_ps"] is None:
+        for tenant in scenario.traffic:
+            if tenant.idle_ps is None:
                 self._add_flows(tenant)
             else:
                 self._add_bursts(tenant)
-        self.jobs = spec["jobs"] if plays_jobs else []
+        self.jobs = scenario.jobs if plays_jobs else ()
         queries = Queries(scenario) if self.jobs else None
         for number, job in enumerate(self.jobs):
             assert queries is not None
@@ -134,71 +127,72 @@ class Players:
     def _plan(self, host: int) -> dict[str, Any]:
         return self.plans.setdefault(host, {"flows": [], "jobs": []})
 
-    def _add_flows(self, tenant: Mapping[str, Any]) -> None:
-        columns = (tenant[name] for name in ("src", "dst", "bytes", "start_ps", "band"))
+    def _add_flows(self, tenant: BackgroundFlows) -> None:
+        columns = (tenant.src, tenant.dst, tenant.bytes, tenant.start_ps, tenant.band)
         for place, (src, dst, size, start_ps, band) in enumerate(zip(*columns, strict=True)):
             number = len(self.flows)
             start_ns = start_ps // _PS_PER_NS
-            flow = {"traffic": tenant["name"], "flow": place, "start_us": start_ns / 1e3}
+            flow = {"traffic": tenant.name, "flow": place, "start_us": start_ns / 1e3}
             self.flows.append({**flow, "src": src, "dst": dst, "bytes": size, "band": band})
             sent = {"number": number, "start_ns": start_ns, "bytes": size, "address": address(dst)}
             self._plan(src)["flows"].append(sent | {"service": service(band, self.count)})
             self._plan(dst)
 
-    def _add_bursts(self, tenant: Mapping[str, Any]) -> None:
-        sources = sorted(set(tenant["src"]))
-        (dst,) = set(tenant["dst"])
-        count = len(tenant["src"]) // len(sources)
-        together = len(sources) if tenant["together"] else 1
+    def _add_bursts(self, tenant: BackgroundFlows) -> None:
+        sources = sorted(set(tenant.src))
+        (dst,) = set(tenant.dst)
+        count = len(tenant.src) // len(sources)
+        together = len(sources) if tenant.together else 1
         own = [sys.executable, "-m", "gradtide", "bursts"]
         receive = [*own, "receive", "--together", str(together), "--count", str(count * len(sources)), "--json"]
         self.bursts.append(
-            Program(dst, receive, name=f"h{dst}-{tenant['name']}-receiver", ends_run=False, is_receiver=True)
+            Program(dst, receive, name=f"h{dst}-{tenant.name}-receiver", ends_run=False, is_receiver=True)
         )
+        announced = self.scenario.announced_packets(tenant.name)
         for src in sources:
-            first = tenant["src"].index(src)
+            first = tenant.src.index(src)
             options = {
-                "--bytes": f"{tenant['bytes'][first]}B",
+                "--bytes": f"{tenant.bytes[first]}B",
                 "--count": str(count),
-                "--idle": f"{tenant['idle_ps'] / 1e6}us",
-                "--setup": f"{tenant['setup_ps'] / 1e6}us",
-                "--start": f"{tenant['start_ps'][first] / 1e6}us",
+                "--idle": f"{(tenant.idle_ps or 0) / 1e6}us",
+                "--setup": f"{tenant.setup_ps / 1e6}us",
+                "--start": f"{tenant.start_ps[first] / 1e6}us",
             }
-            if tenant["announced_packets"] is not None:
-                options["--announce"] = f"{tenant['announced_packets']}pkt"
+            if announced is not None:
+                options["--announce"] = f"{announced}pkt"
             listed = [part for option in options.items() for part in option]
             send = [*own, address(dst), *listed, "--json"]
-            self.bursts.append(Program(src, send, name=f"h{src}-{tenant['name']}-sender"))
+            self.bursts.append(Program(src, send, name=f"h{src}-{tenant.name}-sender"))
 
-    def _add_job(self, number: int, job: Mapping[str, Any], queries: Queries) -> None:
-        if any(job[name] is not None for name in ("servers", "ops", "adaptive", "parallel", "recorded")):
+    def _add_job(self, number: int, job: Job, queries: Queries) -> None:
+        if job.servers or job.graph is not None or job.adaptive is not None or job.is_parallel:
             raise EmulationRefusal(
                 "job",
-                f"Job {job['name']} does not exchange whole gradients by a collective, and cannot be played by senders "
+                f"Job {job.name} does not exchange whole gradients by a collective, and cannot be played by senders "
                 "that sleep. Give the ranks a command: gradtide emulate SCENARIO -- COMMAND.",
             )
         transfers = []
-        sizes = [layer["parameter_bytes"] for layer in job["layers"]]
+        sizes = [layer.parameter_bytes for layer in job.layers]
         tables: dict[int, list[list[tuple[int, list[tuple[int, int]]]]]] = {}
         for layers, _ in queries.planned(number):
             size = sum(sizes[layer] for layer in layers)
-            for part in _chunks(size, job["schedule"]["chunk_bytes"]):
+            for part in _chunks(size, job.schedule.chunk_bytes):
                 if part not in tables:
-                    tables[part] = _steps(queries.messages(number, part), len(job["hosts"]))
+                    tables[part] = _steps(queries.messages(number, part), len(job.hosts))
                 transfers.append((layers, tables[part]))
-        barrier, credit = job["schedule"]["barrier"], job["schedule"]["credit"]
-        band = service(job["bands"][0] if job["bands"] else 0, self.count)
-        times = [[layer["forward_ps"] // _PS_PER_NS, layer["backward_ps"] // _PS_PER_NS] for layer in job["layers"]]
-        for rank, host in enumerate(job["hosts"]):
+        barrier, credit = job.schedule.barrier, job.schedule.credit
+        band = service(job.bands[0] if job.bands else 0, self.count)
+        times = [[layer.forward_ps // _PS_PER_NS, layer.backward_ps // _PS_PER_NS] for layer in job.layers]
+        for rank, host in enumerate(job.hosts):
             self._plan(host)["jobs"].append(
                 {
-                    "job": job["name"],
+                    "job": job.name,
                     "rank": rank,
                     "port": JOB_PORT + number,
-                    "addresses": [address(other) for other in job["hosts"]],
+                    "addresses": [address(other) for other in job.hosts],
                     "service": band,
-                    "iterations": job["iterations"] or _LAST,
-                    "start_ns": job["start_ps"] // _PS_PER_NS,
+                    "iterations": job.iterations or _LAST,
+                    "start_ns": job.start_ps // _PS_PER_NS,
                     "layers": times,
                     "transfers": [(of_layers, steps[rank]) for of_layers, steps in transfers],
                     "barrier": barrier,

@@ -15,6 +15,22 @@ _PS_PER_US = 1e6
 TABLES = ("links", "queues", "flows", "bursts", "iterations")
 
 
+FIGURES = {
+    "iteration_time_ms": "jobs",
+    **dict.fromkeys(("sent", "delivered", "dropped", "marked"), "packets"),
+    **dict.fromkeys(("p50_us", "p99_us", "p999_us", "max_us", "late_share"), "lateness"),
+    "differing_decisions": "",
+}
+"""Figures that `--fail-if` checks, and the part of the summary that contains each."""
+
+
+def figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the figures that `--fail-if` checks; the iteration time is that of the slowest job."""
+    times = [job["iteration_time_ms"] for job in summary["jobs"].values()]
+    parts = {**summary, "": summary, "jobs": {"iteration_time_ms": max(times, default=None)}}
+    return {name: parts[part][name] for name, part in FIGURES.items()}
+
+
 @dataclass(frozen=True)
 class EmulationResult:
     """A finished emulation.
@@ -108,16 +124,29 @@ def queues_of(core: Mapping[str, Any], names: Sequence[str], offset_us: float) -
 
 
 def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], start_ns: int) -> Table:
-    """Return the table of flows: each with its start, and the time after it at which its last byte had arrived."""
-    began = {row["flow"]: row["start_ns"] for row in rows if row["kind"] in ("sent", "failed")}
+    """Return the table of flows that started, from what the hosts printed.
+
+    Args:
+        flows: the flows of the scenario, in the order of their numbers.
+        rows: the printed rows. Those of unfinished flows say how much has arrived, every second.
+        start_ns: start of the programs, CLOCK_REALTIME.
+    """
+    began = {row["flow"]: row["start_ns"] for row in rows if row["kind"] == "started"}
+    arriving = {row["flow"]: (row["bytes"], row["at_ns"]) for row in rows if row["kind"] == "unfinished"}
     received = {row["flow"]: row["at_ns"] for row in rows if row["kind"] == "received"}
-    numbers = [number for number in range(len(flows)) if number in began or number in received]
-    starts = [began.get(number, start_ns + round(flows[number]["start_us"] * 1e3)) for number in numbers]
+    numbers = [number for number in range(len(flows)) if number in began]
+    starts = [began[number] for number in numbers]
     arrived = [
         (received[number] - start) / 1e3 if number in received else None
         for number, start in zip(numbers, starts, strict=True)
     ]
     sizes = [flows[number]["bytes"] for number in numbers]
+    delivered, rates = [], []
+    for number, size, start, us in zip(numbers, sizes, starts, arrived, strict=True):
+        # A flow that failed, or that ended before the first report, has delivered an unknown part, which counts as 0.
+        part, at_ns = (size, start + us * 1e3) if us is not None else arriving.get(number, (0, start))
+        delivered.append(part)
+        rates.append(part * 8e9 / (at_ns - start) if at_ns > start else None)
     return Table.of(
         {
             "traffic": [flows[number]["traffic"] for number in numbers],
@@ -130,8 +159,8 @@ def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
             # The close of a connection is not observed.
             "fct_us": [None] * len(numbers),
             "received_us": arrived,
-            "delivered_bytes": [size if us is not None else 0 for size, us in zip(sizes, arrived, strict=True)],
-            "mean_rate_bps": [size * 8e6 / us if us else None for size, us in zip(sizes, arrived, strict=True)],
+            "delivered_bytes": delivered,
+            "mean_rate_bps": rates,
         }
     )
 

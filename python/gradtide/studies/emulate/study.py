@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -10,13 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
-from gradtide import _core
+from gradtide import _core, fct, words
 from gradtide.errors import EmulationRefusal, SimulationError
 from gradtide.scenario import Scenario
-from gradtide.scenario.core.input import as_json
-from gradtide.scenario.core.queries import routed
+from gradtide.scenario.core.queries import emulation, routed
 from gradtide.studies.emulate.bursts import bursts_of
-from gradtide.studies.emulate.programs import Players, Program, address, band_count, bands, commands
+from gradtide.studies.emulate.programs import Players, Program, address, bands, commands
 from gradtide.studies.emulate.results import (
     SCHEMA,
     EmulationResult,
@@ -93,28 +93,29 @@ def emulate(
         EmulationRefusal: if the scenario cannot be emulated on this system.
         SimulationError: if a program failed, or too many packets were late.
     """
+    if isinstance(command, str):
+        raise ValueError(f"command: a list of words is expected; write {shlex.split(command)}")
     if not sys.platform.startswith("linux"):
         what = f"This system is {sys.platform}, which has no network namespaces."
         raise EmulationRefusal("other", f"{what} {FIXES['other']}")
     scenario = scenario if scenario.engine == "packet" else scenario.replace(engine="packet")
     _check(scenario)
-    spec = scenario.spec()
     network = routed(scenario)
-    hosts = [host for job in spec["jobs"] for host in job["hosts"]] or list(range(scenario.hosts))
+    hosts = [host for job in scenario.jobs for host in job.hosts] or list(range(scenario.hosts))
     own = commands(scenario, on or {}, command, list(dict.fromkeys(hosts)))
-    players = Players(scenario, spec, plays_jobs=not command and not on)
+    players = Players(scenario, plays_jobs=not command and not on)
     _check_load(network, players)
     options = {
-        "congestion": CONGESTION[spec["cluster"]["transport"]["congestion"]["kind"]],
-        "bands": bands(band_count(spec["cluster"])),
+        "congestion": CONGESTION[scenario.transport.removesuffix("+ecn")],
+        "bands": bands(scenario.band_count),
         "late_ppm": round(max_late * 1e6),
-        **_sampled(spec, network),
+        **_sampled(scenario, network),
         "compares": compares,
     }
     remove_leftovers()
     with TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as parent:
         run = _Run(scenario, Path(parent), own, players)
-        core = run.play(_core_input(scenario), json.dumps(options), progress)
+        core = run.play(options, progress)
         return _result(run, core, network, max_late)
 
 
@@ -126,19 +127,14 @@ def remove_leftovers() -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _core_input(scenario: Scenario) -> str:
-    # The flows themselves are not needed by the core.
-    return as_json({**scenario.spec(), "traffic": []})
-
-
 def _check(scenario: Scenario) -> None:
     """Refuse scenarios with parts that real hosts and packets do not have."""
     if scenario.node is not None:
         raise EmulationRefusal(
             "nodes", "cluster.node joins GPUs by a network without packets. Remove it, or simulate: gradtide run."
         )
-    kind = scenario.spec()["cluster"]["transport"]["congestion"]["kind"]
-    if kind not in CONGESTION:
+    kind = scenario.transport
+    if kind.removesuffix("+ecn") not in CONGESTION:
         raise EmulationRefusal(
             "transport",
             f"Linux's TCP has no {kind} here. Set cluster.transport to one of: "
@@ -166,12 +162,13 @@ def _check_load(network: Mapping[str, Any], players: Players) -> None:
         )
 
 
-def _sampled(spec: Mapping[str, Any], network: Mapping[str, Any]) -> dict[str, Any]:
+def _sampled(scenario: Scenario, network: Mapping[str, Any]) -> dict[str, Any]:
     """Return which links are sampled: those of `run.probe`, otherwise those between switches or, without, to hosts."""
     links, hosts = network["links"], network["hosts"]
-    probe = spec["run"]["probe"]
+    probe = scenario.probe
     if probe is not None:
-        return {"sampled": list(probe["links"]), "sample_ns": max(probe["every_ps"] // 1000, 1000)}
+        named = [number for number, link in enumerate(links) if probe.links is None or link["name"] in probe.links]
+        return {"sampled": named, "sample_ns": max(probe.every_ps // 1000, 1000)}
     between = [number for number, link in enumerate(links) if min(link["from"], link["to"]) >= hosts]
     to_hosts = [number for number, link in enumerate(links) if link["from"] >= hosts > link["to"]]
     return {"sampled": (between or to_hosts)[:16], "sample_ns": SAMPLE_NS}
@@ -191,14 +188,16 @@ class _Run:
             # The user's commands end the run, whatever flows are left.
             for program in self.programs:
                 program.ends_run = program in own
+        self._read_bytes: dict[str, int] = {}
+        """Name of a program -> bytes of its output that `_new_lines` has returned."""
         self.names = folder / "hosts"
         lines = [f"{address(number)} h{number}" for number in range(scenario.hosts)]
         self.names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="ascii")
 
-    def play(self, spec: str, options: str, progress: Callable[[float], object] | None) -> dict[str, Any]:
+    def play(self, options: dict[str, Any], progress: Callable[[float], object] | None) -> dict[str, Any]:
         """Run to the end, and return the results of the core."""
         try:
-            network = _core.Emulation(spec, options)
+            network = emulation(self.scenario, options)
         except EmulationRefusal as refusal:
             fix = FIXES.get(refusal.code, "")
             raise EmulationRefusal(refusal.code, f"{str(refusal)[:1].upper()}{str(refusal)[1:]}. {fix}") from None
@@ -238,11 +237,13 @@ class _Run:
         path = self._output(program)
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def _end(self, program: Program) -> str:
-        """Return the end of what a program has printed, which may be long."""
+    def _new_lines(self, program: Program) -> list[str]:
+        """Return the whole lines that a program has printed since the last call."""
         with self._output(program).open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - 200, 0))
-            return file.read().decode("utf-8", errors="replace")
+            file.seek(self._read_bytes.get(program.name, 0))
+            text, newline, _ = file.read().rpartition(b"\n")
+        self._read_bytes[program.name] = self._read_bytes.get(program.name, 0) + len(text) + len(newline)
+        return text.decode("utf-8", errors="replace").splitlines()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the results that the played programs have printed."""
@@ -278,7 +279,7 @@ class _Run:
             for number, program in list(waiting.items()):
                 status = network.status(number)
                 if status is None and program.is_played and program.name not in done:
-                    if '"done"' in self._end(program):
+                    if any('"done"' in line for line in self._new_lines(program)):
                         done.add(program.name)
                         del waiting[number]
                 elif status is not None:
@@ -309,7 +310,8 @@ def _result(run: _Run, core: Mapping[str, Any], network: Mapping[str, Any], max_
     flows = flows_of(run.players.flows, rows, run.start_ns)
     iterations = iterations_of(rows)
     queues = queues_of(core, names, run.offset_us)
-    bursts = bursts_of(run, core, network)
+    bursts = bursts_of(run, core, network, queues)
+    played = dict.fromkeys(flow["traffic"] for flow in run.players.flows)
     summary: dict[str, Any] = {
         "schema": SCHEMA,
         "scenario": run.scenario.name,
@@ -325,6 +327,8 @@ def _result(run: _Run, core: Mapping[str, Any], network: Mapping[str, Any], max_
         "switch": {name: value for name, value in counts.items() if name not in PACKETS},
         "differing_decisions": core["differing"],
         "jobs": _jobs(iterations),
+        "traffic": fct.by_tenant(played, flows, completed="received_us"),
+        "failed_flows": [row["error"] for row in rows if row["kind"] == "failed"],
     }
     summary["headline"] = _headline(summary)
     outputs = {program.name: run.text(program) for program in run.programs if not program.is_played}
@@ -345,7 +349,10 @@ def _jobs(iterations: Any) -> dict[str, Any]:
 
 def _headline(summary: Mapping[str, Any]) -> str:
     packets, late = summary["packets"], summary["lateness"]
-    words = f"{packets['delivered']:,} packets delivered in {summary['duration_s']:.1f} s, "
-    words += f"{packets['dropped']:,} dropped and {packets['marked']:,} marked by queues. "
-    words += f"They left {late['p50_us']:.1f} us after their time (median; 99th percentile {late['p99_us']:.1f} us, "
-    return words + f"{late['late_share']:.3%} over 100 us)."
+    text = f"{packets['delivered']:,} packets delivered in {summary['duration_s']:.1f} s, "
+    text += f"{packets['dropped']:,} dropped and {packets['marked']:,} marked by queues. "
+    text += f"They left {late['p50_us']:.1f} us after their time (median; 99th percentile {late['p99_us']:.1f} us, "
+    text += f"{late['late_share']:.3%} over 100 us)."
+    failed = summary["failed_flows"]
+    lost = f"{words.many(len(failed), 'flow')} failed; the first: {failed[0]}." if failed else ""
+    return " ".join(filter(None, [text, words.unfinished_sentence(summary["traffic"]), lost]))
