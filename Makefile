@@ -127,6 +127,8 @@ validate-testbed: .venv/.torch
 	python validation/testbed/plans.py --page
 	python validation/testbed/servers.py --page
 	python validation/testbed/neighbours.py --page
+	GRADTIDE_REAL_PACKETS=1 python -m pytest -q tests/test_emulate.py
+	python validation/testbed/emulation.py
 
 # Needs one GPU. DEVICE=cpu runs everything except the calls to CUDA streams.
 validate-gpu: .venv/.torch

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES = ("watch", "net", "table", "train", "trace", "py")
+CRATES = ("watch", "net", "emulate", "table", "train", "trace", "py")
 OUTSIDE = ("numpy", "pydantic", "typer", "rich", "jinja2", "torch", "highspy", "ray", "psutil")
 
 

@@ -27,7 +27,8 @@ def lists():
                 yield name, parameter.name, "str" in hint and "Mapping" not in hint
 
 
-TEXTS = {(name, parameter) for name, parameter, is_text in lists() if is_text}
+TEXTS = {(name, parameter) for name, parameter, is_text in lists() if is_text} - {("emulate", "command")}
+"""Without the words of a command line: a text in their place is refused (tests/test_emulate.py)."""
 NUMBERS = {(name, parameter) for name, parameter, is_text in lists() if not is_text} - {
     ("start_and_band", "buckets"),
     ("start_and_band", "order"),

@@ -40,6 +40,7 @@ INTERRUPTED = {
     "check": ["check", "paper/gao2020-ch5", "-o", "out"],
     "profile": ["profile", "model.py:make", "--input", "32x100", "--device", "measure", "--runs", "9999", "-o", "out"],
     "bursts": ["bursts", "localhost", "--bytes", "1MB", "--start", "99s"],
+    "emulate": ["emulate", "paper/pcn", "--max-late", "1"],
     "bursts receive": ["bursts", "receive", "--count", "1", "--listen", "127.0.0.1"],
     "bursts thresholds": ["bursts", "thresholds", "100Mbps", "13.32ms"],
     "report": ["report", "rank0.json", "-o", "out"],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gradtide.announced import receive as bursts_receive
     from gradtide.codes import explain
     from gradtide.errors import (
+        EmulationRefusal,
         GradtideError,
         ProfileError,
         ScenarioError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from gradtide.studies.convert import convert
     from gradtide.studies.demo import demo
     from gradtide.studies.doctor import doctor
+    from gradtide.studies.emulate import EmulationResult, emulate
     from gradtide.studies.exchange import messages
     from gradtide.studies.graph import preset_graph
     from gradtide.studies.order import OrderResult, order
@@ -72,7 +74,7 @@ _NAMES = {
     "_core": "__version__",
     "announced": "Arrival Burst BurstsResult bursts bursts_receive=receive",
     "codes": "explain",
-    "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
+    "errors": "EmulationRefusal GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
     "lp": "StartAndBand start_and_band",
     "marking": "bursts_thresholds=thresholds_of",
     "papers": "Reproduction reproduce",
@@ -90,6 +92,7 @@ _NAMES = {
     "studies.convert": "convert",
     "studies.demo": "demo",
     "studies.doctor": "doctor",
+    "studies.emulate": "EmulationResult emulate",
     "studies.exchange": "messages",
     "studies.graph": "preset_graph",
     "studies.order": "OrderResult order",
@@ -115,14 +118,15 @@ _HOMES = {
 # fmt: off
 __all__ = [
     "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CheckResult",
-    "CollectivesResult", "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult",
-    "Plan", "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
-    "SchedulerError", "Series", "SimulationError", "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace",
-    "TraceError", "__version__", "bursts", "bursts_receive", "bursts_thresholds", "buy", "calibrate", "check",
-    "collectives", "compare", "convert", "demo", "doctor", "explain", "from_chakra", "from_execution_trace",
-    "from_kineto", "from_networkx", "messages", "op_dag", "order", "plan", "preset", "preset_graph", "presets",
-    "profile", "read_plan", "report", "reproduce", "run", "schema", "start_and_band", "sweep", "sweep_list",
-    "sweep_merge", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
+    "CollectivesResult", "CompareResult", "EmulationRefusal", "EmulationResult", "GradtideError", "LpResult",
+    "ModelProfile", "Op", "OpDag", "OrderResult", "Plan", "PlanResult", "PoliciesResult", "ProfileError",
+    "Reproduction", "RunResult", "Scenario", "ScenarioError", "SchedulerError", "Series", "SimulationError",
+    "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace", "TraceError", "__version__", "bursts",
+    "bursts_receive", "bursts_thresholds", "buy", "calibrate", "check", "collectives", "compare", "convert", "demo",
+    "doctor", "emulate", "explain", "from_chakra", "from_execution_trace", "from_kineto", "from_networkx", "messages",
+    "op_dag", "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce",
+    "run", "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp", "tenants_map",
+    "tenants_policies",
 ]
 # fmt: on
 

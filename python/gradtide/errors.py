@@ -108,6 +108,16 @@ class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
     kind = "refused"
 
 
+class EmulationRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
+    """The core cannot emulate a network on this system: the reason as a code, and the message."""
+
+    kind = "refused"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class Unfinished(BaseException):
     """A study ended before all of its runs were finished.
 

@@ -4,9 +4,9 @@ The functions take columns with one value per flow, and depend on no run or scen
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ LARGE_BYTES = 10_000_000
 CLASSES = ("small", "medium", "large", "all")
 TIMES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 SLOWDOWNS = ("mean_slowdown", "p99_slowdown")
+
+if TYPE_CHECKING:
+    from gradtide.results import Table
 
 Column = Sequence[int] | npt.NDArray[np.uint64]
 
@@ -145,6 +148,44 @@ def class_summary(
         return _figures(times_ms[mine], None if slowdowns is None else slowdowns[mine], come_to)
 
     return {name: of(member) for name, member in classes.members(sizes).items()}
+
+
+def by_tenant(
+    tenants: Iterable[str],
+    flows: "Table",
+    window: Window = WHOLE_RUN,
+    *,
+    classes: Classes = DEFAULT,
+    alone_ps: "npt.NDArray[np.float64] | None" = None,
+    completed: str = "fct_us",
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return `class_summary` of each tenant.
+
+    Args:
+        tenants: names of the tenants.
+        flows: one row per flow, as in `flows.csv`.
+        window: which flows count. Default: all.
+        classes: which flows are small and which are large.
+        alone_ps: least completion time of each flow on an idle network, shape (flows,).
+        completed: the column with the completion times.
+    """
+    names = np.asarray(flows["traffic"])
+    start_ps = np.rint(flows["start_us"] * 1e6).astype(np.uint64)
+    size_bytes, fct_ps = flows["bytes"], flows[completed] * 1e6
+    delivered = flows["delivered_bytes"], flows["mean_rate_bps"]
+    return {
+        tenant: class_summary(
+            start_ps[mine],
+            size_bytes[mine],
+            fct_ps[mine],
+            window,
+            classes=classes,
+            alone_ps=None if alone_ps is None else alone_ps[mine],
+            delivered=(delivered[0][mine], delivered[1][mine]),
+        )
+        for tenant in tenants
+        for mine in [names == tenant]
+    }
 
 
 def _figures(

@@ -34,6 +34,12 @@ pub fn from_trace_json(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raised(py, "TraceError", &format!("it is no DAG of a trace: {error}"))
 }
 
+/// Converts the refusal of an emulation to `gradtide.errors.EmulationRefusal`, whose first argument is its code.
+pub fn from_emulation(py: Python<'_>, code: &str, message: &str) -> PyErr {
+    let raise = || py.import("gradtide.errors")?.getattr("EmulationRefusal")?.call1((code, message));
+    raise().map_or_else(|failed| failed, PyErr::from_value)
+}
+
 fn raised(py: Python<'_>, class: &str, message: &str) -> PyErr {
     let raise = || py.import("gradtide.errors")?.getattr(class)?.call1((message,));
     raise().map_or_else(|failed| failed, PyErr::from_value)

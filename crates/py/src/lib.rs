@@ -1,6 +1,7 @@
 //! Python bindings of the core. They convert arguments and results, and contain no logic of their own.
 
 mod convert;
+mod emulate;
 mod errors;
 mod traces;
 mod watch;
@@ -272,6 +273,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<RunOutput>()?;
     module.add_class::<PyTable>()?;
+    module.add_class::<emulate::Emulation>()?;
     module.add_class::<traces::PyTrace>()?;
     module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
     module.add_function(wrap_pyfunction!(traces::execution_trace, module)?)?;

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradtide.announced import Arrival, Burst, BurstsResult
+    from gradtide.results import Table
 
 PORT_TEXT = "Use this UDP and TCP port of the receiver. Default: 7474."
 
@@ -157,6 +158,37 @@ def thresholds(
     queue = f'threshold = "{found["threshold_packets"]}pkt", announced = "{found["announced_packets"]}pkt"'
     say("", "In a scenario:")
     put(f'  cluster.queue = {{ kind = "pcn", {queue} }}')
+
+
+BURST_COLUMNS = {
+    "src": "from",
+    "announced": "announced",
+    "start_queue_packets": "start queue",
+    "longest_queue_packets": "longest queue",
+    "mean_wait_us": "mean wait, us",
+    "queue_drops": "drops",
+    "burst_ms": "burst, ms",
+    "completion_ms": "with setup, ms",
+    "retransmits": "retransmits",
+}
+"""Heading of each column of `bursts.csv` that is printed."""
+BURSTS_SHOWN = 24
+
+
+def print_bursts(bursts: "Table") -> None:
+    """Print the first bursts of a run or an emulation."""
+    columns = [name for name in BURST_COLUMNS if name in bursts.columns]
+    rows = bursts.to_dicts()
+
+    def written(name: str, value: Any) -> str:
+        is_count = name.endswith("_packets") or name == "queue_drops"
+        return f"{value:.0f}" if is_count and value is not None else cell(value)
+
+    shown = [[written(name, row[name]) for name in columns] for row in rows[:BURSTS_SHOWN]]
+    print_table([BURST_COLUMNS[name] for name in columns], shown)
+    say("Queues in packets, on the slowest link of the burst's path.")
+    if len(rows) > BURSTS_SHOWN:
+        say(f"{len(rows) - BURSTS_SHOWN} more bursts are in bursts.csv (-o DIR).")
 
 
 def print_thresholds(rows: "Sequence[Mapping[str, Any]]") -> None:

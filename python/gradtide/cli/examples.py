@@ -54,6 +54,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gradtide profile model.py:make --input 32x128:int64 --device measure",
     ),
     "calibrate": ("gradtide calibrate times.csv --link 10Gbps -o host.toml",),
+    "emulate": (
+        "gradtide emulate paper/pcn -o out/pcn-emulated",
+        "gradtide emulate paper/gao2020-ch4 -- python train.py",
+    ),
     "bursts": (
         "gradtide bursts receiver.example.org --bytes 400kB --count 10",
         "gradtide bursts receiver.example.org --like paper/pcn",

@@ -138,6 +138,15 @@ class Limited:
             return limits(self.max_memory, self.max_time)
 
 
+FailIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIGURE>LIMIT",
+        help="Exit with code 1 if this comparison is true for any result, as in 'iteration_time_ms>950'. Repeatable.",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Common(Limited):
     """Options of all commands that simulate: output, checks, and limits."""
@@ -145,14 +154,7 @@ class Common(Limited):
     output: OutputOption = None
     as_json: JsonOption = False
     max_input: MaxInputOption = None
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIGURE>LIMIT",
-            help="Exit with code 1 if this comparison is true for any result, as in 'iteration_time_ms>950'. "
-            "Repeatable.",
-        ),
-    ] = None
+    fail_if: FailIfOption = None
     jobs: Annotated[
         int,
         typer.Option(

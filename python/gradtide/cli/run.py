@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gradtide.cli.bursts import print_thresholds
+from gradtide.cli.bursts import print_bursts, print_thresholds
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.options import (
     Changes,
@@ -78,6 +78,9 @@ def run(
             if summary["jobs"] or index:
                 say("")
             print_table(*words.flow_rows(name, classes))
+        if len(result.bursts):
+            say("")
+            print_bursts(result.bursts)
         _print_thresholds(result)
         print_answer(summary)
     if common.output is not None and common.names_files:

@@ -23,6 +23,7 @@ from gradtide.report import (
     check,
     collectives,
     compare,
+    emulate,
     meshes,
     pieces,
     plan,
@@ -133,6 +134,7 @@ _VIEWS = {
     "gradtide.sharding/1": sharding.view,
     "gradtide.sweep/1": sweep.view,
     "gradtide.check/1": check.view,
+    "gradtide.emulation/1": emulate.view,
     "gradtide.site/1": site.view,
 }
 _INDEX = ("gradtide.site/1",)

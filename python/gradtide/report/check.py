@@ -41,7 +41,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "check.html.j2", {
         "title": f"gradtide beside {other}",
         "what": f"one scenario in gradtide and {other}",
-        "reproduce": "gradtide check scenario.resolved.toml --against ns3",
+        "reproduce": f"gradtide check scenario.resolved.toml --against {'ns3' if 'ns-3' in other else 'emulation'}",
         "other": other,
         "rests_on": [
             f"Premises: the same hosts, links and flows in both simulators, engine "
@@ -49,6 +49,17 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         ],
         "notes": [pieces.clip(note, 200) for note in summary["notes"]],
         "means": pieces.listing("Means in both", means, items, cap=caps.rows, where="summary.json"),
+        "figures": pieces.listing(
+            "Queues, links and bursts in both",
+            {
+                "": lambda one: pieces.clip(one["figure"], 80),
+                "#gradtide": lambda one: pieces.plain(one["gradtide"]),
+                f"#{other}": lambda one: pieces.plain(one["other"]),
+            },
+            summary.get("figures_in_both", []),
+            cap=caps.rows,
+            where="summary.json",
+        ),
         "plot": _plot(flows[: 10 * caps.rows], other) if flows else None,
         "legend": scatter.legend(["the same to the nanosecond", "different"]),
         "flows": pieces.listing("Flows", each, flows, cap=caps.rows, where="flows_in_both.csv"),

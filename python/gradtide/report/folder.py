@@ -71,6 +71,9 @@ _COLUMNS: dict[str, str] = {
     "received_us:float? delivered_bytes:int mean_rate_bps:float?",
     "queues.csv": "time_us:float link:str queue_packets:int queue_bytes:int utilisation:float drops:int ce_marks:int "
     "long_flows:int? long_flight_bytes:int?",
+    "bursts.csv": "traffic:str src:int dst:int at_us:float announced:bool start_queue_packets:float? "
+    "longest_queue_packets:float? mean_wait_us:float? queue_drops:float? burst_ms:float? completion_ms:float? "
+    "~retransmits:int?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
     "waterfall.csv": "transfer:int collective:str group:str ranks:int bytes:int? ready_us:float start_us:float "

@@ -53,14 +53,15 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "overview": overview,
         "dropped": dropped if len(views) < len(jobs) else "",
         "traffic": [_tenant(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
+        "bursts": bursts_table(run_dir, caps),
         "probed": pieces.probed({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
-        "links": _links(links, packets, caps),
+        "links": links_table(links, caps, has_queues=packets),
         "warnings": [pieces.clip(text, 200) for text in summary.get("warnings", []) if isinstance(text, str)],
         "scenario": resolved_scenario(run_dir, caps),
     }
 
 
-def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str, Any]:
+def links_table(rows: Sequence[Row], caps: pieces.Caps, *, has_queues: bool) -> dict[str, Any]:
     """Return the table of links, with statistics of their queues if the engine has queues."""
     columns: pieces.Columns = {
         "link": lambda row: row["link"],
@@ -80,6 +81,29 @@ def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str
         # For a large network, the table has only the busiest links.
         rows, label = sorted(rows, key=lambda row: -row["utilisation"]), "Links, the busiest first"
     return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
+
+
+def bursts_table(run_dir: Path, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the table of bursts of a run or an emulation, with the queue of the slowest link of each burst's path."""
+
+    def time_ms(name: str) -> Callable[[Row], str]:
+        return lambda row: "–" if row[name] is None else pieces.ms(row[name])
+
+    rows = read_table(run_dir, "bursts.csv", required=False)
+    columns: pieces.Columns = {
+        "from, to": lambda row: f"h{row['src']}, h{row['dst']}",
+        "#at, s": lambda row: f"{row['at_us'] / 1e6:.3f}",
+        "announced": lambda row: "yes" if row["announced"] else "no",
+        "#queue at the start, packets": lambda row: pieces.plain(row["start_queue_packets"]),
+        "#longest queue, packets": lambda row: pieces.plain(row["longest_queue_packets"]),
+        "#mean wait, ms": lambda row: "–" if row["mean_wait_us"] is None else pieces.ms(row["mean_wait_us"] / 1e3),
+        "#drops": lambda row: pieces.plain(row["queue_drops"]),
+        "#burst, ms": time_ms("burst_ms"),
+        "#with setup, ms": time_ms("completion_ms"),
+    }
+    if any(row["retransmits"] is not None for row in rows):
+        columns["#retransmits"] = lambda row: pieces.plain(row["retransmits"])
+    return pieces.listing("Bursts", columns, rows, cap=caps.rows, where="bursts.csv")
 
 
 def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:

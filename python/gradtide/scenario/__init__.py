@@ -24,11 +24,12 @@ from gradtide.scenario.core import ns3
 from gradtide.scenario.core.input import spec
 from gradtide.scenario.fabric import Cable, Fabric, Group, Nodes, Reach, Tree, Wiring
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import ScenarioFile, json_schema, short_names
+from gradtide.scenario.keys import Probe, ScenarioFile, json_schema, short_names
 from gradtide.scenario.keys.cluster import Cluster, Node
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.resolve import resolve
+from gradtide.scenario.resolve.network import announced_packets, bands_of
 from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.scenario.source import (
     Faults,
@@ -440,6 +441,21 @@ class Scenario:
         """Capacity of a port's queue in packets; a capacity in bytes is converted to full packets, rounded up."""
         capacity = self._resolved.file.cluster.queue.capacity
         return -(-capacity.size // self.segment_bytes) if capacity.is_bytes else capacity.size
+
+    @property
+    def band_count(self) -> int:
+        """Number of bands of every queue."""
+        return bands_of(self._resolved.file.cluster.queue)
+
+    @property
+    def probe(self) -> Probe | None:
+        """Which queues and windows are sampled; None without samples."""
+        return self._resolved.file.run.probe
+
+    def announced_packets(self, tenant: str) -> int | None:
+        """Return the threshold in packets that the bursts of a tenant announce; None if they announce nothing."""
+        file = self._resolved.file
+        return announced_packets(file.traffic[tenant].announce, file.cluster.queue)
 
     @property
     def timeline(self) -> int:

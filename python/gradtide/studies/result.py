@@ -18,6 +18,7 @@ from gradtide.marking import check_k, thresholds
 from gradtide.results import Series, Table
 from gradtide.scenario import Scenario
 from gradtide.studies import run_folder, what_ifs
+from gradtide.studies.bursts import bursts_of_run
 from gradtide.summary import run_summary
 
 Flow = tuple[str, int, int, int]
@@ -73,27 +74,12 @@ class RunResult:
         """
         if not self.scenario.traffic:
             return {}
-        names = np.asarray(self.flows["traffic"])
-        columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
-        start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
-        delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
         own_ps = None
         if alone_ps is not None:
             own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
         window = fct.Window(max(self.scenario.warmup_ps, between_ps[0]), self.scenario.cooldown_ps, between_ps[1])
-        return {
-            tenant.name: fct.class_summary(
-                start_ps[mine],
-                size_bytes[mine],
-                fct_ps[mine],
-                window,
-                classes=classes,
-                alone_ps=None if own_ps is None else own_ps[mine],
-                delivered=(delivered[0][mine], delivered[1][mine]),
-            )
-            for tenant in self.scenario.traffic
-            for mine in [names == tenant.name]
-        }
+        tenants = [tenant.name for tenant in self.scenario.traffic]
+        return fct.by_tenant(tenants, self.flows, window, classes=classes, alone_ps=own_ps)
 
     @property
     def jobs_ran_ps(self) -> tuple[int, int | None]:
@@ -127,6 +113,13 @@ class RunResult:
     def bandwidth(self) -> Table:
         """Iteration times of the jobs at other link rates, by order and barrier. They are simulated on first access."""
         return what_ifs.bandwidth(self.scenario)
+
+    @cached_property
+    def bursts(self) -> Table:
+        """One row per burst, with the queue that it met if `run.probe` samples the slowest link of its path."""
+        if not any(tenant.idle_ps is not None for tenant in self.scenario.traffic):
+            return Table.of({"traffic": []})
+        return bursts_of_run(self.scenario, self.flows, self.queues)
 
     @property
     def slack(self) -> Series:

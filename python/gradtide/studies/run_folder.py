@@ -55,8 +55,9 @@ def write_core(result: "RunResult", folder: Path) -> None:
         "flows": bool(result.scenario.traffic),
         "queues": len(result.queues) > 0,
         "cwnd": len(result.cwnd) > 0,
+        "bursts": len(result.bursts) > 0,
     }
-    for name in ("iterations", "workers", "transfers", "operations", "links", "flows", "queues", "cwnd"):
+    for name in ("iterations", "workers", "transfers", "operations", "links", "flows", "queues", "cwnd", "bursts"):
         table: Table = getattr(result, name)
         if optional.get(name, True):
             write_text(folder / f"{name}.csv", table.to_csv())

@@ -11,7 +11,7 @@
 //! work. Only before a drop are all ports with waiting packets updated. The pool contains the packets in qdiscs, not
 //! those in devices or in transmission.
 
-use super::calendar::Calendar;
+use super::driver::PortDriver;
 use super::event_key::EventTime;
 use super::port::Port;
 use super::qdisc::{Capacity, Verdict};
@@ -71,20 +71,20 @@ impl SharedBuffers {
         id: PortId,
         at: EventTime,
         packet: Wire,
-        calendar: &mut Calendar,
+        driver: &mut impl PortDriver,
     ) -> Verdict {
         let (index, pool) = (id.0 as usize, self.pool_of[id.0 as usize] as usize);
         if pool >= self.pools.len() {
-            return ports[index].send(at, packet, calendar);
+            return ports[index].send(at, packet, driver);
         }
-        ports[index].catch_up(at.now_ps, at.scheduled_ps, calendar);
+        ports[index].catch_up(at.now_ps, at.scheduled_ps, driver);
         self.refresh(pool, index, &ports[index]);
         ports[index].set_capacity(self.limit(pool, index));
         if !ports[index].has_room(packet.wire_bytes) {
-            self.refresh_all(pool, ports, at, calendar);
+            self.refresh_all(pool, ports, at, driver);
             ports[index].set_capacity(self.limit(pool, index));
         }
-        let verdict = ports[index].send(at, packet, calendar);
+        let verdict = ports[index].send(at, packet, driver);
         self.refresh(pool, index, &ports[index]);
         if self.taken[index] > 0 && !self.is_waiting[index] {
             self.is_waiting[index] = true;
@@ -138,11 +138,11 @@ impl SharedBuffers {
     }
 
     /// Updates the occupancies of all ports that may hold packets.
-    fn refresh_all(&mut self, pool: usize, ports: &mut [Port], at: EventTime, calendar: &mut Calendar) {
+    fn refresh_all(&mut self, pool: usize, ports: &mut [Port], at: EventTime, driver: &mut impl PortDriver) {
         let mut waiting = std::mem::take(&mut self.pools[pool].waiting);
         waiting.retain(|&id| {
             let index = id as usize;
-            ports[index].catch_up(at.now_ps, at.scheduled_ps, calendar);
+            ports[index].catch_up(at.now_ps, at.scheduled_ps, driver);
             self.refresh(pool, index, &ports[index]);
             self.is_waiting[index] = self.taken[index] > 0;
             self.is_waiting[index]
@@ -153,6 +153,7 @@ impl SharedBuffers {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calendar::Calendar;
     use super::super::qdisc::{Qdisc, QueueConfig};
     use super::super::tcp::Follow;
     use super::super::timing::Serialization;

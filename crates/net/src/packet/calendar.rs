@@ -5,6 +5,7 @@
 //! compute their departures up to that time, which adds their arrivals. All arrivals of the bucket are then known and
 //! are sorted once.
 
+use super::driver::PortDriver;
 use super::event_key::{EventKey, Train};
 use super::timing::{Serialization, Timing};
 use super::wire::{Wire, flag};
@@ -213,33 +214,6 @@ impl Calendar {
         }
     }
 
-    /// Adds a packet to the bytes of its connection in the sender's NIC.
-    #[inline]
-    pub fn enter_nic(&mut self, packet: &Wire) {
-        if packet.flags & flag::REVERSE == 0 {
-            let index = packet.connection as usize;
-            if index >= self.nic_bytes.len() {
-                self.nic_bytes.resize(index + 1, 0);
-            }
-            self.nic_bytes[index] += u32::from(packet.wire_bytes);
-        }
-    }
-
-    /// Subtracts a packet from the bytes of its connection when the sender's NIC begins the transmission.
-    #[inline]
-    pub fn leave_nic(&mut self, packet: &Wire) {
-        if packet.flags & flag::REVERSE == 0 {
-            self.nic_bytes[packet.connection as usize] -= u32::from(packet.wire_bytes);
-        }
-    }
-
-    /// Returns the bytes of a connection that wait in its sender's NIC as of the last
-    /// [`Port::catch_up`](super::port::Port::catch_up).
-    #[inline]
-    pub fn nic_bytes(&self, connection: u32) -> u64 {
-        self.nic_bytes.get(connection as usize).copied().map_or(0, u64::from)
-    }
-
     /// Returns the number of packets whose arrival is in the calendar, and their bytes.
     pub fn held(&self) -> (u64, u64) {
         let left = self.sorted[self.next..].iter().map(|entry| &self.current.packets[(entry & INDEX_MASK) as usize]);
@@ -294,46 +268,6 @@ impl Calendar {
         let Arrival { link, train, .. } = self.current.arrivals[index];
         let start_ps = self.start_ps(self.at_ps(entry), link, self.current.packets[index].wire_bytes);
         (EventKey::new(start_ps, self.trains[train as usize]), link)
-    }
-
-    /// Returns the serialization time of `wire_bytes`.
-    #[inline]
-    pub fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64 {
-        self.times[self.links[link as usize].table + usize::from(wire_bytes)]
-    }
-
-    /// Adds the arrival of a packet of `train` whose transmission ends at `sent_ps`.
-    #[inline]
-    pub fn push(&mut self, sent_ps: u64, link: u32, train: u32, packet: Wire) {
-        let at_ps = sent_ps + self.links[link as usize].delay_ps;
-        // A bucket has at most 2^32 ps.
-        let offset_ps = (at_ps & ((1 << self.shift) - 1)) as u32;
-        let bucket = self.bucket(at_ps);
-        bucket.arrivals.push(Arrival { offset_ps, link, train });
-        bucket.packets.push(packet);
-    }
-
-    /// Schedules port `link`, which has waiting packets and is busy until `busy_until_ps`, to compute its departures
-    /// when the bucket of its next arrival begins.
-    #[inline]
-    pub fn schedule_port(&mut self, busy_until_ps: u64, link: u32) {
-        let Link { delay_ps, table } = self.links[link as usize];
-        // The first entry of a table is the shortest time.
-        self.bucket(busy_until_ps + delay_ps + self.times[table]).backlogged.push(link);
-    }
-
-    /// Adds a train and returns its index, which is valid while an arrival or a port refers to it.
-    #[inline]
-    pub fn begin_train(&mut self, train: Train) -> u32 {
-        self.trains.push(train);
-        // Ended trains are dropped long before there are 2^32.
-        (self.trains.len() - 1) as u32
-    }
-
-    /// Returns the train with index `index`.
-    #[inline]
-    pub fn train(&self, index: u32) -> Train {
-        self.trains[index as usize]
     }
 
     #[inline]
@@ -476,6 +410,65 @@ impl Calendar {
         }
         self.trains = kept;
         self.trains_max = TRAINS_MIN + 4 * count;
+    }
+}
+
+impl PortDriver for Calendar {
+    #[inline]
+    fn enter_nic(&mut self, packet: &Wire) {
+        if packet.flags & flag::REVERSE == 0 {
+            let index = packet.connection as usize;
+            if index >= self.nic_bytes.len() {
+                self.nic_bytes.resize(index + 1, 0);
+            }
+            self.nic_bytes[index] += u32::from(packet.wire_bytes);
+        }
+    }
+
+    #[inline]
+    fn leave_nic(&mut self, packet: &Wire) {
+        if packet.flags & flag::REVERSE == 0 {
+            self.nic_bytes[packet.connection as usize] -= u32::from(packet.wire_bytes);
+        }
+    }
+
+    #[inline]
+    fn nic_bytes(&self, connection: u32) -> u64 {
+        self.nic_bytes.get(connection as usize).copied().map_or(0, u64::from)
+    }
+
+    #[inline]
+    fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64 {
+        self.times[self.links[link as usize].table + usize::from(wire_bytes)]
+    }
+
+    #[inline]
+    fn push(&mut self, sent_ps: u64, link: u32, train: u32, packet: Wire) {
+        let at_ps = sent_ps + self.links[link as usize].delay_ps;
+        // A bucket has at most 2^32 ps.
+        let offset_ps = (at_ps & ((1 << self.shift) - 1)) as u32;
+        let bucket = self.bucket(at_ps);
+        bucket.arrivals.push(Arrival { offset_ps, link, train });
+        bucket.packets.push(packet);
+    }
+
+    #[inline]
+    fn schedule_port(&mut self, busy_until_ps: u64, link: u32) {
+        let Link { delay_ps, table } = self.links[link as usize];
+        // The first entry of a table is the shortest time.
+        self.bucket(busy_until_ps + delay_ps + self.times[table]).backlogged.push(link);
+    }
+
+    #[inline]
+    fn begin_train(&mut self, train: Train) -> u32 {
+        self.trains.push(train);
+        // Ended trains are dropped long before there are 2^32.
+        (self.trains.len() - 1) as u32
+    }
+
+    #[inline]
+    fn train(&self, index: u32) -> Train {
+        self.trains[index as usize]
     }
 }
 

@@ -13,17 +13,21 @@
 
 mod buffer;
 mod calendar;
+mod driver;
 mod endpoints;
 mod event_key;
+mod forwarder;
 mod host;
 mod pcn;
 mod port;
+mod ports;
 mod qdisc;
 pub mod tcp;
 mod timing;
 mod wire;
 
 pub use buffer::SharedBuffer;
+pub use forwarder::{Decision, Forwarder, Frame, Kind, Origin, replay};
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use tcp::{Follow, TcpConfig};
@@ -36,13 +40,14 @@ use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, ForkNetwork, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::{Calendar, CalendarPort};
+use driver::PortDriver;
 use event_key::EventTime;
 use host::{HostEvent, Hosts};
 use port::Port;
-use qdisc::{Qdisc, Verdict};
+use qdisc::Verdict;
+#[cfg(test)]
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use timing::Serialization;
 use wire::{Wire, flag};
 
 /// Configuration of the network except for its graph.
@@ -86,31 +91,6 @@ impl PacketConfig {
     }
 }
 
-/// Generator of link names. The name of a link does not depend on the other links.
-struct LinkNames<'a> {
-    graph: &'a Graph,
-    given: &'a [Arc<str>],
-    /// Number of links with each name so far.
-    counts: BTreeMap<String, u32>,
-}
-
-impl LinkNames<'_> {
-    /// Returns the name of link `index`. Links must be requested in their order, because parallel links between two
-    /// nodes are numbered.
-    fn next(&mut self, index: usize) -> String {
-        let node = |node: NodeId| match self.graph.switch(node) {
-            Some(switch) => format!("switch{switch}"),
-            None => format!("h{}", node.0),
-        };
-        let directed = &self.graph.links[index];
-        let by_nodes = || format!("{}-{}", node(directed.from), node(directed.to));
-        let name = self.given.get(index).map_or_else(by_nodes, |name| name.to_string());
-        let count = self.counts.entry(name.clone()).or_default();
-        *count += 1;
-        if *count == 1 { name } else { format!("{name}/{count}") }
-    }
-}
-
 /// The packet engine.
 #[derive(Clone, Debug)]
 pub struct PacketEngine {
@@ -147,6 +127,22 @@ pub struct PacketEngine {
     delivered: Volume,
     dropped: Volume,
     completed_count: u64,
+    #[cfg(test)]
+    log: Option<Box<Log>>,
+}
+
+/// Packets of a run, for tests: [`Forwarder`] must decide as the engine does.
+#[cfg(test)]
+#[derive(Clone, Debug, Default)]
+struct Log {
+    /// Packets that hosts send, each with its source and the hash of its connection.
+    sent: Vec<(EventTime, u32, u32, Wire)>,
+    /// Arrivals: time, start of the transmission, link, packet.
+    arrivals: Vec<(u64, u64, u32, Wire)>,
+    /// Drops: time, port, packet.
+    drops: Vec<(u64, u32, Wire)>,
+    /// Sequence number of the first arrival of each time.
+    first_arrivals: BTreeMap<u64, u32>,
 }
 
 /// Number of packets and number of their bytes on the wire. Bytes are counted in debug builds only.
@@ -173,36 +169,8 @@ impl PacketEngine {
     /// [`RouteError`] if the graph does not connect its hosts.
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
         let routes = Routes::shortest(graph)?.by(config.routing);
-        let packet_bytes = config.tcp.header_bytes + config.tcp.segment_bytes;
-        let bytes_max = packet_bytes.max(config.tcp.syn_bytes).max(128);
-        let mut tables: Vec<(u64, Serialization)> = Vec::new();
-        let nic_limit_bytes = match config.host_queue.capacity {
-            Capacity::Packets(packets) => u64::from(packets) * u64::from(bytes_max),
-            Capacity::Bytes(bytes) => bytes,
-        };
-        let mut names = LinkNames { graph, given: &config.link_names, counts: BTreeMap::new() };
-        let ports = graph.links.iter().enumerate().map(|(index, directed)| {
-            let bps = directed.link.rate.bps();
-            let table = match tables.iter().find(|(known, _)| *known == bps) {
-                Some((_, table)) => table.clone(),
-                None => {
-                    let table =
-                        Serialization::new(directed.link.rate, config.tcp.follow, config.tcp.header_bytes..=bytes_max);
-                    tables.push((bps, table.clone()));
-                    table
-                }
-            };
-            let is_nic = directed.from.0 < graph.host_count;
-            let queue = if is_nic { &config.host_queue } else { &config.switch_queue };
-            let name = names.next(index);
-            let qdisc = Qdisc::new(queue, packet_bytes, || config.seed.stream(&format!("red/{name}")));
-            let port = Port::new(index as u32, directed.link.delay, table, qdisc);
-            // In ns-3, a full NIC drops packets.
-            if is_nic && config.tcp.follow == Follow::Standards { port.into_nic(nic_limit_bytes) } else { port }
-        });
-        let ports: Vec<Port> = ports.collect();
-        let switches = config.pcn.zip(config.switch_queue.marking.threshold());
-        let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
+        let ports = ports::of(graph, &config);
+        let pcn = ports::pcn(graph, &config).map(Box::new);
         let latency_ps = ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0);
         let ports_are_independent = config.switch_buffer.is_none() && pcn.is_none();
         let calendar = Calendar::new(&ports);
@@ -232,6 +200,8 @@ impl PacketEngine {
             delivered: Volume::default(),
             dropped: Volume::default(),
             completed_count: 0,
+            #[cfg(test)]
+            log: None,
             config,
         })
     }
@@ -394,6 +364,8 @@ impl PacketEngine {
         }
         let mut out = std::mem::take(&mut self.out);
         for packet in out.drain(..) {
+            #[cfg(test)]
+            self.log_sent(&packet);
             self.injected.add(&packet);
             if self.has_nic_backpressure {
                 self.calendar.enter_nic(&packet);
@@ -401,6 +373,15 @@ impl PacketEngine {
             self.send(port, packet);
         }
         self.out = out;
+    }
+
+    #[cfg(test)]
+    fn log_sent(&mut self, packet: &Wire) {
+        let at = EventTime { now_ps: self.now.ps(), scheduled_ps: self.scheduled_ps, sequence: self.sequence };
+        let (src, hash) = self.hosts.connections.source_and_hash(packet);
+        if let Some(log) = &mut self.log {
+            log.sent.push((at, src, hash, *packet));
+        }
     }
 
     #[inline(always)]
@@ -412,6 +393,10 @@ impl PacketEngine {
             self.send_dependent(id, at, packet)
         };
         if verdict == Verdict::Dropped {
+            #[cfg(test)]
+            if let Some(log) = &mut self.log {
+                log.drops.push((at.now_ps, id.0, packet));
+            }
             self.dropped.add(&packet);
             self.hosts.on_drop(self.now, &packet);
         }
@@ -444,6 +429,11 @@ impl PacketEngine {
         let (start_ps, link, packet) = self.calendar.pop();
         let packet = *packet;
         let node = self.link_ends[link as usize];
+        #[cfg(test)]
+        if let Some(log) = &mut self.log {
+            log.arrivals.push((self.now.ps(), start_ps, link, packet));
+            log.first_arrivals.entry(self.now.ps()).or_insert(self.sequence);
+        }
         self.scheduled_ps = start_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);

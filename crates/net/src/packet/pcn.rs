@@ -12,7 +12,7 @@
 //!
 //! As in a P4 switch, a port updates its threshold only when a packet passes.
 
-use super::calendar::Calendar;
+use super::driver::PortDriver;
 use super::event_key::EventTime;
 use super::port::Port;
 use super::wire::{Wire, flag};
@@ -64,7 +64,7 @@ impl Tos {
 
 /// Creates the PCN-START of the connection to which `template` belongs. The receiver's answer repeats `number`.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
-    let number = number << 8 | u64::from(Tos::start(announced).0);
+    let number = numbered(number, Tos::start(announced).0);
     Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
 }
 
@@ -73,6 +73,11 @@ pub(crate) fn answer(packet: &Wire, dst: u32) -> Wire {
     let tos = Tos(packet.number() as u8).answered();
     let number = packet.number() & !0xff | u64::from(tos.0);
     Wire { dst, flags: flag::PCN | flag::REVERSE, ..*packet }.numbered(number)
+}
+
+/// Returns the [number](Wire::number) of a control packet with type of service `tos` for announcement `number`.
+pub(crate) fn numbered(number: u64, tos: u8) -> u64 {
+    number << 8 | u64::from(tos)
 }
 
 /// Returns the number of the announcement in the control packet `packet`.
@@ -150,12 +155,19 @@ impl Switches {
 
     /// Processes `packet` before port `id` sends it.
     #[inline]
-    pub fn on_packet(&mut self, ports: &mut [Port], id: PortId, at: EventTime, packet: &Wire, calendar: &mut Calendar) {
+    pub fn on_packet(
+        &mut self,
+        ports: &mut [Port],
+        id: PortId,
+        at: EventTime,
+        packet: &Wire,
+        driver: &mut impl PortDriver,
+    ) {
         let Some(bursts) = &mut self.ports[id.0 as usize] else { return };
         if bursts.on_packet(at.now_ps, packet, self.expire_ps) {
             let port = &mut ports[id.0 as usize];
             // Departures before this packet used the old threshold.
-            port.catch_up(at.now_ps, at.scheduled_ps, calendar);
+            port.catch_up(at.now_ps, at.scheduled_ps, driver);
             port.set_threshold(bursts.threshold(at.now_ps, self.initial));
         }
     }

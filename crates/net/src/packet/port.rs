@@ -10,6 +10,7 @@
 //! under a qdisc). A packet of a high band therefore waits for up to two packets of a lower band.
 
 use super::calendar::{Calendar, CalendarPort};
+use super::driver::PortDriver;
 use super::event_key::{EventTime, Train};
 use super::qdisc::{Capacity, Qdisc, Verdict};
 use super::timing::{Serialization, Timing};
@@ -35,8 +36,8 @@ pub(crate) struct Port {
     fresh: bool,
     /// Whether `device` holds a packet.
     loaded: bool,
-    /// Whether the port is scheduled in the calendar.
-    in_calendar: bool,
+    /// Whether the port is scheduled in the calendar of its driver.
+    is_scheduled: bool,
     qdisc: Qdisc,
     timing: Timing,
     /// Total idle time before the current busy period.
@@ -60,7 +61,7 @@ impl Port {
             timing: Timing { delay_ps: delay.ps(), serialization },
             busy: false,
             fresh: false,
-            in_calendar: false,
+            is_scheduled: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
             train_sending_ps: 0,
@@ -90,18 +91,23 @@ impl Port {
     /// Returns the bytes that a connection may still enqueue in a NIC, without limit in other ports. The last packet
     /// may exceed the limit.
     #[inline]
-    pub fn room_bytes(&mut self, (now_ps, scheduled_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
+    pub fn room_bytes(
+        &mut self,
+        (now_ps, scheduled_ps): (u64, u64),
+        connection: u32,
+        driver: &mut impl PortDriver,
+    ) -> u64 {
         if self.nic_limit_bytes == 0 {
             return u64::MAX;
         }
-        self.catch_up(now_ps, scheduled_ps, calendar);
-        self.nic_limit_bytes.saturating_sub(calendar.nic_bytes(connection))
+        self.catch_up(now_ps, scheduled_ps, driver);
+        self.nic_limit_bytes.saturating_sub(driver.nic_bytes(connection))
     }
 
     /// Transmits, queues or drops a packet.
     #[inline]
-    pub fn send(&mut self, at: EventTime, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
-        self.catch_up(at.now_ps, at.scheduled_ps, calendar);
+    pub fn send(&mut self, at: EventTime, mut packet: Wire, driver: &mut impl PortDriver) -> Verdict {
+        self.catch_up(at.now_ps, at.scheduled_ps, driver);
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return Verdict::Dropped;
@@ -109,11 +115,11 @@ impl Port {
             self.fresh = true;
             self.train_sending_ps = 0;
             self.idle_ps += at.now_ps - self.busy_until_ps;
-            self.train = calendar.begin_train(Train::idle(at.now_ps, at.scheduled_ps, at.sequence));
-            self.transmit(at.now_ps, packet, calendar);
+            self.train = driver.begin_train(Train::idle(at.now_ps, at.scheduled_ps, at.sequence));
+            self.transmit(at.now_ps, packet, driver);
             return Verdict::Queued;
         }
-        self.enter_calendar(calendar);
+        self.schedule(driver);
         if self.loaded {
             return self.qdisc.enqueue(packet);
         }
@@ -139,18 +145,29 @@ impl Port {
         verdict
     }
 
-    /// Schedules the port in the calendar, unless it is already there, because packets wait.
+    /// Schedules the port in the calendar of its driver, unless it is already there, because packets wait.
     #[inline]
-    fn enter_calendar(&mut self, calendar: &mut Calendar) {
-        if !self.in_calendar {
-            self.in_calendar = true;
-            calendar.schedule_port(self.busy_until_ps, self.link);
+    fn schedule(&mut self, driver: &mut impl PortDriver) {
+        if !self.is_scheduled {
+            self.is_scheduled = true;
+            driver.schedule_port(self.busy_until_ps, self.link);
+        }
+    }
+
+    /// Computes the departures before `now_ps`, for which the port was [scheduled](PortDriver::schedule_port). Schedules
+    /// the port again if packets still wait.
+    #[inline]
+    pub fn on_schedule(&mut self, now_ps: u64, driver: &mut impl PortDriver) {
+        self.is_scheduled = false;
+        self.catch_up(now_ps, 0, driver);
+        if self.loaded || !self.qdisc.is_empty() {
+            self.schedule(driver);
         }
     }
 
     /// Computes all departures before an event at `now_ps` that was scheduled at `scheduled_ps`.
     #[inline]
-    pub fn catch_up(&mut self, now_ps: u64, scheduled_ps: u64, calendar: &mut Calendar) {
+    pub fn catch_up(&mut self, now_ps: u64, scheduled_ps: u64, driver: &mut impl PortDriver) {
         while self.busy
             && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < scheduled_ps))
         {
@@ -163,8 +180,8 @@ impl Port {
             } else {
                 self.qdisc.dequeue()
             };
-            self.extend_train(calendar);
-            self.transmit(self.busy_until_ps, next, calendar);
+            self.extend_train(driver);
+            self.transmit(self.busy_until_ps, next, driver);
         }
         if !self.loaded && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
             let packet = self.qdisc.dequeue();
@@ -181,29 +198,29 @@ impl Port {
     /// Starts the next transmission at the end of the current one. Both belong to one train if they take equally long
     /// as the transmissions of that train.
     #[inline]
-    fn extend_train(&mut self, calendar: &mut Calendar) {
+    fn extend_train(&mut self, driver: &mut impl PortDriver) {
         self.fresh = false;
         let start_ps = self.taken_at_ps;
         let sending_ps = self.busy_until_ps - start_ps;
         if sending_ps != self.train_sending_ps {
-            let followed = calendar.train(self.train).followed(start_ps, sending_ps);
-            self.train = calendar.begin_train(followed);
+            let followed = driver.train(self.train).followed(start_ps, sending_ps);
+            self.train = driver.begin_train(followed);
             self.train_sending_ps = sending_ps;
         }
     }
 
     #[inline]
-    fn transmit(&mut self, start_ps: u64, packet: Wire, calendar: &mut Calendar) {
-        let sending_ps = calendar.sending_ps(self.link, packet.wire_bytes);
+    fn transmit(&mut self, start_ps: u64, packet: Wire, driver: &mut impl PortDriver) {
+        let sending_ps = driver.sending_ps(self.link, packet.wire_bytes);
         if self.nic_limit_bytes > 0 {
-            calendar.leave_nic(&packet);
+            driver.leave_nic(&packet);
         }
         self.busy = true;
         self.taken_at_ps = start_ps;
         self.busy_until_ps = start_ps + sending_ps;
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
-        calendar.push(self.busy_until_ps, self.link, self.train, packet);
+        driver.push(self.busy_until_ps, self.link, self.train, packet);
     }
 
     /// Returns the totals up to `now_ps`, the time of the last [`Port::catch_up`].
@@ -253,8 +270,8 @@ impl Port {
 
     /// Returns the state at `now_ps`, before the events of that instant. The call does not affect the simulation,
     /// because later events would compute the same departures.
-    pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {
-        self.catch_up(now_ps, 0, calendar);
+    pub fn state(&mut self, now_ps: u64, driver: &mut impl PortDriver) -> PortState {
+        self.catch_up(now_ps, 0, driver);
         PortState {
             queue_packets: self.qdisc.packets(),
             queue_bytes: self.qdisc.bytes(),
@@ -265,7 +282,7 @@ impl Port {
         }
     }
 
-    /// Returns the packets and bytes in the port, except for the packet in transmission, which is in the calendar.
+    /// Returns the packets and bytes in the port, except for the packet in transmission, which the driver holds.
     pub fn held(&self) -> (u64, u64) {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
@@ -288,11 +305,7 @@ impl CalendarPort for Port {
     }
 
     fn advance(&mut self, now_ps: u64, calendar: &mut Calendar) {
-        self.in_calendar = false;
-        self.catch_up(now_ps, 0, calendar);
-        if self.loaded || !self.qdisc.is_empty() {
-            self.enter_calendar(calendar);
-        }
+        self.on_schedule(now_ps, calendar);
     }
 }
 

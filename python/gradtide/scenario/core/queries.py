@@ -31,6 +31,15 @@ def routed(scenario: "Scenario") -> dict[str, Any]:
     return found
 
 
+def emulation(scenario: "Scenario", options: dict[str, Any]) -> "_core.Emulation":
+    """Start the hosts and switches of a scenario on real packets; programs play its flows.
+
+    Raises:
+        EmulationRefusal: if the scenario cannot be emulated on this system.
+    """
+    return _core.Emulation(as_json({**scenario.spec(), "traffic": []}), json.dumps(options))
+
+
 def step_graph(scenario: "Scenario") -> dict[str, Any] | None:
     """Return the graph of ops and transfers of a parallel job's iteration; None if no job is parallel."""
     text = _core.step_graph(Queries(scenario).text)

@@ -1,6 +1,7 @@
-"""`gradtide check`: compares a scenario with another simulator, flow by flow."""
+"""`gradtide check`: compares a scenario with another simulator or an emulation, flow by flow."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from gradtide import report, words
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import Table
 from gradtide.scenario import BackgroundFlows, Scenario
+from gradtide.studies.check import emulation
 from gradtide.studies.check import ns3 as simulator
+from gradtide.studies.check.emulation import is_emulation
 from gradtide.studies.check.ns3 import NS3MissingError
 from gradtide.studies.folder import whole_folder, write_text, write_versions
 from gradtide.studies.keep import Kept
@@ -20,12 +23,12 @@ from gradtide.studies.run_folder import write_core, write_summary
 from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
-SIMULATORS = ("ns3",)
+SIMULATORS = ("ns3", emulation.NAME)
 HALF_NS = 0.5
 """Difference in nanoseconds below which two times round to the same nanosecond and count as equal."""
 SHARE_OF_OURS = 0.02
 """Share of the progress bar for gradtide's run, which is short because ns-3 takes about 100 times as long."""
-__all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures"]
+__all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures", "is_emulation"]
 
 
 class CheckResult:
@@ -78,7 +81,7 @@ def check(
     Args:
         scenario: as in `run`, with background flows, and at most one data-parallel job with a ring all-reduce, on a
             star, leaf-spine, Clos or custom network. docs/validation/ns3.md lists the supported features.
-        against: name of the other simulator; only "ns3" is available.
+        against: "ns3", or "emulation" for real packets; then `scenario` may also be the folder of an emulation.
         cluster: as in `run`.
         ns3: folder of an installed ns-3 (3.37). Default: /usr or /usr/local.
         jobs: no effect; there is one run per simulator.
@@ -98,6 +101,8 @@ def check(
     """
     if against not in SIMULATORS:
         raise ValueError(f"against: no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
+    if against == emulation.NAME:
+        return _against_emulation(scenario, cluster, jobs, progress, keep, limits, keys)
     loaded = simulator.followed(trained(scenario, cluster, **keys))
     loaded.check_for_ns3()
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
@@ -110,18 +115,60 @@ def check(
     return compared(loaded, run, measured)
 
 
+def _against_emulation(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    cluster: Cluster,
+    jobs: int,
+    progress: Callable[[float], object] | None,
+    keep: Kept | None,
+    limits: Limits | None,
+    keys: dict[str, Any],
+) -> CheckResult:
+    """Simulate a scenario on the packet engine, and compare the run with an emulation, a recorded or a new one."""
+    if isinstance(scenario, (str, Path)) and is_emulation(str(scenario)):
+        loaded, emulated = emulation.of_folder(Path(scenario))
+    else:
+        loaded, emulated = trained(scenario, cluster, **keys).replace(engine="packet"), None
+    foresee(lambda: [(loaded, 1)])
+    [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
+    if emulated is None:
+        emulated = emulation.of_run(loaded, part_of(progress, SHARE_OF_OURS, 1))
+    rows = run.flows.to_dicts()
+    columns = {name: [row[name] for row in rows] for name in ("traffic", "flow", "start_us", "src", "dst", "bytes")}
+    # An emulation knows when a flow has arrived, not when its connection has closed.
+    columns["fct_us"] = [row["received_us"] for row in rows]
+    columns["other_fct_us"] = [emulated.flows.get((row["traffic"], row["flow"])) for row in rows]
+    times = zip(run.iterations["iteration"].tolist(), run.iterations["time_us"], strict=True)
+    pairs = [(index, float(us), emulated.iterations[index]) for index, us in times if index in emulated.iterations]
+    other = Other(NAME_OF_EMULATION, emulated.summary["packets"]["delivered"], emulated.summary["duration_s"])
+    result = _compared(loaded, run, other, Table.of(columns), pairs, emulated.notes, 0)
+    ours = emulation.figures(run.links.to_dicts(), rows, run.bursts.to_dicts())
+    names = [name for name in ours if name in emulated.figures]
+    figures = [{"figure": name, "gradtide": ours[name], "other": emulated.figures[name]} for name in names]
+    result.summary["figures_in_both"] = figures
+    return result
+
+
+@dataclass(frozen=True)
+class Other:
+    """The other side of a comparison: its name, the packets that it moved, and the seconds that it took."""
+
+    name: str
+    packets: int
+    cpu_s: float
+
+
+NAME_OF_EMULATION = "the emulation"
+
+
 def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
     """Return the comparison of a run with ns-3's measurements."""
     flows = _flows(scenario.traffic, run, measured)
-    ours_us, theirs_us = flows["fct_us"], flows["other_fct_us"]
     pairs = [
         (index, float(time_us), measured.iterations[index][1] / 1e3)
         for index, time_us in zip(run.iterations["iteration"].tolist(), run.iterations["time_us"], strict=True)
         if index < len(measured.iterations) and measured.iterations[index][1] >= 0
     ]
-    iterations = Table.of(
-        {name: [pair[at] for pair in pairs] for at, name in enumerate(("iteration", "time_us", "other_time_us"))}
-    )
     rounding_ns = simulator.rounding_ns(scenario.jobs)
     followed = ", ".join(f"{key} = {value}" for key, value in simulator.FOLLOWED_KEYS.items())
     notes = [f"gradtide has ns-3's habits here, whatever the scenario says: {followed}."]
@@ -130,17 +177,33 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
             f"ns-3 counts nanoseconds, so the times of layers are rounded to them there: an iteration that differs by "
             f"up to {rounding_ns} ns is called the same."
         )
-    other = f"ns-3.{measured.version.partition('.')[2]}"
     first_ms = _first_difference_ms(flows)
     if first_ms is not None:
         notes.append(
             f"Up to {words.duration(first_ms / 1e3)} of simulated time all flows are equal. A packet that overtakes "
             f"another one there changes what follows, as another seed would: compare means, over several seeds."
         )
-    cost = {"gradtide": run.summary["cost"]["cpu_s"], "other": measured.summary["cpu_s"]}
+    name = f"ns-3.{measured.version.partition('.')[2]}"
+    other = Other(name, measured.summary["packet_hops"], measured.summary["cpu_s"])
+    return _compared(scenario, run, other, flows, pairs, notes, rounding_ns)
+
+
+def _compared(
+    scenario: Scenario,
+    run: RunResult,
+    other: Other,
+    flows: Table,
+    pairs: Sequence[tuple[int, float, float]],
+    notes: Sequence[str],
+    rounding_ns: int,
+) -> CheckResult:
+    ours_us, theirs_us = flows["fct_us"], flows["other_fct_us"]
+    iterations = Table.of(
+        {name: [pair[at] for pair in pairs] for at, name in enumerate(("iteration", "time_us", "other_time_us"))}
+    )
     summary = {
         **head("check", scenario.engine),
-        "against": other,
+        "against": other.name,
         "seed": scenario.seed,
         "scenario_sha256": scenario.sha256,
         "flows": _differences(ours_us, theirs_us),
@@ -149,11 +212,11 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
             for tenant in scenario.traffic
             for mine in [np.asarray(flows["traffic"]) == tenant.name]
         },
-        "first_difference_ms": first_ms,
+        "first_difference_ms": _first_difference_ms(flows),
         "iterations": _differences(iterations["time_us"], iterations["other_time_us"], rounding_ns),
-        "packet_hops": {"gradtide": run.summary["cost"]["packet_hops"], "other": measured.summary["packet_hops"]},
-        "cpu_s": cost,
-        "notes": notes,
+        "packet_hops": {"gradtide": run.summary["cost"]["packet_hops"], "other": other.packets},
+        "cpu_s": {"gradtide": run.summary["cost"]["cpu_s"], "other": other.cpu_s},
+        "notes": list(notes),
         "cost": run.summary["cost"],
     }
     summary["headline"] = _headline(summary)

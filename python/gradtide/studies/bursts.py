@@ -1,0 +1,103 @@
+"""Bursts of a run or an emulation, and the queues that they met (Kang et al. 2021, figures 9 and 10)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradtide.results import Table
+from gradtide.scenario import Scenario
+from gradtide.scenario.core.queries import routed
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class QueueSamples:
+    """The sampled queue of one link, in the order of time.
+
+    Attributes:
+        at_us: time of each sample.
+        packets, size_bytes: length of the queue at this time.
+        utilisation, drops: share of the time that the link sent, and packets dropped, since the previous sample.
+    """
+
+    at_us: Floats
+    packets: Floats
+    size_bytes: Floats
+    utilisation: Floats
+    drops: Floats
+
+    @classmethod
+    def of_link(cls, queues: Table, link: str) -> "QueueSamples":
+        """Return the samples of a link from a table of queues; without samples all arrays are empty."""
+        if not len(queues):
+            return cls(*[np.array([])] * 5)
+        mine = np.asarray(queues["link"]).astype(str) == link
+        names = ("time_us", "queue_packets", "queue_bytes", "utilisation", "drops")
+        return cls(*(np.asarray(queues[name], dtype=np.float64)[mine] for name in names))
+
+    def met(self, first_us: float, end_us: float, rate_bps: float) -> dict[str, float | None]:
+        """Return what a burst met that reached the link at `first_us` and ended at `end_us`.
+
+        The queue at the start is that of the last sample before `first_us`. The mean wait follows from Little's law:
+        mean queue divided by the rate at which the link sends. Unknown values are None.
+        """
+        before = int(np.searchsorted(self.at_us, first_us)) - 1
+        during = slice(before + 1, int(np.searchsorted(self.at_us, end_us, side="right")))
+        names = ("start_queue_packets", "longest_queue_packets", "mean_wait_us", "queue_drops")
+        if before < 0 or not self.packets[during].size:
+            return dict.fromkeys(names)
+        sent_bps = rate_bps * float(self.utilisation[during].mean())
+        wait_us = float(self.size_bytes[during].mean()) * 8e6 / sent_bps if sent_bps else None
+        longest, drops = float(self.packets[during].max()), float(self.drops[during].sum())
+        return dict(zip(names, (float(self.packets[before]), longest, wait_us, drops), strict=True))
+
+
+def slowest_link(path: Sequence[int], links: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
+    """Return the first of the slowest links on a path, and the delay in microseconds of the links before it."""
+    slowest = min(path, key=lambda link: int(links[link]["rate_bps"]))
+    return slowest, sum(links[link]["delay_ps"] for link in path[: path.index(slowest)]) / 1e6
+
+
+def bursts_of_run(scenario: Scenario, flows: Table, queues: Table) -> Table:
+    """Return the table of bursts of a simulated run. A burst ends when its sender has its last acknowledgement.
+
+    Args:
+        scenario: the scenario of the run.
+        flows: the run's flows, of which those of tenants with bursts count.
+        queues: the run's sampled queues; may be empty.
+    """
+    network = routed(scenario)
+    links = network["links"]
+    sampled: dict[int, QueueSamples] = {}
+    rows = []
+    of_tenant = np.asarray(flows["traffic"]).astype(str) if len(flows) else np.array([], dtype=str)
+    columns = {name: np.asarray(flows[name])[:] for name in ("flow", "start_us", "fct_us", "src", "dst")}
+    for tenant, ways in zip(scenario.traffic, network["flows"], strict=True):
+        if tenant.idle_ps is None:
+            continue
+        is_announced = scenario.announced_packets(tenant.name) is not None
+        for row in np.flatnonzero(of_tenant == tenant.name).tolist():
+            flow, at_us, lasted_us, src, dst = (column[row].item() for column in columns.values())
+            slowest, delay_us = slowest_link(ways[flow]["there"], links)
+            queue = sampled.setdefault(slowest, QueueSamples.of_link(queues, links[slowest]["name"]))
+            setup_us = tenant.setup_ps / 1e6
+            is_complete = not np.isnan(lasted_us)
+            end_us = at_us + lasted_us if is_complete else np.inf
+            rows.append(
+                {
+                    "traffic": tenant.name,
+                    "src": src,
+                    "dst": dst,
+                    "at_us": at_us,
+                    "announced": is_announced,
+                    **queue.met(at_us + setup_us + delay_us, end_us, links[slowest]["rate_bps"]),
+                    "burst_ms": (lasted_us - setup_us) / 1e3 if is_complete else None,
+                    "completion_ms": lasted_us / 1e3 if is_complete else None,
+                }
+            )
+    rows.sort(key=lambda row: row["at_us"])
+    return Table.of_dicts(rows) if rows else Table.of({"traffic": []})
