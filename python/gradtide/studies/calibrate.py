@@ -435,8 +435,8 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
     """Read the output of nccl-tests; return the collective and ranks found in it, and its rows, as `_csv` does.
 
     The time of a row is the first one in it. If no collective is named, it follows from the ratio of the bandwidths.
-    Columns are found by their header, because versions differ: `redop` or `root` may be missing, there may be timings
-    of single iterations or time stamps, and out-of-place columns may be blank.
+    Columns are found by their header, because versions differ: `redop` or `root` may be missing, there may be
+    statistics of single iterations or time stamps, and out-of-place columns may be blank.
     """
     said: dict[str, str] = {}
     rows: Rows = []
