@@ -1,7 +1,6 @@
 """`gradtide buy`: cost and speed of networks for a training job, and which of them to buy.
 
-A candidate is a network with a collective. At each link rate, the knee is recommended: the cheapest candidate that is
-about as fast as the fastest.
+At each link rate, the knee is recommended: the cheapest network and collective that is about as fast as the fastest.
 """
 
 import re
@@ -59,7 +58,7 @@ EXCHANGES = 2
 """Number of exchanges in a run that times a single exchange: one warm-up and one measured exchange."""
 
 NODES = tuple(range(64, 2049, 64))
-"""Numbers of nodes in the figure of switch costs over nodes."""
+"""Numbers of nodes in the plot of switch costs over nodes."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +370,6 @@ def offers(
 def _fabrics(
     fabrics: Sequence[str], bisection: "Sequence[str | int | float | Fraction]"
 ) -> tuple[list[str], list[Fraction]]:
-    """Return the arguments `fabrics` and `bisection` of `buy`, parsed."""
     kinds = [name.replace("-", "_") for name in fabrics]
     for name, kind in zip(fabrics, kinds, strict=True):
         if kind not in KINDS:
@@ -487,7 +485,6 @@ def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
 
 
 def _headline(rows: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str) -> str:
-    """Return a line per link rate with the recommendation, and a last line on the influence of the cable delay."""
     groups = _comparable(rows)
     return "\n".join([*(_answer(group, base, nodes, unit, len(groups) > 1) for group in groups), _delays(groups, base)])
 

@@ -88,10 +88,7 @@ class CompareResult(StudyRows):
         }
 
     def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> tuple[str, list[str]]:
-        """Return the advice, as in `use caramel. `, and the reason if no runtime supports the best schedule.
-
-        `best` is the row with the largest saving among `rows`, which are the rows of one model.
-        """
+        """Return the advice for the model of `rows`, and a sentence if no runtime supports the schedule of `best`."""
         by, why_not = self._carrier(best)
         if by is not None:
             return f"use {best['schedule']}. ", []

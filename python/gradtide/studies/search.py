@@ -32,10 +32,10 @@ DDP_CAP = 25 * MIB
 
 CAPS = tuple(count * MIB for count in (1, 2, 4, 8, 16, 25, 50, 100))
 EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-"""The grid contains buckets of about equal size, in these numbers."""
+"""Numbers of buckets for which the grid has a partition of the gradient into buckets of about equal size."""
 
 MOST_CHUNKS = 256
-"""Chunks are at least 1/256 of the whole gradient; the overhead of smaller chunks would exceed any gain."""
+"""Chunks are at least the whole gradient divided by this; the overhead of smaller chunks would exceed any gain."""
 
 ITERATIONS = 3
 """Number of measured iterations of a scoring run, after one warm-up iteration."""
@@ -133,7 +133,7 @@ class Layers:
         return list(pairwise(edges))
 
     def layer_counts(self, cuts: Sequence[int]) -> list[int]:
-        """Return the number of layers of each bucket, with or without parameters, as in `schedule.buckets`."""
+        """Return the number of layers of each bucket, including layers without parameters, as in `schedule.buckets`."""
         edges = [0, *(self.places[cut] for cut in cuts), len(self.job.layers)]
         return [high - low for low, high in pairwise(edges)]
 

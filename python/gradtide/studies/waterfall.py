@@ -33,7 +33,7 @@ HIDDEN = 0.05
 """A transfer is hidden if compute waits for it (exposed time) during less than this share of its duration."""
 
 MOSTLY = 0.5
-"""A wait is the bottleneck of a transfer if it is at least this share of the transfer's time."""
+"""A wait is the bottleneck from this share of a transfer's time on; a bus rate below this share of the best is low."""
 
 LEFT = 0.1
 """A transfer cannot be hidden if the compute left when it is ready is shorter than this share of its moving time."""
@@ -271,9 +271,9 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return the name of a transfer's bottleneck, which `words.bound` explains.
+    """Return the name of a transfer's bottleneck, as in `words.bound`.
 
-    `left_us` is the compute time left when it is ready; `best` is the step's highest bus rate (bit/s), with its bytes.
+    `left_us` is the compute left when it is ready; `best` is the step's highest bus rate (bit/s), with its bytes.
     """
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"

@@ -228,7 +228,6 @@ def _headline(summary: dict[str, Any]) -> str:
 
 
 def _of_means(one: dict[str, Any]) -> str:
-    """Return the difference of the means in words, without its direction if it is negligible."""
     percent = one["mean_percent"]
     if abs(percent) < words.LEAST_DIFFERENCE:
         return f"the means differ by {words.difference(percent)}" if percent else "the means are equal"

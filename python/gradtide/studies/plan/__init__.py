@@ -36,7 +36,7 @@ OVERHEAD = "1ms"
 """Default time per message of a scheduler in Python; 0.8 to 1.1 ms were measured, with gloo on two loaded cores."""
 
 SMALLEST = "1MiB"
-"""Default size of the smallest message. For smaller ones, fixed costs dominate that are only partly modelled."""
+"""Default smallest message. For smaller ones, fixed costs dominate, of which only the network's are modelled."""
 
 WORTH_PERCENT = 1.0
 NOISE = 0.03
@@ -97,14 +97,12 @@ def plan(  # noqa: PLR0913 - the options of the command
             search chooses the order.
         collectives: collectives to search, as `KIND[+KEY=VALUE]`. Default: the scenario's collective, and those of the
             device's communication library.
-        overhead: time per message in addition to the scenario's overhead, at the levels priority and crossiter.
-            Default: 1 ms.
+        overhead: time per message at levels priority and crossiter, in addition to the scenario's. Default: 1 ms.
         worth: smallest useful saving of a plan over the baseline, or of a level over a lower level, in percent of the
             iteration time.
         smallest: smallest size of a message, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
-        baseline: schedule to which savings are relative: "ddp" for the default buckets of PyTorch's
-            DistributedDataParallel, or "scenario". Default: the scenario's schedule if it is not the default, otherwise
-            ddp.
+        baseline: schedule to which savings are relative: "ddp" (default buckets of PyTorch's DistributedDataParallel),
+            or "scenario". Default: scenario if its schedule is not the default, otherwise ddp.
         noise: coefficient of variation of a worker's compute time, if `compute.noise` is not set; 0 for no noise.
             Default: 0.03.
         seeds: number of runs with noise of each compared plan; runs are paired by seed. Default: 8.

@@ -93,8 +93,7 @@ class Found:
         requested: the user's scenario, which may have another engine.
         baseline: name of the baseline to which gains are relative.
         noisy_s: iteration times in seconds of the paired runs with noise, by choice; `None` is the baseline.
-        checked: runs with the user's engine, if it is not the engine of the search: baselines by name, and the best
-            choice of each level.
+        checked: runs with the user's engine, if it is another one: baselines by name, and each level's best choice.
         why_not: reason why there are no runs with the user's engine; empty if there are runs, or if none are needed.
     """
 
@@ -150,7 +149,7 @@ class Found:
     def best(self, level: str) -> Choice | None:
         """Return the preferred choice of a level; `None` if the level has no choice with a time.
 
-        Of all choices whose time exceeds the level's shortest time by less than `worth`, those with the scenario's own
+        Of all choices whose time exceeds the level's shortest time by at most `worth`, those with the scenario's own
         collective and depth are preferred, then shorter times, then fewer buckets.
         """
         times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}

@@ -24,8 +24,7 @@ class Setting:
     """A way to shard a model with `fully_shard`.
 
     Attributes:
-        zero: ZeRO stage. 3 frees the gathered parameters of a unit after its forward pass, 2 keeps them until its
-            backward pass.
+        zero: ZeRO stage; 3 frees a unit's gathered parameters after its forward pass, 2 keeps them until backward.
         unit: number of blocks in a unit, whose parameters are gathered together.
         forward: prefetch depth of the forward pass, in units.
         backward: prefetch depth of the backward pass, in units.

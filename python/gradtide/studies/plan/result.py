@@ -40,7 +40,7 @@ class Planned(StudyRows):
         """Write only the plan if `path` ends with .json, otherwise a folder with the plan and its report.
 
         Raises:
-            FolderError: if `path` contains files of others, or cannot be written; then no files are left behind.
+            FolderError: if `path` contains foreign files, or cannot be written; no files are left behind in this case.
         """
         return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
 
@@ -300,7 +300,6 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
 
 
 def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
-    """Return the candidates of the answer: the plans in `rows`, and the lower bound of the iteration time."""
     job, runtime = found.layers.job, found.settings.runtime
     own = [
         Candidate(
@@ -321,14 +320,13 @@ def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
 def caps(plan: Plan) -> str:
     """Return the value of `bucket_cap_mb_list` with which DistributedDataParallel uses a plan's buckets.
 
-    DDP closes a bucket with the gradient that reaches the cap. Caps are bucket sizes in MiB, rounded down.
+    DDP closes a bucket with the gradient that reaches its cap, so caps are the buckets' sizes in MiB, rounded down.
     """
     rounded = [math.floor(1e4 * one.bytes / MIB) / 1e4 for one in plan.buckets]
     return f"[{', '.join(f'{cap:g}' for cap in rounded)}]"
 
 
 def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
-    """Return the headline: model, workers and device, the schedule of the plan, and its gain."""
     runtime = found.settings.runtime
     baseline = "DDP" if found.baseline == "ddp" else "the scenario's schedule"
     before = words.milliseconds(found.baseline_ms)
@@ -350,7 +348,6 @@ def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return sentences on whether and how to apply the plan, and on the basis of its figures."""
     settings, runtime = found.settings, found.settings.runtime
     worth = 100 * settings.worth
     row = next(row for row in rows if row["chosen"])

@@ -213,10 +213,7 @@ def _fits(one: Tried) -> Feasibility:
 
 
 def listed(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
-    """Yield the settings in the result's table, with names: PyTorch's default, the scenario's, and the best ones.
-
-    The best ones are those of each kind of change from the default (prefetch, units, kept parameters), and of all.
-    """
+    """Yield the table's settings by name: torch's default, the scenario's, the best of each kind, the best of all."""
     yield "torch's default", default
     if own != DEFAULT:
         yield "the scenario's", next(one for one in every if one.setting == own)

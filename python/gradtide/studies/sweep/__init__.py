@@ -64,7 +64,7 @@ MAX_READ = 64
 MAX_SHOWN = 20
 """Largest number of rows in each table of a notebook."""
 FEW = 12
-"""In the terminal and in notebooks, more points than this without a rank are grouped by their reason."""
+"""If more points than this have no rank, terminal and notebooks list them by reason instead of one by one."""
 
 Progress = Callable[[float], object] | None
 
@@ -258,7 +258,7 @@ class SweepResult(StudyRows):
         yield from map(self._point, range(self.study.points))
 
     def _point(self, place: int) -> Point:
-        """Return the point at position `place` of the ranking, counted from 0."""
+        """Return the point at position `place` of the ranking, from 0."""
         study, (order, ys, states) = self.study, self._order
         point = order[place]
         run = point * study.seeds
@@ -284,7 +284,6 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ranked(self) -> int:
-        """Number of ranked points."""
         return self._order[2].count(State.FINISHED)
 
     def _first(self, most: int) -> tuple[list[Point], list[Point]]:
@@ -380,7 +379,6 @@ class SweepResult(StudyRows):
         return [seeds] if self.figure is None else [by, seeds]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
-        """Return the headline: the best point with its figure, and the numbers of finished and other runs."""
         study, sentences = self.study, []
         first = next((point for point in ranked if point.rank == 1), None)
         if first is not None and self.figure is not None:
@@ -551,7 +549,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
 
 def _first_s(study: Study) -> float:
-    """Return the estimated time of the first run in seconds; 0 if its scenario is invalid."""
     try:
         return Total().add(study.scenario(0)).cpu_s
     except WRONG:

@@ -28,10 +28,7 @@ ROUNDING = 1e-9
 
 
 def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best: str) -> dict[str, Any]:
-    """Return all analyses of the figure `ys` as keys of the study's summary, with its Pareto front against `xs`.
-
-    `best` says which `ys` is best, "least" or "most".
-    """
+    """Return all analyses of `ys` as keys of a summary, with the front against `xs`; `best` is "least" or "most"."""
     means = over_seeds(study, ys)
     found: dict[str, Any] = {
         "sensitivity": sensitivity(study, ys),
@@ -115,7 +112,7 @@ def _groups(study: Study) -> Iterator[tuple[str, int, Any]]:
 
 
 def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the effects of all values of grid and zip keys in percent, with 95 % confidence intervals over seeds."""
+    """Return by how many percent each value of a grid or zip key changes the figure, with 95 % intervals over seeds."""
     rows = []
     for axis, stride in _strides(study):
         if axis.kind == "sample":
@@ -158,7 +155,7 @@ def _named(study: Study, axis: Axis, index: int) -> str:
 def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "least") -> dict[str, Any]:
     """Return the Pareto front by ascending `x`, and up to `MAX_POINTS` dominated points.
 
-    `xs` and `ys` have one value per point. The smallest `x` is best, and the smallest or largest `y` (`best`).
+    `xs` and `ys` have one value per point. The smallest `x` is best; `best` is "least" or "most" for `y`.
     """
     sign = -1 if best == "most" else 1
     known = sorted(

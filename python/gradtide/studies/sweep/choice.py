@@ -10,8 +10,7 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
 
     Args:
         executor: its name, "local" or "ray".
-        address: address of the Ray cluster. Default: the address in RAY_ADDRESS, otherwise the cluster that runs on
-            this machine.
+        address: address of the Ray cluster. Default: RAY_ADDRESS if it is set, otherwise the cluster of this machine.
         jobs: number of concurrent runs. Default: 1 locally, and the number of processors on a Ray cluster.
 
     Raises:

@@ -29,7 +29,7 @@ MOST = (
     *("alpha", "utilisation", "speed_up", "scaling_efficiency", "mfu", "completed"),
     *("_per_s", "_per_s_per_gpu", "_bps", "goodput", "throughput"),
 )
-"""Names, or suffixes that begin with `_`, of figures of which the largest value is best; of others, the smallest is."""
+"""Ends of names of figures for which the largest value is best: whole last parts, or suffixes that begin with `_`."""
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "expert fsdp", "expert dp", "pp", "embedding", "norm")
 """All groups of ranks that a job on a mesh can have (crates/train/src/parallel)."""
@@ -81,7 +81,7 @@ def kinds(scenario: Scenario) -> tuple[object, ...]:
 
 
 def is_recorded(name: str, scenario: Scenario) -> bool:
-    """Return whether `name` may be a figure of a rank group that only a recorded step names, unknown before the run."""
+    """Return whether `name` may belong to a rank group of a recorded step; such names are unknown before the run."""
     return any(
         name.startswith(f"jobs.{job.name}.parallel.")
         for job in scenario.jobs

@@ -54,7 +54,7 @@ def cell(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return the label of a value: for a table, its keys as in `fsdp=32, tp=8`, or just its kind if that is all.
+    """Return the label of a value: for a table, `fsdp=32, tp=8`, or only its kind or name if it has no other key.
 
     Example:
         >>> label({"ps": {"placement": "packed"}}), label({"kind": "ring"}), label(True), label([1, "2"])

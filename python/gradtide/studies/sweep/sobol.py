@@ -7,8 +7,7 @@ In each dimension, every interval [i/2^k, (i + 1)/2^k) contains exactly one of t
 
 BITS = 32
 
-# For dimensions 2, 3, ...: degree s and coefficients a of the polynomial, and direction numbers m_1 to m_s. Dimension 1
-# is van der Corput's sequence.
+# (degree s, coefficients a, direction numbers m_1 to m_s) of dimensions 2, 3, ...; 1 is van der Corput's sequence.
 _DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (1, 0, (1,)),
     (2, 1, (1, 3)),

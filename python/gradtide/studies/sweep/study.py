@@ -328,7 +328,7 @@ class Study:
         return found[::-1]
 
     def _load(self, values: dict[str, Any], run: int) -> Scenario:
-        """Return the scenario on which `values` are then set; remove the values that it already contains."""
+        """Return the scenario in which `values` are to be set, and remove the values that it already includes."""
         base, cluster = self._named(values)
         cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
         keys: dict[str, Any] = {}

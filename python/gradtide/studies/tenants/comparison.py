@@ -54,7 +54,7 @@ class Effect:
 
     @property
     def colour(self) -> str:
-        """Colour of the effect as a cost (see `colour`); "unclear" if its interval spans several colours."""
+        """Colour of the effect as a cost (see the function `colour`); "unclear" if its interval spans several."""
         found = {colour(end) for end in self.ends or (self.percent,)}
         return found.pop() if len(found) == 1 else "unclear"
 
@@ -224,10 +224,7 @@ class Comparison:
         return {"no_job": mean(NO_JOB), "same": mean(SAME), "low": mean(self.other)}
 
     def saved_percent(self, of: Reader) -> list[float] | None:
-        """Return by seed the reduction from `SAME` to the other side, in percent of the mean of `SAME`.
-
-        The result is `None` if the figure of a run is missing.
-        """
+        """Return by seed a figure's reduction from `SAME` to `other`, in percent of the mean of `SAME`, or `None`."""
         same = self.means(of)["same"]
         pairs = [(of(seed, SAME), of(seed, self.other)) for seed in self.seeds]
         if not same or any(low is None for _, low in pairs):
@@ -235,10 +232,7 @@ class Comparison:
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
     def added_percent(self, of: Reader) -> list[float] | None:
-        """Return by seed the increase of a figure from no jobs to `SAME`, in percent of the mean without jobs.
-
-        The result is `None` if the figure of a run is missing.
-        """
+        """Return by seed a figure's increase from no jobs to `SAME`, in percent of the mean without jobs, or `None`."""
         without = self.means(of)["no_job"]
         pairs = [(of(seed, NO_JOB), of(seed, SAME)) for seed in self.seeds]
         if not without or any(same is None for _, same in pairs):

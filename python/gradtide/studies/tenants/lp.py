@@ -2,9 +2,9 @@
 
     runs in every band -> transfer time of each bucket in each band -> LP -> run with the LP's order and bands
 
-The LP's solution is compared with up to three other policies: all buckets in the band of the background flows (`same`),
-all buckets in the lowest band (`low`), and priority order in the band of the background flows (`priority`). The
-iteration time of each policy is predicted from the transfer times, and simulated together with the background flows.
+The solution is compared with up to three policies: all buckets in the band of the background flows (`same`), all in
+the lowest band (`low`), and priority order in the band of the background flows (`priority`). The iteration time of each
+policy is predicted from the transfer times, and simulated together with the background flows.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,6 @@ class LpResult(StudyRows):
         rows: one dict per policy and seed, with the columns of `rows.csv`.
         found: the LP's solution: start times of the buckets in picoseconds, and their bands.
         results: the runs by case, whose side is the name of the policy.
-        policies: the policies by name; the LP's solution is `lp`.
     """
 
     def __init__(
@@ -154,7 +153,6 @@ class LpResult(StudyRows):
         }
 
     def _compared(self, policy: str) -> Comparison:
-        """Return the comparison of a policy with the policy `same`, paired by seed."""
         (job,) = self._base.jobs
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
@@ -241,8 +239,7 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
     from the start of the backward pass, for a worker that never waits. The transfer time of d bytes in a band is
     a + b·d, plus the schedule's `overhead` and `sync`. The line is fitted to the times from first to last byte of all
     transfers in the band, because a single bucket has too few transfers. With `quantile`, it is scaled by this quantile
-    of the ratios of measured to fitted time. A time that is shorter than in a higher band is raised to the time in that
-    band.
+    of the ratios of measured to fitted time. A time that is shorter than in a higher band is raised to that time.
 
     `runs` contains the runs with all buckets in one band, by band, the highest first.
 
@@ -284,7 +281,7 @@ def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> 
 
 
 def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
-    """Return the transfers of the first measured iteration, in the order in which buckets become ready."""
+    """Return the transfers of the first measured iteration, in the order in which their buckets become ready."""
     rows = result.transfers.to_dicts()
     return sorted((row for row in rows if row["iteration"] == rows[0]["iteration"]), key=lambda row: row["bucket"])
 
