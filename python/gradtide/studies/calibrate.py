@@ -71,7 +71,9 @@ class Timings:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The result of a fit: the parameters a, x, m and y in the module's docstring, in seconds, and keys of a scenario.
+    """Overheads of hosts and links that were fitted to measured transfer times, and scenario keys that contain them.
+
+    The module's docstring defines a, x, m and y, which are in seconds.
 
     Attributes:
         timings: the measured times.

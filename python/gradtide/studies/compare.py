@@ -62,7 +62,7 @@ class Variant:
 
 
 class CompareResult(StudyRows):
-    """Comparison of schedules at one or several points.
+    """Comparison of schedules for one scenario, or at each point of a grid.
 
     Attributes:
         rows: one dict per run and job, with the columns of `rows.csv`.

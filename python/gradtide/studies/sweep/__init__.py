@@ -121,7 +121,7 @@ class _Seen(NamedTuple):
 
 
 class SweepResult(StudyRows):
-    """Result of a study, computed on demand from the runs in the store.
+    """Result of a sweep: its runs, and the ranking of its points, computed on demand from the store.
 
     Attributes:
         study: the study.

@@ -38,7 +38,7 @@ TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 
 
 class BoundaryResult(StudyRows):
-    """A map over loads. A cell of the map is a pair of a job load and a background load.
+    """Costs of de-prioritising a job, in each cell of a map. A cell is a pair of a job load and a background load.
 
     Attributes:
         cells: for each cell, the comparison of the job in the flows' band with the job in a lower band.

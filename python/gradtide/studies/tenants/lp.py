@@ -57,7 +57,7 @@ class Policy:
 
 
 class LpResult(StudyRows):
-    """The solution of the LP, and the predicted and simulated iteration times of all policies.
+    """Bands and start times of buckets from a linear program, and the iteration times of this and of other policies.
 
     Attributes:
         rows: one dict per policy and seed, with the columns of `rows.csv`.
