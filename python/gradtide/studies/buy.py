@@ -1,4 +1,7 @@
-"""`gradtide buy`: cost and speed of each fabric, bisection ratio, collective and link rate, and the knee."""
+"""`gradtide buy`: cost and speed of networks for a training job, and which of them to buy.
+
+At each link rate, the knee is recommended: the cheapest network and collective that is about as fast as the fastest.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,28 +45,28 @@ KNEE = 0.05
 """The knee is the cheapest candidate whose iteration takes at most this share longer than the fastest candidate's."""
 
 ITERATIONS = 2
-"""Iterations of a run. Two suffice, because iterations repeat without random draws."""
+"""Largest number of iterations of a run without random draws, in which all iterations are equal."""
 
 HOTTEST = 8
-"""Number of busiest links that are reported per candidate."""
+"""Number of busiest links that are reported for each candidate."""
 
 OTHER_DELAY_PS = (1_000_000, 10_000_000)
-"""Typical one-way delays per cable with RDMA and with kernel TCP. The answer can depend on the delay, so candidates are
-also run with the first of these values that differs from the scenario's delay."""
+"""Typical one-way delays of a cable with RDMA and with kernel TCP, in picoseconds. The best network can depend on
+it, so candidates are also run with the first of these delays that is not the scenario's."""
 
 EXCHANGES = 2
-"""Number of exchanges in a run that times one exchange: one warm-up and one measured exchange."""
+"""Number of exchanges in a run that times a single exchange: one warm-up and one measured exchange."""
 
 NODES = tuple(range(64, 2049, 64))
-"""Numbers of nodes in the curves of switch counts."""
+"""Numbers of nodes in the plot of switch costs over nodes."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network with the collective that exchanges the gradients over it.
+    """A network, and the collective that exchanges the gradients over it.
 
     `run` is the user's job on the network, `exchange` a single exchange of the whole gradient, and `delayed` the job
-    with another cable delay. `price` is the price of all switches, cables and network cards; `None` without prices.
+    with another cable delay. `price` is the total price of switches, cables and network cards; `None` without prices.
     """
 
     name: str
@@ -78,7 +81,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Requested candidates that cannot be built or bought, with the reason."""
+    """A requested network that cannot be built or bought, with the reason; `rate_bps` is `None` for all rates."""
 
     fabric: str
     bisection: str
@@ -91,8 +94,8 @@ class BuyResult(StudyRows):
 
     Attributes:
         rows: one dict per candidate, with the columns of `candidates.csv`.
-        runs: the run of the user's job on each candidate, by its name.
-        hottest: for each candidate, the busiest links during an exchange.
+        runs: the run of the user's job on each candidate's network, by the candidate's name.
+        hottest: the busiest links of each candidate during an exchange, with the columns of `hottest.csv`.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class BuyResult(StudyRows):
 
     @property
     def knees(self) -> list[dict[str, Any]]:
-        """The knee of every link rate."""
+        """The rows of the knees, one for each link rate."""
         return [row for row in self.rows if row["is_knee"]]
 
     def write(self, folder: Path) -> None:
@@ -179,25 +182,26 @@ def buy(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> BuyResult:
-    """Return cost and speed of networks for a training job: every fabric, bisection ratio, collective and link rate.
+    """Compare cost and speed of networks for a training job: all fabrics, bisection ratios, collectives and link rates.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, a dict with the keys of a scenario file, or a model, which
             then trains on `cluster` or the defaults. The scenario must have one job and no background flows.
         cluster: as in `run`: the links, hosts or machines for which a network is bought.
         nodes: number of hosts, or of machines with several GPUs. Default: as many as the job's workers need.
-        fabrics: clos2, clos3, leaf_spine, star. Each is built from the smallest switches that have enough ports for the
-            nodes.
+        fabrics: kinds of networks: clos2, clos3, leaf_spine or star. Each is built from the smallest switches that have
+            enough ports for the nodes.
         bisection: bisection ratios above 0 and at most 1, as numbers or as in "1/4". A star always has ratio 1.
         collectives: collectives as `KIND[+KEY=VALUE]`, such as `hierarchical+group=8` or `ps+distributed`.
-        rates: link rates with their units, as in `25Gbps`. Default: the scenario's.
-        prices: file of prices. Default: cost is the number of 2x2 crossbars in the switches.
-        engine: network engine.
+        rates: link rates with their units, as in `25Gbps`. Default: the scenario's rate.
+        prices: file with prices of switches, cables and network cards. Default: the cost of a network is the number of
+            2x2 crossbars in its switches.
+        engine: network engine of the runs.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `run`.
+        keys: values that replace keys of the scenario, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the finished candidates.
@@ -246,7 +250,7 @@ def _other_delay_ps(scenario: Scenario) -> int:
 
 
 def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Sequence[Fraction]) -> None:
-    """Raise if the scenario's own network is more than one switch and is not among the candidates."""
+    """Raise a ValueError if the scenario has a network of several switches that is not among the candidates."""
     own = base.to_dict()["cluster"]["topology"]
     kind = str(own["kind"])
     if kind == "star":
@@ -260,7 +264,7 @@ def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Seq
 
 
 def _topologies(kind: str, nodes: int, kinds: Sequence[str], ratios: Sequence[Fraction]) -> Iterator[dict[str, Any]]:
-    """Yield the candidates' networks of a kind."""
+    """Yield the networks of one kind among the candidates, as keys of `cluster.topology`."""
     for ratio in ratios if kind in kinds else ():
         try:
             yield fit(kind, nodes, ratio).topology
@@ -273,7 +277,7 @@ def _has(own: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
 
 
 def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, Any] | None:
-    """Return the scenario's own network, and the candidates with this network; `None` if it is a single switch."""
+    """Return the scenario's own network and the names of the candidates with it; `None` if it is a single switch."""
     topology = base.to_dict()["cluster"]["topology"]
     if topology["kind"] == "star":
         return None
@@ -284,7 +288,7 @@ def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, An
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a knee for `--fail-if`: `iteration_ms`, `exchange_ms`, `cost` and others."""
+    """Return the figures of a knee that `--fail-if` can test: `iteration_ms`, `exchange_ms`, `cost` and others."""
     return numbers(row)
 
 
@@ -298,7 +302,7 @@ def offers(
     prices: Prices | None,
     engine: str = "fluid",
 ) -> tuple[list[Candidate], list[Skipped]]:
-    """Return the candidates, and those that cannot be built or bought; arguments and errors are those of `buy`."""
+    """Return the candidates, and networks that cannot be built or bought; arguments and errors are those of `buy`."""
     kinds, ratios = _fabrics(fabrics, bisection)
     given_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
     if 0 in given_bps:
@@ -314,7 +318,7 @@ def offers(
                 raise ValueError(f"{prices.name} has no price of a {what} at {units.format_rate(rate_bps)}")
     gpus, nics = cards_per_node(base)
     ends = nodes * nics
-    # All GPUs of the machines take part, unless the number of machines follows from the job's workers.
+    # The job keeps its number of workers if it needs exactly this many machines; otherwise every GPU has a worker.
     own = base.jobs[0].workers
     workers = own if nodes == -(-own // gpus) else nodes * gpus
     candidates: list[Candidate] = []
@@ -323,7 +327,7 @@ def offers(
     def skip(kind: str, ratio: Fraction, rate_bps: int | None, why: str) -> None:
         skipped.append(Skipped(kind, str(ratio), rate_bps, why))
 
-    # A star has full bisection only.
+    # A star always has full bisection.
     shapes = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
     for kind, ratio in shapes:
         try:
@@ -366,7 +370,6 @@ def offers(
 def _fabrics(
     fabrics: Sequence[str], bisection: "Sequence[str | int | float | Fraction]"
 ) -> tuple[list[str], list[Fraction]]:
-    """Return the requested kinds of networks and bisection ratios."""
     kinds = [name.replace("-", "_") for name in fabrics]
     for name, kind in zip(fabrics, kinds, strict=True):
         if kind not in KINDS:
@@ -414,10 +417,9 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult
 
 
 def _judge(rows: list[dict[str, Any]]) -> None:
-    """Judge the rows of each link rate.
+    """Compare the rows of each link rate.
 
-    Adds to each row how much slower it is than the fastest row, whether all cheaper rows are slower than it, and
-    whether it is the knee.
+    Adds the columns `slower_percent` (than the fastest row), `is_frontier` (all cheaper rows are slower) and `is_knee`.
     """
     for group in _comparable(rows):
         fastest_ms, knee = _knee(group)
@@ -430,14 +432,14 @@ def _judge(rows: list[dict[str, Any]]) -> None:
 
 
 def _knee(rows: Sequence[dict[str, Any]], time: str = "iteration_ms") -> tuple[float, dict[str, Any]]:
-    """Return the shortest time of the rows, and the cheapest row whose time is within `KNEE` of it."""
+    """Return the shortest time of the rows, and the knee; `time` is the column of the times."""
     fastest_ms = min(row[time] for row in rows)
     near = [row for row in rows if row[time] <= fastest_ms * (1 + KNEE)]
     return fastest_ms, min(near, key=lambda row: (row["cost"], row[time]))
 
 
 def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Group the rows by link rate: a faster link is a different purchase, so rows of different rates do not compete."""
+    """Group the rows by link rate, because networks with other link rates are not alternatives for one purchase."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["rate_bps"], []).append(row)
@@ -445,7 +447,7 @@ def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for every collective the cheapest candidate within `KNEE` of the collective's fastest candidate."""
+    """Return by link rate and collective the knee of the collective's candidates, and the range of exchange times."""
     found = []
     for group in _comparable(rows):
         for collective in dict.fromkeys(row["collective"] for row in group):
@@ -463,7 +465,7 @@ def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
-    """Return the busiest links between switches, and the busiest link of a host, by time."""
+    """Return the links with the longest busy times: of a host only the busiest, if there are links between switches."""
     rows = sorted(exchange.links.to_dicts(), key=lambda row: -row["busy_us"])
     hosts = [row for row in rows if re.search(r"(^|-)h\d+$", row["link"])]
     own = {row["link"] for row in hosts}
@@ -483,7 +485,6 @@ def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
 
 
 def _headline(rows: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str) -> str:
-    """Return one line per link rate with the recommendation, and a last line on the influence of the cable delay."""
     groups = _comparable(rows)
     return "\n".join([*(_answer(group, base, nodes, unit, len(groups) > 1) for group in groups), _delays(groups, base)])
 
@@ -513,7 +514,7 @@ def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: s
 
 
 def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
-    """Return a text with the cable delay that the answer assumes, and the answer for the other typical delay."""
+    """Return the sentences on the cable delay that the answer assumes, and on the answer with the other delay."""
     own, other = (words.spaced(units.format_time(ps)) for ps in (_delay_ps(base), _other_delay_ps(base)))
     moved = []
     for group in groups:
@@ -538,7 +539,7 @@ def _network(row: dict[str, Any]) -> str:
 
 
 def _exchange_series(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return exchange time over bisection ratio, as in figs 7 to 10 of Zhang et al. (2017)."""
+    """Return plots of exchange time over bisection ratio, as in figs 7 to 10 of Zhang et al. (2017)."""
     made = []
     keys = dict.fromkeys((row["fabric"], row["rate_bps"]) for row in rows if row["fabric"] != "star")
     for fabric, rate_bps in keys:
@@ -564,7 +565,7 @@ def _exchange_series(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _switch_series() -> dict[str, Any]:
-    """Return the number of crossbars over the number of nodes, as in fig. 6 of Zhang et al. (2017)."""
+    """Return the plot of the number of crossbars over the number of nodes, as in fig. 6 of Zhang et al. (2017)."""
     return {
         "figure": "switches",
         "title": "switches over nodes",

@@ -1,7 +1,6 @@
-"""`gradtide calibrate`: fits the host model's overheads to measured transfer times.
+"""`gradtide calibrate`: fits the overheads of the host model (docs/models/hosts.md) to measured transfer times.
 
-A message of s bytes, pipelined in d parts through several stages, one of which may be the wire, takes the time
-(docs/models/hosts.md)
+A message of s bytes passes through several stages, one of which may be the wire. With d pipelined parts, it takes
 
     a + x s/d + (d - 1) max(m, y s/d)
 
@@ -27,19 +26,19 @@ from gradtide.studies.channels import line
 SCHEMA = "gradtide.calibration/1"
 COLLECTIVES = ("send", "all_reduce", "all_gather", "reduce_scatter")
 LEAST_SIZES = 3
-"""Smallest number of sizes: a fit to two sizes is exact and has no residual."""
+"""Smallest number of different sizes in a table. A fit to two sizes would be exact, and would leave no residuals."""
 LEAST_RANGE = 16
-"""Smallest ratio of the largest to the smallest size."""
+"""Smallest ratio of the largest to the smallest size in a table."""
 STAGES = ("copy", "serialise", "receive")
 NEGLIGIBLE = 0.02
-"""Share of the time per byte below which a stage is left out."""
+"""A stage is omitted if its time per byte is below this share of the time per byte in all stages."""
 MAX_ROWS = 10_000
 POOR_PERCENT = 20
-"""Error of a row, in percent, beyond which a note is added."""
+"""Error of a row, in percent, above which a note says that the times do not follow the formula."""
 
 
 class Timing(NamedTuple):
-    """A measured message: its bytes, its number of parts, and its time, which is that of one round of a collective."""
+    """Bytes, number of parts (`depth`) and measured time of one message, which is one round of a collective."""
 
     size: float
     depth: int
@@ -51,7 +50,8 @@ class Timings:
     """A table of measured times of one collective among `ranks` ranks.
 
     Attributes:
-        rows: bytes of the transfer as in the table, number of parts, and seconds.
+        collective: name in `COLLECTIVES`.
+        rows: for each measurement, the size of the collective in bytes, the number of parts, and the time in seconds.
     """
 
     collective: str
@@ -60,20 +60,20 @@ class Timings:
 
     @property
     def rounds(self) -> int:
-        """Number of sequential messages: one for a send, otherwise the steps of the ring algorithm."""
+        """Number of messages that a rank sends in sequence: 1 for a send, otherwise the steps of the ring algorithm."""
         return {"send": 1, "all_reduce": 2 * (self.ranks - 1)}.get(self.collective, self.ranks - 1)
 
     def each(self) -> list[Timing]:
-        """Return the time of one message for each row."""
+        """Return the size and the time of a single message for each row."""
         share = 1 if self.collective == "send" else self.ranks
         return [Timing(size / share, depth, time_s / self.rounds) for size, depth, time_s in self.rows]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit and its prediction of each row.
+    """Overheads of hosts and links that were fitted to measured transfer times, and scenario keys that contain them.
 
-    The symbols a, x, m and y are those of the module's header.
+    The module's docstring defines a, x, m and y, which are in seconds.
 
     Attributes:
         timings: the measured times.
@@ -81,8 +81,8 @@ class Calibration:
         per_byte_s: x, and the half width of its 95 % confidence interval.
         message_s: m; `None` if the table cannot separate m from the delay of the network.
         slowest_s: y; `None` if the table cannot separate one stage from several stages.
-        cluster: fitted keys of a scenario.
-        notes: sentences about values that the table cannot determine.
+        cluster: keys of the scenario's table `cluster` that reproduce the times.
+        notes: sentences on values that the table cannot determine, and on a poor fit.
     """
 
     timings: Timings
@@ -94,7 +94,7 @@ class Calibration:
     notes: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return each row of the table with the time that the fitted keys predict."""
+        """Return each row of the table with the time that the keys in `cluster` predict, and the error of this time."""
         message_s, delay_s, bytes_s = _written(self.cluster)
 
         def fitted(one: Timing) -> float:
@@ -120,7 +120,7 @@ class Calibration:
 
     @property
     def headline(self) -> str:
-        """The fit in a sentence."""
+        """The fitted values and the largest error of a row as text."""
         fixed, interval = words.duration(self.fixed_s[0], 3), words.duration(self.fixed_s[1], 2)
         rate, share = words.rate(8 / self.per_byte_s[0]), self.per_byte_s[1] / self.per_byte_s[0]
         said = [
@@ -152,7 +152,7 @@ class Calibration:
         }
 
     def to_toml(self, source: str) -> str:
-        """Return the keys as a file for `--cluster`."""
+        """Return the content of a scenario file for `--cluster`; `source` names the table of times in a comment."""
         link, host = self.cluster["link"], self.cluster.get("host")
         lines = [
             f"# Fitted by gradtide calibrate to {source}: {len(self.timings.rows)} transfers.",
@@ -168,7 +168,7 @@ class Calibration:
         return "\n".join(lines)
 
     def save(self, path: str | Path, source: str) -> None:
-        """Write the keys as a file for `--cluster`.
+        """Write the scenario file that `to_toml` returns.
 
         Raises:
             OSError: if the file cannot be written.
@@ -179,15 +179,15 @@ class Calibration:
 def calibrate(
     source: str | Path, *, link: str | None = None, collective: str | None = None, ranks: int | None = None
 ) -> Calibration:
-    """Fit the overheads of hosts to a table of measured transfer times.
+    """Fit the overheads of hosts and the link to a table of measured transfer times.
 
     Args:
-        source: unchanged output of nccl-tests, or a CSV file with the columns bytes and time_us, and optionally depth,
-            collective and ranks.
-        link: rate of the hosts' links, as in `10Gbps`. Default: the links are the slowest stage.
+        source: file with the unchanged output of nccl-tests, or a CSV file with the columns bytes and time_us, and
+            optionally depth (number of parts), collective and ranks.
+        link: rate of the hosts' links, as in `10Gbps`. Default: the rate of the slowest stage.
         collective: measured operation: send, all_reduce, all_gather or reduce_scatter. Default: the operation named in
-            the file, or send.
-        ranks: number of measured ranks. Default: the number in the file, or 2.
+            the file, otherwise send.
+        ranks: number of ranks in the measurement. Default: the number in the file, otherwise 2.
 
     Raises:
         ScenarioError: if the file is invalid, or has too few sizes (GT066).
@@ -207,7 +207,7 @@ def calibrate(
 
 
 def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
-    """Fit the four values; `wire_s` is the known time of a byte on the link in seconds, or `None`."""
+    """Fit a, x, m and y; `wire_s` is the time of a byte on the link in seconds, `None` if the rate is unknown."""
     each = timings.each()
     whole = [one for one in each if one.depth == 1]
     sizes, times = [one.size for one in whole], [one.time_s for one in whole]
@@ -244,7 +244,7 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
         host["message"] = _time(message_s)
     if stages:
         host["stages"] = dict(zip(STAGES, map(_rate, stages), strict=False))
-    # A message crosses two links.
+    # The part of the fixed time that is not the host's is the delay of the two links that a message crosses.
     delay_s = max(0.0, fixed_s - (message_s or 0.0)) / 2
     cluster = {"link": {"rate": _rate(wire_s), "delay": _time(delay_s)}, **({"host": host} if host else {})}
     found = Calibration(
@@ -259,7 +259,7 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
 
 
 def _errors(sizes: Sequence[float], times: Sequence[float], fixed: float, slope: float) -> tuple[float, float]:
-    """Return half widths of the 95 % confidence intervals of the two parameters of a line fitted by relative errors."""
+    """Return the half widths of the 95 % confidence intervals of `fixed` and `slope`, fitted by relative errors."""
     weights = [1 / time**2 for time in times]
     mean = math.fsum(w * d for w, d in zip(weights, sizes, strict=True)) / math.fsum(weights)
     square = math.fsum(w * (d - mean) ** 2 for w, d in zip(weights, sizes, strict=True))
@@ -269,9 +269,10 @@ def _errors(sizes: Sequence[float], times: Sequence[float], fixed: float, slope:
 
 
 def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[float | None, float | None]:
-    """Return m and y of max(m, y u), fitted by least squares of relative errors, where u is the bytes of a part.
+    """Return m and y of max(m, y u), where u is the size of a part in bytes, or `None` if no row determines them.
 
-    Rows with u below some corner size determine m, and the other rows determine y. Every corner is tried.
+    `parts` are messages of several parts; the fit is by least squares of relative errors. Rows with u below some corner
+    size determine m, and the other rows determine y. All corner sizes are tried.
     """
     known = sorted(
         (one.size / one.depth, (one.time_s - fixed_s - byte_s * one.size / one.depth) / (one.depth - 1), one)
@@ -298,7 +299,7 @@ def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[flo
 
 
 def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float]:
-    """Return the time per byte of each stage other than the wire; they sum to `rest_s`, none above `slowest_s`."""
+    """Return the times per byte of stages other than the wire, whose sum is `rest_s`, and none above `slowest_s`."""
     whole_s = rest_s + wire_s
     if rest_s <= NEGLIGIBLE * whole_s:
         return []
@@ -315,7 +316,7 @@ def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float
 
 
 def _written(cluster: dict[str, Any]) -> tuple[float, float, list[float]]:
-    """Return the time per message, the delay between hosts, the time per byte on the wire, and that of each stage."""
+    """Return the time per message, the delay between hosts, and times per byte (wire, then stages), in seconds."""
     link, host = cluster["link"], cluster.get("host", {})
     message_s = units.parse_time(host.get("message", "0us")) / 1e12
     rates = [link["rate"], *host.get("stages", {}).values()]
@@ -330,14 +331,14 @@ def _inline(table: dict[str, Any]) -> str:
 
 
 def _rate(byte_s: float) -> str:
-    """Format a rate with four significant digits."""
+    """Format the rate at which a byte takes `byte_s` seconds, with four significant digits."""
     bps = 8 / byte_s
     digits = 3 - math.floor(math.log10(bps))
     return units.format_rate(round(round(bps, digits)))
 
 
 def _time(seconds: float) -> str:
-    """Format a time with four significant digits, at a resolution of a nanosecond."""
+    """Format a time with four significant digits, but at most to the nanosecond."""
     if seconds <= 0:
         return "0us"
     digits = min(9, 3 - math.floor(math.log10(seconds)))
@@ -392,12 +393,12 @@ def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -
 
 Rows = list[tuple[int, int, float]]
 BANDWIDTHS = ("algbw", "busbw")
-"""Bandwidth columns of nccl-tests: bytes of the transfer over its time, and rate of the busiest link."""
+"""Bandwidth columns of nccl-tests: size of the collective divided by its time, and rate of the busiest link."""
 BANDWIDTH = re.compile(r"\d{1,15}(?:\.\d*)?", re.ASCII)
 
 
 def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
-    """Read the columns of a CSV file by their names."""
+    """Read a CSV file; return the collective and the ranks that it names, and its rows. Errors are added to `wrong`."""
     numbered = [(number, text) for number, text in enumerate(lines, 1) if text.strip() and not text.startswith("#")]
     header_number, header = numbered[0]
     names = [name.strip() for name in header.split(",")]
@@ -433,10 +434,11 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
 
 
 def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int | None) -> tuple[dict[str, str], Rows]:
-    """Read the output of nccl-tests: the first time of each row, and the collective from the ratio of the bandwidths.
+    """Read the output of nccl-tests; return the collective and ranks found in it, and its rows, as `_csv` does.
 
-    Columns are found by their header, which all versions print, because versions differ: `redop` or `root` may be
-    missing, there may be statistics of single iterations or time stamps, and out-of-place columns may be blank.
+    The time of a row is the first one in it. If no collective is named, it follows from the ratio of the bandwidths.
+    Columns are found by their header, because versions differ: `redop` or `root` may be missing, there may be
+    statistics of single iterations or time stamps, and out-of-place columns may be blank.
     """
     said: dict[str, str] = {}
     rows: Rows = []
@@ -455,7 +457,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
             columns = words[1:]
         if not words or words[0].startswith("#") or not words[0].isdigit() or not columns:
             continue
-        # Among columns of the same name, the first is read.
+        # Of two columns with the same name (out of place, in place), the first is read.
         cells = dict(reversed([*zip(columns, words, strict=False)]))
         is_whole = all(name in cells for name in BANDWIDTHS)
         row = _row(words[0], "1", cells.get("time") or cells.get("cputime", "")) if is_whole else None
@@ -487,7 +489,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
 
 
 def _row(size: str, depth: str, time_us: str) -> tuple[int, int, float] | None:
-    """Return the cells of a row; `None` if they are not a row of the table."""
+    """Parse the cells of a row to bytes, number of parts and seconds; return `None` if a cell is invalid."""
     from gradtide.formats.text import count, decimal
 
     found, parts, time = count(size, 10**15), count(depth, 1024), decimal(time_us)

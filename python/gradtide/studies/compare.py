@@ -1,4 +1,4 @@
-"""`gradtide compare`: compares schedules over models, workers, servers, mini-batches, tasks and link rates."""
+"""`gradtide compare`: compares schedules over a grid of models, workers, servers, mini-batches, tasks and rates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,22 +26,22 @@ from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained, without_scale
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
-"""Default schedules if gradients are exchanged: those of frameworks, and those of papers."""
+"""Default schedules if workers exchange gradients; the first is the baseline."""
 
 PULL_SCHEDULES = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optimal")
-"""Default schedules if every iteration begins with a pull from parameter servers."""
+"""Default schedules if every iteration begins with a pull from parameter servers; the first is the baseline."""
 
 TASKS = ("train", "inference")
 
 RANDOM_ITERATIONS = 100
-"""Number of iterations for random orders without a barrier; the slow packet engine keeps the scenario's number.
+"""Smallest number of iterations with a random order without barrier, unless the engine is the slow packet engine.
 
-The backlogs at the start and the end of a run differ by up to the transfers of one iteration, which are 1 % of
-the transfers of 100 iterations.
+Without a barrier, a run can end with up to one iteration's transfers more or less unsent than at its start. This is at
+most 1 % of the transfers in 100 iterations.
 """
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Columns that identify the group of runs in which schedules compete."""
+"""Columns that identify a job at a point of the grid; schedules are compared among rows that agree in them."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,10 @@ class Variant:
     """One run of a comparison.
 
     Attributes:
-        group: number of the point of the grid; schedules compete within a point.
+        name: name of the run.
+        group: number of the point of the grid, within which schedules are compared.
         schedule: name of the schedule, such as `priority without barrier`.
+        scenario: the scenario at this point, with this schedule.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Variant:
 
 
 class CompareResult(StudyRows):
-    """Runs of several schedules.
+    """Comparison of schedules for one scenario, or at each point of a grid.
 
     Attributes:
         rows: one dict per run and job, with the columns of `rows.csv`.
@@ -86,10 +88,7 @@ class CompareResult(StudyRows):
         }
 
     def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> tuple[str, list[str]]:
-        """Return the advice, and the reason if it is not to use the best schedule.
-
-        The advice names a schedule, as in `use caramel. `. The reason says why no runtime supports the best schedule.
-        """
+        """Return the advice for the model of `rows`, and a sentence if no runtime supports the schedule of `best`."""
         by, why_not = self._carrier(best)
         if by is not None:
             return f"use {best['schedule']}. ", []
@@ -116,11 +115,11 @@ class CompareResult(StudyRows):
 
     @property
     def most_telling(self) -> str:
-        """Name of the run that saves most time."""
+        """Name of the run with the largest saving over the baseline."""
         return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
 
     def _candidates(self) -> list[Candidate]:
-        """Return every schedule as a candidate in its group, with its runtime; `optimal` is a bound."""
+        """Return the rows as candidates of the answer, grouped by `GROUP`; the schedule `optimal` is a bound."""
         found = []
         for row in self.rows:
             by, why_not = self._carrier(row)
@@ -149,7 +148,7 @@ class CompareResult(StudyRows):
 
     @property
     def headline(self) -> str:
-        """The result in a sentence or two, one per model."""
+        """Sentences with the best schedule of each model and what it saves."""
         baseline = self.variants[0].schedule
         sentences = []
         for model in dict.fromkeys(row["model"] for row in self.rows):
@@ -175,7 +174,7 @@ class CompareResult(StudyRows):
 
 
 def _over_groups(model: str, rows: Sequence[dict[str, Any]], baseline: str) -> str:
-    """Return a sentence with the iteration time of the baseline schedule over link rates, or over other varied keys."""
+    """Return a sentence on the iteration time with the baseline schedule at the points in `rows`, all of one model."""
     own = sorted((row for row in rows if row["schedule"] == baseline), key=lambda row: row["rate_bps"])
     varied = [key for key in GROUP if len({row[key] for row in own}) > 1]
     if varied and varied != ["rate_bps"]:
@@ -215,38 +214,38 @@ def compare(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> CompareResult:
-    """Run a scenario under several schedules, over a grid of models, workers, servers, batches, tasks and rates.
+    """Run a scenario with several schedules, at every point of a grid of models, workers, servers, batches and rates.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
             which trains on `cluster` or the defaults. A model is a preset's name, a profile, a list of layers, or a
-            graph of ops (an `OpDag`, the dict of `op_dag`, a trace that is an op DAG), which uses parameter servers.
+            graph of ops (an `OpDag`, the dict of `op_dag`, or a trace that is an op DAG), which uses parameter servers.
         cluster: where a model is trained: the name of a cluster, as in `ethernet-25g/16`, a file or dict with a cluster
             only, or a scenario in which the model replaces the job's.
-        schedules: schedules in the syntax of `parse_schedule`: `fifo+barrier`, `priority+chunk=1MB`, the name of a
-            system (`ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`) or an order file,
-            `file:order.csv`; or a scheduler of your own, which is an object with a method `ranks(dag)` that returns {op
-            id: rank} for every transfer in `dag.recvs`, as in `order`; its name is its attribute `name` or its class.
-                The first schedule is the baseline. Default: fifo with the barrier, then random, fifo, priority, tic,
-                tac, caramel and optimal without the barrier. If workers pull from parameter servers before each
-                iteration (pull = "start"): random, arbitrary, priority, tic, tac, tac_folded and optimal.
-        models: presets or files. Default: the scenario's.
-        workers: numbers of workers. Default: the scenario's.
-        servers: numbers of parameter servers. Default: the scenario's.
-        batches: samples in a worker's mini-batch, for a model with operation counts. Default: the scenario's.
-        tasks: train, inference; only with parameter servers and pull = "start". Default: the scenario's.
-        rates: link rates with their units, as in `10Gbps`. Default: the scenario's.
+        schedules: the compared schedules; the first is the baseline. A schedule is a text in the syntax of
+            `parse_schedule`: an order with options, as in `fifo+barrier` or `priority+chunk=1MB`; a system (`ddp`,
+            `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`); or an order file, as in `file:order.csv`. Or
+            it is your own scheduler: an object with a method `ranks(dag)` that returns {op id: rank} for every transfer
+            in `dag.recvs`, as in `order`, and whose name is its attribute `name` or its class. Default:
+            `DEFAULT_SCHEDULES`, or `PULL_SCHEDULES` if workers pull from parameter servers before each iteration.
+        models: presets or files. Default: the scenario's model.
+        workers: numbers of workers. Default: the scenario's number.
+        servers: numbers of parameter servers. Default: the scenario's number.
+        batches: numbers of samples in a worker's mini-batch, for a model with operation counts. Default: the scenario's
+            number.
+        tasks: train or inference; only if workers pull from parameter servers. Default: the scenario's task.
+        rates: link rates with their units, as in `10Gbps`. Default: the scenario's rate.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the comparison is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `device="A100"` or `seq=2048`.
+        keys: values that replace keys of the scenario, by short name, as in `device="A100"` or `seq=2048`.
 
     Raises:
         Interrupted: on Ctrl-C, with the comparison of the finished runs.
-        ScenarioError: before any run, if a scenario of the grid is invalid, or the limits would be exceeded.
-        ValueError: if a list is empty or does not apply to the scenario's jobs, a schedule cannot be parsed, or a
-            scheduler omits transfers.
+        ScenarioError: before any run, if a scenario of the grid is invalid, or the estimate exceeds the limits.
+        ValueError: if a list is empty, has duplicates or does not apply to the scenario's jobs, a schedule cannot be
+            parsed, or a scheduler does not rank all transfers.
 
     Example:
         >>> class Largest:
@@ -275,7 +274,7 @@ def run_variants(
         results = run_all([variant.scenario for variant in variants], jobs, progress, keep, limits)
     except Unfinished as stop:
         finished = [pair for pair in zip(variants, stop.results, strict=True) if pair[1] is not None]
-        # A run is comparable only if the baseline, which is the first schedule, has finished in its group.
+        # Savings are relative to the baseline, so a run is included only if the baseline at its point has finished.
         first = variants[0].schedule
         groups = {variant.group for variant, _ in finished if variant.schedule == first}
         known = [(variant, result) for variant, result in finished if result is not None and variant.group in groups]
@@ -287,7 +286,7 @@ def run_variants(
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """Values over which schedules are compared; `None` keeps the value of the scenario."""
+    """Lists of values that span the grid of points; `None` keeps the value of the scenario."""
 
     models: Sequence[str] | None = None
     workers: Sequence[int] | None = None
@@ -297,14 +296,14 @@ class Axes:
     rates: Sequence[str] | None = None
 
     def points(self) -> list[dict[str, Any]]:
-        """Return the arguments of `Scenario.replace` at each point of the grid."""
+        """Return for each point of the grid the keys that differ from the scenario, as arguments of `altered`."""
         values = (self.models, self.workers, self.servers, self.batches, self.tasks, self.rates)
         keys = ("model", "workers", "servers", "batch", "task", "link_rate")
         points = product(*(one or (None,) for one in values))
         return [{k: v for k, v in zip(keys, point, strict=True) if v is not None} for point in points]
 
     def check(self, base: Scenario) -> None:
-        """Raise if a list is empty, has duplicates or does not apply to the jobs."""
+        """Raise a ValueError if a list is empty, has duplicates or does not apply to the jobs."""
         for name, values in vars(self).items():
             refuse_empty(name, values)
             twice = next((one for one in values or () if list(values).count(one) > 1), None)
@@ -329,13 +328,13 @@ class Axes:
 
 
 def refuse_empty(name: str, values: Sequence[Any] | None) -> None:
-    """Raise if a list is empty."""
+    """Raise a ValueError if the argument `name` is an empty list."""
     if values is not None and not list(values):
         raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
 
 
 def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> list[Variant]:
-    """Return the runs of a comparison; all schedules of a point of the grid are adjacent."""
+    """Return the runs of a comparison, point by point, with all schedules at each point."""
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
     refuse_empty("schedules", schedules)

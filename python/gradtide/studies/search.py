@@ -1,11 +1,12 @@
 """The search of `gradtide plan` over communication schedules of a job.
 
-    choice = mode (level, order, barrier) x buckets x chunk x channel (collective, depth)
+    choice = mode (level, order, barrier) x buckets x chunk size x channel (collective, depth)
 
 The score of a choice is its iteration time in a short run of the fluid engine between two hosts. The link between them
-takes a + b·d for d bytes; a and b are fitted to exchanges on the scenario's own network. A choice is pruned without a
-run if its lower bound exceeds the best score. Local search over bucket boundaries, chunk and channel improves the best
-choices of a coarse grid. Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
+takes a + b·d for d bytes; a and b are those of the channel, fitted to exchanges on the scenario's own network
+(`studies.channels`). A choice is pruned without a run if its lower bound exceeds the best score. Local search over
+bucket boundaries, chunk sizes and channels improves the best choices of a coarse grid. Budgets count runs, not seconds,
+so equal scenarios give equal plans on any machine.
 """
 
 import math
@@ -24,39 +25,36 @@ from gradtide.watch import check_cancelled
 MIB = 1 << 20
 
 DDP_FIRST_CAP = MIB
-"""PyTorch DDP closes its first bucket with the gradient that reaches 1 MiB (`_DEFAULT_FIRST_BUCKET_BYTES`)."""
+"""Cap of PyTorch DDP's first bucket (`_DEFAULT_FIRST_BUCKET_BYTES`); the gradient that reaches it closes the bucket."""
 
 DDP_CAP = 25 * MIB
-"""DDP closes every further bucket with the gradient that reaches 25 MiB (`bucket_cap_mb`)."""
+"""Cap of all other buckets of PyTorch DDP (default of `bucket_cap_mb`)."""
 
 CAPS = tuple(count * MIB for count in (1, 2, 4, 8, 16, 25, 50, 100))
 EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-"""Numbers of buckets in the grid's partitions into buckets of about equal size."""
+"""Numbers of buckets for which the grid has a partition of the gradient into buckets of about equal size."""
 
 MOST_CHUNKS = 256
-"""Largest number of chunks of the whole gradient; the overhead of smaller chunks would exceed any gain."""
+"""Chunks are at least the whole gradient divided by this; the overhead of smaller chunks would exceed any gain."""
 
 ITERATIONS = 3
-"""Measured iterations of a scoring run, after one warm-up iteration."""
+"""Number of measured iterations of a scoring run, after one warm-up iteration."""
 
 BATCH = 8
-"""Number of choices that are scored before the best choice is updated.
-
-They run sequentially: a run takes a fraction of a millisecond, so threads would only contend.
-"""
+"""Number of choices that are scored, one after the other, before the best choice is updated."""
 
 EQUAL_PARTS = (2, 3, 4, 6, 8, 12, 16)
-"""Numbers of equal parts of the largest bucket; local search tries these parts as chunks."""
+"""Local search tries chunk sizes that divide the largest bucket into these numbers of equal chunks."""
 
 STARTS = 3
-"""Number of starting points of local search in each mode, which are the best choices of the grid."""
+"""Number of choices in the grid from which local search starts in each mode: the best for different bucket counts."""
 
 BETTER = 1e-4
-"""Smallest relative improvement for which local search takes a step."""
+"""Local search moves to a neighbour only if it improves the score by more than this share."""
 
 
 def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
-    """Return factors on compute times that represent noise: 1, and the slowest worker's mean ± standard deviation.
+    """Return factors on compute times that represent noise: 1, and mean ± standard deviation of the slowest worker's.
 
     `noise` is the coefficient of variation of a worker's compute time. A worker's factor is uniform within
     1 ± √3 · noise, as for `compute.noise`. The maximum over N workers has the mean 1 + √3 · noise · (N - 1)/(N + 1) and
@@ -72,7 +70,7 @@ def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Mode:
-    """A level of the runtime, an order, and whether the next forward pass waits for all transfers (`barrier`)."""
+    """A send order, with or without a barrier (the next forward pass waits for all transfers), and its level."""
 
     level: str
     order: str
@@ -88,16 +86,16 @@ MODES = (
 )
 
 MOST_PACKED = 64
-"""Largest number of buckets for which Caramel's packing is tried, because its time is quadratic in their number."""
+"""Largest number of buckets with Caramel's order, because packing takes a time that is quadratic in their number."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """A communication schedule.
 
-    `cuts` are the bucket boundaries from the input side: the first layer of every bucket except the first bucket, as an
-    index among the layers with parameters. `chunk_bytes` is the chunk size, `None` without chunks. `channel` is an
-    index in `Space.channels`.
+    `cuts` has the first layer of every bucket except the bucket at the model's input, as an index among the layers with
+    parameters. `chunk_bytes` is the size of a chunk, or `None` to send buckets whole. `channel` is an index in
+    `Space.channels`.
     """
 
     mode: Mode
@@ -107,7 +105,7 @@ class Choice:
 
 
 class Layers:
-    """Sizes and times of a model's layers, with prefix sums."""
+    """Sizes and times of a model's layers, with prefix sums. Layer indices are those among layers with parameters."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -119,9 +117,9 @@ class Layers:
         total = [row.forward_ps + row.backward_ps + row.update_ps for row in rows]
         below = [0, *accumulate(total)]
         backward_below = [0, *accumulate(row.backward_ps for row in rows)]
-        # Compute time from a layer's update, through the forward and the backward pass, to its next gradient.
+        # By layer: compute time from its update, through the forward and the backward pass, to its next gradient.
         self.cycle_ps = [below[-1] - below[place] for place in self.places]
-        # Compute time from the barrier to a layer's gradient.
+        # By layer: compute time from the barrier to its gradient.
         self.ready_ps = [below[-1] - backward_below[place] for place in self.places]
 
     @property
@@ -130,12 +128,12 @@ class Layers:
         return len(self.places)
 
     def spans(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the buckets as half-open ranges [first, last) of the layers with parameters, from the input side."""
+        """Return the buckets as half-open ranges [first, last) of layers, from the model's input side."""
         edges = [0, *cuts, self.count]
         return list(pairwise(edges))
 
     def layer_counts(self, cuts: Sequence[int]) -> list[int]:
-        """Return the number of layers of each bucket, as in `schedule.buckets`."""
+        """Return the number of layers of each bucket, including layers without parameters, as in `schedule.buckets`."""
         edges = [0, *(self.places[cut] for cut in cuts), len(self.job.layers)]
         return [high - low for low, high in pairwise(edges)]
 
@@ -144,9 +142,10 @@ class Layers:
         return [self.bytes_below[high] - self.bytes_below[low] for low, high in self.spans(cuts)]
 
     def capped(self, cap: int, first_cap: int | None = None) -> tuple[int, ...]:
-        """Return the cuts of PyTorch DDP: from the output side, the layer that reaches the cap (bytes) closes a bucket.
+        """Return the cuts of PyTorch DDP for caps in bytes; `first_cap` is that of the first bucket. Default: `cap`.
 
-        Source: `compute_bucket_assignment_by_size` of PyTorch's reducer.
+        From the model's output side, the layer that reaches the cap closes a bucket. Source:
+        `compute_bucket_assignment_by_size` of PyTorch's reducer.
         """
         cuts, room = [], cap if first_cap is None else first_cap
         for layer in range(self.count - 1, 0, -1):
@@ -166,7 +165,7 @@ class Layers:
         return tuple(sorted({nearest(part * whole // count) for part in range(1, count) if self.count > 1}))
 
     def not_below(self, cuts: Sequence[int], smallest: int) -> tuple[int, ...]:
-        """Remove cuts until no bucket is below `smallest` bytes: a smaller bucket is merged into the next one."""
+        """Return the cuts without those that would leave a bucket below `smallest` bytes; neighbours are merged."""
         kept: list[int] = []
         above = self.count
         for cut in reversed(cuts):
@@ -180,13 +179,13 @@ class Layers:
 
 @dataclass
 class Space:
-    """The search space, with cost model and lower bounds.
+    """The search space, with the costs of messages and lower bounds of iteration times.
 
     Attributes:
-        channels: fitted collectives; the scenario's own comes first.
+        channels: the searched channels; the scenario's own channel comes first.
         overhead_ps: overhead per message at the levels priority and crossiter, in addition to the scenario's.
-        smallest_bytes: smallest bucket and chunk, unless the whole gradient is smaller.
-        scenario: scenario of the job, with its times and its other keys.
+        smallest_bytes: size of the smallest bucket and chunk, unless the whole gradient is smaller.
+        scenario: the scenario whose job is run for scores.
         jitter_factors: factors on compute times. The score of a choice is the mean over these factors, so a choice
             that is good only without stragglers cannot win.
     """
@@ -205,22 +204,22 @@ class Space:
         return max(1, self.smallest_bytes, self.layers.bytes_below[-1] // MOST_CHUNKS)
 
     def messages(self, choice: Choice) -> int:
-        """Return the number of messages per iteration."""
+        """Return the number of messages per iteration, i.e. of chunks, or of buckets without chunks."""
         sizes, chunk = self.layers.sizes_of(choice.cuts), choice.chunk_bytes
         return sum(1 if chunk is None else -(-size // chunk) for size in sizes)
 
     def fixed_ps(self, choice: Choice) -> float:
-        """Return the fixed cost of a message, which is the time of an empty message, in picoseconds."""
+        """Return the fixed cost of a message, i.e. the time of an empty message with all overheads, in picoseconds."""
         return self.channels[choice.channel].fixed_ps + self.layers.job.schedule.overhead_ps + self.extra_ps(choice)
 
     def extra_ps(self, choice: Choice) -> int:
-        """Return the overhead of all parts of a message beyond the scenario's overhead, in picoseconds."""
+        """Return the overhead of a message in addition to the scenario's, in ps: `overhead_ps` for each part."""
         if choice.mode.level == "buckets":
             return 0
         return self.overhead_ps * self.channels[choice.channel].depth
 
     def allows(self, choice: Choice) -> bool:
-        """Whether the choice is in the search space; DDP cannot split buckets, so at its level the depth is fixed."""
+        """Whether the choice is in the search space; at level `buckets` the depth is the scenario's, as DDP needs."""
         own = self.channels[0].depth
         if choice.mode.order == "caramel" and len(choice.cuts) >= MOST_PACKED:
             return False
@@ -229,9 +228,9 @@ class Space:
     def bound_ps(self, choice: Choice) -> float:
         """Return a lower bound of the choice's iteration time, in picoseconds.
 
-        With the barrier, the bound is the maximum over buckets of the ready time of a bucket plus the time to send this
-        bucket and all later ones. Without the barrier, it is the maximum of compute time, channel time, and the longest
-        cycle of a bucket, which consists of its transfer and the compute from its update to its next gradient.
+        With a barrier, the bound is the maximum over buckets of the time at which a bucket is ready, plus the time to
+        send all buckets that are ready then or later. Without a barrier, it is the maximum of compute time, channel
+        time, and the longest cycle of a bucket: its transfer, and the compute from its update to its next gradient.
         """
         fixed, slope, chunk = self.fixed_ps(choice), self.channels[choice.channel].ps_per_byte, choice.chunk_bytes
         layers = self.layers
@@ -240,7 +239,7 @@ class Space:
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
-            # `behind` sums the times of the buckets that become ready together with this bucket or later.
+            # `behind` is the time to send this bucket and all buckets that become ready after it.
             best = max(
                 best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.cycle_ps[first] + takes
             )
@@ -248,7 +247,7 @@ class Space:
 
     @cached_property
     def least_ps(self) -> float:
-        """Lower bound over all choices: compute, the whole gradient in one exchange, and the critical path."""
+        """Lower bound of all choices in ps: compute, one exchange of the whole gradient, or a layer's longest cycle."""
         layers = self.layers
         whole_ps = min(channel.whole_ps for channel in self.channels)
         per_byte = whole_ps / layers.bytes_below[-1]
@@ -282,10 +281,10 @@ class Search:
         self._core = OneChannel(self.space.scenario, ITERATIONS)
 
     def packed(self, choice: Choice) -> list[tuple[int, Release | None]]:
-        """Return the buckets of a choice in Caramel's order, each with its release event.
+        """Return the buckets of a choice (indices in `Layers.spans`) in Caramel's order, each with its release event.
 
-        A bucket is an index of `Layers.spans`. The release event is the last event before the bucket's planned start.
-        It may be earlier than that start, but the bucket still waits for the buckets before it in the order.
+        The release event is the last compute event before the planned start of the bucket. A bucket that is released
+        earlier than planned still waits for the buckets before it in the order.
         """
         if choice not in self._packed:
             layers, releases = self._plain
@@ -299,13 +298,13 @@ class Search:
         return self._packed[choice]
 
     def _buckets(self, choice: Choice, releases: Releases) -> list[tuple[list[int], int]]:
-        """Return layers and release time of each bucket in Caramel's order; `releases` has the times of the events."""
+        """Return layers and release time (ps) of each bucket in Caramel's order; `releases` has the times of events."""
         places = self.space.layers.places
         spans = self.space.layers.spans(choice.cuts)
         return [(places[slice(*spans[number])], releases.opens_ps(release)) for number, release in self.packed(choice)]
 
     def _schedule(self, choice: Choice, order: str) -> Schedule:
-        """Return a choice as a schedule of the core, on a link whose rate is that of its channel."""
+        """Return a choice as a schedule of the core, with the link rate and the overhead of its channel."""
         channel = self.space.channels[choice.channel]
         return Schedule(
             order,
@@ -329,15 +328,15 @@ class Search:
             self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
-        """Return the sort key of choices: time, then number of messages; the other fields make the order total.
+        """Return the sort key of choices: score, then number of messages; the other fields make the order total.
 
-        Times that differ by less than a nanosecond are equal, so that rounding per message cannot favour more messages.
+        Scores are rounded to nanoseconds, so that rounding per message cannot favour more messages.
         """
         messages = self.space.messages(choice)
         return round(self.scores[choice] / 1000), messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
 
     def best(self, mode: Mode, channel: int | None = None) -> Choice | None:
-        """Return the best scored choice of a mode, among all channels or on one; `None` if no choice is scored."""
+        """Return the best scored choice of a mode, on one channel or (`None`) on all; `None` if no choice is scored."""
         known = [c for c in self.scores if c.mode == mode and channel in (None, c.channel)]
         return min(known, key=self.key, default=None)
 
@@ -384,7 +383,7 @@ class Search:
 
 
 def grid(space: Space, mode: Mode) -> list[Choice]:
-    """Return the coarse grid of a mode: DDP's buckets at several caps, equal buckets, one bucket, one per layer."""
+    """Return the coarse grid of a mode: DDP's buckets at several caps, buckets of equal size, and one per layer."""
     layers = space.layers
     cuts = [layers.capped(DDP_CAP, DDP_FIRST_CAP), *(layers.capped(cap) for cap in CAPS), *map(layers.even, EVEN)]
     cuts.append(tuple(range(1, layers.count)))
@@ -392,7 +391,7 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
     partitions = dict.fromkeys([cuts[0], *(layers.not_below(each, space.smallest_bytes) for each in cuts)])
     chunks: list[int | None] = [None]
     if mode.order == "priority":
-        # FIFO gains nothing from chunks, and Caramel does not divide its batches.
+        # In FIFO order, chunks only add overhead, and Caramel sends its batches whole.
         chunks.append(space.smallest_chunk)
         while 2 * (chunks[-1] or 0) < layers.bytes_below[-1]:
             chunks.append(2 * (chunks[-1] or 0))
@@ -413,7 +412,7 @@ def most_of_grid(mode: Mode, channels: int) -> int:
 
 
 def neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
-    """Yield the neighbours of a choice: another channel or chunk, a moved cut, one bucket more or less."""
+    """Yield the neighbours of a choice: another channel or chunk size, one bucket less or more, or a moved cut."""
     seen = {choice}
     for other in _neighbours(space, choice):
         if other not in seen and space.allows(other):
@@ -427,7 +426,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
         yield replace(choice, channel=channel)
     if choice.mode.order == "priority":
         largest, chunk = max(layers.sizes_of(cuts)), choice.chunk_bytes
-        # The chunks are equal parts of the largest bucket, and multiples of the present chunk.
+        # Chunk sizes are equal parts of the largest bucket, and multiples of the current chunk size.
         sizes = [None, *(-(-largest // parts) for parts in EQUAL_PARTS)]
         sizes += [] if chunk is None else [2 * chunk, chunk // 2, chunk * 4 // 3, chunk * 3 // 4]
         for size in sizes:
@@ -439,7 +438,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
 
     for index in range(len(cuts)):
         yield with_cuts([*cuts[:index], *cuts[index + 1 :]])
-    # In each bucket, about eight layers are tried as new cuts.
+    # A new cut is tried at about eight layers of each bucket.
     for first, last in layers.spans(cuts):
         step = max(1, (last - first) // 8)
         for cut in range(first + 1, last, step):
@@ -460,7 +459,7 @@ def _batches(choices: Iterable[Choice]) -> Iterator[list[Choice]]:
 
 
 def explore(search: Search, budget: int, progress: Callable[[float], object] | None = None) -> None:
-    """Score the grid, then improve each mode by local search with at most `budget` runs."""
+    """Score the grid, then improve the best choices of each mode by local search with at most `budget` runs each."""
     modes = search.space.modes
     search.grid()
     for number, mode in enumerate(modes):

@@ -1,7 +1,7 @@
 """`gradtide report TRACE`: time components of a recorded step, bottleneck of each transfer, and possible improvements.
 
-    trace -> step -> transfers as recorded by each rank -> verdicts -> the step's model on a network fitted to the trace
-    -> the same step under other schedules
+    trace -> one step -> its transfers as recorded by each rank -> bottleneck of each transfer
+                      -> model of the step on a network fitted to the trace -> the step with other schedules
 
 No rank leaves a collective before the last rank has joined. The shortest duration on any rank is therefore the time in
 which data moved, and the rest of each rank's duration is waiting for the last rank. No synchronised clocks are needed.
@@ -30,44 +30,44 @@ if TYPE_CHECKING:
     from gradtide.traces.model import TraceModel
 
 HIDDEN = 0.05
-"""A transfer counts as hidden if less than this share of its duration is exposed."""
+"""A transfer is hidden if compute waits for it (exposed time) during less than this share of its duration."""
 
 MOSTLY = 0.5
-"""Smallest share of a transfer's time for which a cause counts as its bottleneck."""
+"""A wait is the bottleneck from this share of a transfer's time on; a bus rate below this share of the best is low."""
 
 LEFT = 0.1
-"""If a transfer starts with less compute left than this share of its moving time, it cannot be hidden."""
+"""A transfer cannot be hidden if the compute left when it is ready is shorter than this share of its moving time."""
 
 FIXED_US = 10_000.0
-"""Upper bound of a collective's latency, for slow networks and many ranks; a longer time is waiting."""
+"""Upper bound of a collective's latency in microseconds, for slow networks and many ranks; longer times are waits."""
 
 LEAST_BPS = 10e6
-"""Rate of the slowest networks used for training; at a lower rate, bandwidth is not the bottleneck of a transfer."""
+"""Rate of the slowest networks used for training, in bit/s; the bottleneck of slower transfers is not bandwidth."""
 
 REPRODUCED = 0.1
-"""Other schedules are predicted only if the prediction of the recorded one has at most this relative error."""
+"""Other schedules are predicted only if the predicted time of the recorded step has at most this relative error."""
 
 LEAST_SAVING = 1.0
-"""Smallest predicted saving, in per cent of the step, for which a schedule is recommended."""
+"""Smallest predicted saving, in percent of the step, for which a schedule is recommended."""
 
 NOTABLE = 0.1
-"""Smallest share of a step for which the headline mentions idle time, or differences in compute between ranks."""
+"""Smallest share of a step for which the headline mentions idle time, or different compute times of ranks."""
 
 PART = "4MiB"
-"""Chunk size with priority order; larger chunks would make urgent gradients wait."""
+"""Chunk size of the predicted schedules; with larger chunks, urgent gradients would wait longer."""
 
 _NS_PER_MS = 1e6
 _PARTS = ("span", "compute", "overlapped", "exposed", "idle")
 
 
 class WaterfallResult(StudyRows):
-    """Time components of a recorded step, its transfers, and the effect of other schedules.
+    """Time components of a recorded step, its transfers, and the predicted effect of other schedules.
 
     Attributes:
         rows: one dict per transfer by start time, with the columns of `waterfall.csv`.
         summary: the document of `--json`, without the rows.
-        picture: data of the report's figure: the intervals in which each rank computes or waits, in nanoseconds.
-        scenario: the step on a network like the recorded one; `None` if the trace cannot become a model.
+        picture: data of the report's plot: for each rank, the intervals of compute and of waits in nanoseconds.
+        scenario: model of the step on a network fitted to the trace; `None` if no model can be made of the trace.
     """
 
     def __init__(self, trace: "Trace", number: int | None) -> None:
@@ -108,7 +108,7 @@ class WaterfallResult(StudyRows):
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
             "no_transfer": about["no_transfer"],
-            # Ranks that were not recorded are assumed to compute as long as the recorded ones.
+            # Ranks that were not recorded are assumed to compute for the mean time of the recorded ranks.
             "effective_ranks": None
             if about["effective_ranks"] is None
             else size * mean_ns / shown["span_ns"]
@@ -120,14 +120,14 @@ class WaterfallResult(StudyRows):
         self.summary["headline"] = _headline(self.summary)
 
     def _advice(self, trace: "Trace", step: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
-        """Predict the step under the recorded schedule and, if this agrees with the trace, under other schedules."""
+        """Predict the step with the recorded schedule and, if the prediction agrees with the trace, with other ones."""
         try:
             model = trace.to_model(step=step["number"], name="trace")
             base = _like_recorded(model, [row for row, all_seen in zip(self.rows, self._seen, strict=True) if all_seen])
         except (TraceError, ScenarioError) as error:
             return {"why_not": str(error).partition("\n")[0], "rows": []}
         self.scenario = base
-        # Each schedule differs from the previous one in one setting, so that each gain belongs to one setting.
+        # Each of the first four schedules differs from the previous one in one setting, to which its gain is due.
         in_parts = base.replace(chunk=PART)
         by_priority = in_parts.replace(order="priority")
         cut = f"in parts of {PART}"
@@ -155,13 +155,13 @@ class WaterfallResult(StudyRows):
             {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
             for name, time_ms in zip(tried, times_ms, strict=True)
         ]
-        # The first row is the recorded schedule, and the last row has another network.
+        # The first row has the recorded schedule, and the last row another network: neither can be recommended.
         best = min(rows[1:-1], key=lambda row: row["iteration_time_ms"])
         recommended = best["what"] if best["saves_percent"] >= LEAST_SAVING else None
         return {**fit, "why_not": None, "rows": rows, "recommended": recommended}
 
     def to_document(self) -> dict[str, Any]:
-        """Return the summary and the rows as a JSON-compatible dict."""
+        """Return the document of `--json`: the summary, and the rows as `transfers`."""
         return {**self.summary, "transfers": self.rows}
 
     def write(self, folder: Path) -> None:
@@ -176,7 +176,7 @@ class WaterfallResult(StudyRows):
         report.write_report(folder)
 
     def report(self, path: str | Path) -> Path:
-        """Write the report, a single HTML file that needs no network."""
+        """Write the report to `path`, as a single HTML file that loads nothing from the network."""
         with TemporaryDirectory(prefix="gradtide-") as parent:
             return write_whole(Path(path), (self.save(Path(parent) / "step") / "report.html").read_bytes())
 
@@ -185,7 +185,7 @@ def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
     """Return the time components of a recorded step, the bottleneck of each transfer, and possible improvements.
 
     Args:
-        trace: a trace of any number of the job's ranks.
+        trace: a trace of one, several or all ranks of a job.
         step: number of the step. Default: the step of median length (`typical_step`).
 
     Raises:
@@ -201,11 +201,11 @@ _HEADER = (
     "transfer,collective,group,ranks,bytes,ready_us,start_us,duration_us,moving_us,waited_us,late_rank,exposed_us,"
     "exposed_late_us,bus_rate_bps,bound\n"
 )
-"""Header of `waterfall.csv` for a step without transfers."""
+"""Content of `waterfall.csv` for a step without transfers."""
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """Return a row per transfer of the shown rank, and for each row whether all ranks of the transfer were recorded."""
+    """Return a row per transfer of the rank `shown`, and by row, whether all ranks of the transfer were recorded."""
     found: list[tuple[dict[str, Any], int]] = []
     all_seen: list[bool] = []
     for transfer in step["transfers"]:
@@ -214,7 +214,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
             continue
         last = min(transfer["seen"], key=lambda seen: (seen["duration_ns"], seen["rank"]))
         longest_ns = max(seen["duration_ns"] for seen in transfer["seen"])
-        # The ends of a point-to-point message complete independently, so the durations cannot be compared.
+        # Sender and receiver of a point-to-point message finish independently, so their durations are not comparable.
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
         ranks = transfer["group_size"] or len(step["ranks"])
@@ -233,8 +233,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
             "waited_us": waited_ns / 1e3,
             "late_rank": float(last["rank"]) if waited_ns >= MOSTLY * max(longest_ns, 1) else None,
             "exposed_us": mine["exposed_ns"] / 1e3,
-            # Waiting for the last rank precedes the movement of data, so exposed time beyond the moving time is
-            # waiting.
+            # Data moves last, so exposed time in excess of the moving time is a wait for the last rank.
             "exposed_late_us": max(0, mine["exposed_ns"] - moving_ns) / 1e3,
             "bus_rate_bps": 8e9 * moved / moving_ns if moved and moving_ns else None,
             "bound": "",
@@ -251,9 +250,9 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
 
 
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
-    """Return the minimum number of bytes that each rank has to send for a buffer of `size` bytes; 0 if unknown.
+    """Return the minimum number of bytes that each rank must send for a buffer of `size` bytes; 0 if unknown.
 
-    This is the definition of bus bandwidth in NCCL tests, PERFORMANCE.md.
+    Divided by the time, this is the bus bandwidth, as defined in PERFORMANCE.md of nccl-tests.
     """
     others = ranks - 1
     shares = {
@@ -261,7 +260,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
         "reduce_scatter": others / max(ranks, 1),
         "reduce_scatter_block": others / max(ranks, 1),
         "all_to_all": others / max(ranks, 1),
-        # `size` is a rank's input, which is its shard.
+        # Traces record the size of a rank's input, which is only its shard.
         "all_gather": float(others),
         "broadcast": 1.0,
         "reduce": 1.0,
@@ -272,7 +271,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return the name of a transfer's bottleneck (see `words.bound`), which the first true condition determines."""
+    """Return a transfer's bottleneck; `left_us` is the compute left, `best` the highest bus rate (with its bytes)."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:
@@ -317,9 +316,9 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on a single switch, with link rate and overhead fitted (a + b·d) to the recorded all-reduces.
+    """Return the scenario of the step on a single switch, with a link rate and an overhead fitted to the all-reduces.
 
-    `rows` are transfers that were recorded on all their ranks; for others, the wait for other ranks is unknown.
+    `rows` are the transfers that were recorded on all their ranks; for others, the wait for the last rank is unknown.
     """
     if model.waits_left_out > REPRODUCED * (model.compute_time + model.host_time):
         raise TraceError(
@@ -338,7 +337,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
     together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
-    # Concurrent transfers, as with gloo's threads, show only their total rate, and not the time of each.
+    # No line is fitted to transfers that overlap, as with gloo's threads, because only their total rate is known.
     is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
     fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:
@@ -359,7 +358,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals, each given as (end, length)."""
+    """Return the length of the union of intervals; `spans` has the end and the length of each."""
     total = reached = 0.0
     for start, end in sorted((end - length, end) for end, length in spans):
         total += max(0.0, end - max(start, reached if total else start))

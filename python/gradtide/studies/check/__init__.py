@@ -1,4 +1,4 @@
-"""`gradtide check`: compares a scenario with another simulator or an emulation, flow by flow."""
+"""`gradtide check`: compares a run with another simulator or an emulation, by flow and iteration."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ from gradtide.units import PS_PER_MS
 
 SIMULATORS = ("ns3", emulation.NAME)
 HALF_NS = 0.5
-"""Difference in nanoseconds below which two times round to the same nanosecond and count as equal."""
+"""Times are equal if they differ by less than this, in nanoseconds, because ns-3 counts whole nanoseconds."""
 SHARE_OF_OURS = 0.02
-"""Share of the progress bar for gradtide's run, which is short because ns-3 takes about 100 times as long."""
+"""Share of the progress for gradtide's run; ns-3's run takes about 100 times as long."""
 __all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures", "is_emulation"]
 
 
 class CheckResult:
-    """A scenario on gradtide and on another simulator.
+    """Comparison of a scenario's run in gradtide with its run in another simulator.
 
     Attributes:
-        summary: the document of `--json`.
+        summary: the document of `gradtide check --json`.
         run: gradtide's run.
-        flows: a row for each background flow, by start time: `traffic`, `flow`, `start_us`, `src`, `dst`, `bytes`,
-            `fct_us` and `other_fct_us` (missing for an unfinished flow).
+        flows: a row for each background flow, by start time: `traffic`, `flow`, `start_us`, `src`, `dst`, `bytes`, and
+            the completion times `fct_us` and `other_fct_us` (`None` if the flow has not finished).
         iterations: a row for each iteration that both simulators have finished: `iteration`, `time_us`,
             `other_time_us`.
     """
@@ -47,7 +47,7 @@ class CheckResult:
         self.summary, self.run, self.flows, self.iterations = summary, run, flows, iterations
 
     def save(self, path: str | Path) -> Path:
-        """Write the study folder `path` atomically, by rename."""
+        """Write the result to the folder `path`, atomically by rename."""
         path = Path(path)
         with whole_folder(path) as folder:
             (folder / "runs" / "gradtide").mkdir(parents=True)
@@ -76,28 +76,26 @@ def check(
     limits: Limits | None = None,
     **keys: Any,
 ) -> CheckResult:
-    """Run a scenario on the packet engine and on another simulator, and compare every flow and iteration.
+    """Run a scenario with the packet engine and in another simulator, and compare every flow and iteration.
 
     Args:
         scenario: as in `run`, with background flows, and at most one data-parallel job with a ring all-reduce, on a
             star, leaf-spine, Clos or custom network. docs/validation/ns3.md lists the supported features.
         against: "ns3", or "emulation" for real packets; then `scenario` may also be the folder of an emulation.
         cluster: as in `run`.
-        ns3: folder of an installed ns-3 (3.37). Default: /usr or /usr/local.
-        jobs: no effect; there is one run per simulator.
+        ns3: folder in which ns-3 3.37 is installed. Default: the folder in the environment variable NS3, otherwise
+            /usr or /usr/local.
+        jobs: no effect, because each simulator executes only one run.
         progress: called periodically with the completed fraction.
         keep: where gradtide's run is stored.
         limits: memory and time limits.
         keys: as in `run`.
 
-    Returns:
-        The comparison.
-
     Raises:
-        ScenarioError: if the scenario is invalid, or has features that the other simulator lacks.
+        ScenarioError: if the scenario is invalid, or has features that the other simulator does not support.
         NS3MissingError: if ns-3 or a C++ compiler is missing.
-        SimulationError: if one of the two simulators fails.
-        ValueError: if there is no such simulator.
+        SimulationError: if one of the two runs fails.
+        ValueError: if the simulator `against` is unknown.
     """
     if against not in SIMULATORS:
         raise ValueError(f"against: no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
@@ -108,8 +106,8 @@ def check(
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
     program = simulator.build(None if ns3 is None else Path(ns3))
     [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
-    # With `duration`, both simulators stop at that time, even with flows in flight. Without it, ns-3 may simulate up
-    # to twice the time that gradtide has simulated.
+    # Both simulators stop at `run.duration`, even if flows are unfinished. Without a duration, ns-3 stops at the latest
+    # after twice the time that gradtide has simulated.
     stop_ps = loaded.duration_ps or int(2 * run.summary["simulated_ms"] * PS_PER_MS)
     measured = simulator.measure(loaded, program, stop_ps, part_of(progress, SHARE_OF_OURS, 1))
     return compared(loaded, run, measured)
@@ -162,7 +160,7 @@ NAME_OF_EMULATION = "the emulation"
 
 
 def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
-    """Return the comparison of a run with ns-3's measurements."""
+    """Return the comparison of gradtide's run of a scenario with ns-3's measurements."""
     flows = _flows(scenario.traffic, run, measured)
     pairs = [
         (index, float(time_us), measured.iterations[index][1] / 1e3)
@@ -238,7 +236,7 @@ def _flows(traffic: Sequence[BackgroundFlows], run: RunResult, measured: simulat
 
 
 def _first_difference_ms(flows: Table) -> float | None:
-    """Return the earliest end, in ms, of a flow whose end differs between the simulators; `None` if all are equal."""
+    """Return the time, in ms, at which the first flow ends whose completion times differ; `None` if all are equal."""
     ours, theirs = flows["fct_us"], flows["other_fct_us"]
     differ = (np.isfinite(ours) | np.isfinite(theirs)) & ~(np.abs(ours - theirs) * 1e3 < HALF_NS)
     ends_us = flows["start_us"] + np.fmin(ours, theirs)
@@ -246,7 +244,7 @@ def _first_difference_ms(flows: Table) -> float | None:
 
 
 def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str, Any]:
-    """Compare two columns of times; times that differ by less than `HALF_NS` + `rounding_ns` count as equal."""
+    """Return statistics on two columns of times; times that differ by less than `HALF_NS` + `rounding_ns` are equal."""
     ours, theirs = np.asarray(ours_us, dtype=np.float64), np.asarray(theirs_us, dtype=np.float64)
     both = np.isfinite(ours) & np.isfinite(theirs)
     only_one = int((np.isfinite(ours) ^ np.isfinite(theirs)).sum())
@@ -266,7 +264,7 @@ def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures for `--fail-if`."""
+    """Return the figures that `--fail-if` can test, such as `equal` for flows and `iteration_equal` for iterations."""
     named = {"": summary["flows"], "iteration_": summary["iterations"]}
     keys = ("compared", "equal", "unfinished_in_one", "mean_percent", "worst_percent")
     return {prefix + key: one[key] for prefix, one in named.items() for key in keys}
@@ -293,7 +291,6 @@ def _headline(summary: dict[str, Any]) -> str:
 
 
 def _of_means(one: dict[str, Any]) -> str:
-    """Return the difference of the means in words; a difference that is too small to matter has no direction."""
     percent = one["mean_percent"]
     if abs(percent) < words.LEAST_DIFFERENCE:
         return f"the means differ by {words.difference(percent)}" if percent else "the means are equal"

@@ -1,7 +1,7 @@
 """Runs a scenario in ns-3: builds the program `ns3.cc`, writes its input tables, and reads its measurements.
 
-ns-3 is GPL-2.0. `ns3.cc` links against an installed ns-3 and is built on the user's machine; gradtide contains no part
-of ns-3.
+ns-3 is licensed under GPL-2.0. gradtide contains no part of ns-3: the program is built on the user's machine, and links
+to an installed ns-3.
 """
 
 import csv
@@ -33,12 +33,12 @@ TESTED = "3.37"
 """The supported version of ns-3."""
 LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
-"""ToS value of each band, by pfifo_fast's priomap. Without bands ToS is 0: other values would disable ECN."""
+"""IP type of service (ToS) that selects each band of pfifo_fast. Other queues need 0, as other values disable ECN."""
 POLL_S = 0.1
 
 
 FOLLOWED_KEYS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
-"""Keys with which gradtide deviates from the standards in the same way as ns-3.37."""
+"""Keys, with values, that make gradtide behave like ns-3.37 where ns-3.37 deviates from the standards."""
 
 
 class NS3MissingError(GradtideError, ImportError):
@@ -53,10 +53,10 @@ class Measured:
         version: version of ns-3.
         flows: one row per flow by start time: `fct_close_ns`, `fct_rx_ns` and `conn_ns`, each since the start of the
             flow (-1 for an event that has not happened), and `status`.
-        iterations: start and time in nanoseconds of each iteration of the job; the time is -1 for an unfinished
-            iteration.
-        all_reduces: bucket, start and end in nanoseconds of each exchange.
-        summary: packet-hops, drops, CPU seconds of ns-3.
+        iterations: for each iteration of the job, its start and duration in nanoseconds; the duration of an unfinished
+            iteration is -1.
+        all_reduces: for each all-reduce, the index of its bucket, its start and its end in nanoseconds.
+        summary: numbers of packet hops and of drops, and CPU time of ns-3 in seconds.
     """
 
     version: str
@@ -67,15 +67,16 @@ class Measured:
 
 
 def followed(scenario: Scenario) -> Scenario:
-    """Return a scenario for the packet engine with `FOLLOWED_KEYS` set; scenarios for other engines are unchanged."""
+    """Return a scenario with `FOLLOWED_KEYS` set if its engine is the packet engine, and otherwise unchanged."""
     return scenario.set(FOLLOWED_KEYS) if scenario.engine == "packet" else scenario
 
 
 def find(home: Path | None) -> tuple[Path, Path, str]:
-    """Return the folders of ns-3's headers and libraries, and the suffix of the library names.
+    """Return the folders of ns-3's headers and libraries, and a format string for the names of its libraries.
 
     Args:
-        home: folder of the ns-3 installation. Default: the folder in the variable NS3, or /usr or /usr/local.
+        home: folder of the ns-3 installation. Default: the folder in the environment variable NS3, otherwise /usr or
+            /usr/local.
 
     Raises:
         NS3MissingError: if ns-3 or a C++ compiler is missing.
@@ -97,7 +98,7 @@ def find(home: Path | None) -> tuple[Path, Path, str]:
 
 
 def build(home: Path | None, say: Callable[[str], object] | None = None) -> Path:
-    """Return the path of the program for ns-3, and build it from `ns3.cc` unless a build for this ns-3 exists.
+    """Build the program for ns-3 from `ns3.cc`, unless the cache has a build for this ns-3, and return its path.
 
     Raises:
         NS3MissingError: if ns-3 or a compiler is missing.
@@ -143,9 +144,9 @@ def measure(
 
     Args:
         scenario: a scenario that `Scenario.check_for_ns3` accepts.
-        program: return value of `build`.
-        stop_ps: simulated time in picoseconds at which the run stops, possibly with unfinished flows. If the scenario
-            has no duration, use twice the expected length of the run.
+        program: path of the program, from `build`.
+        stop_ps: simulated time in picoseconds at which the run stops, even if flows are unfinished. If the scenario
+            has no duration, this should be twice the expected length of the run.
         progress: called with the completed fraction.
 
     Raises:
@@ -170,11 +171,10 @@ def measure(
 
 
 def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], object] | None) -> str:
-    """Run a command and return its stderr if it fails; limits and Ctrl-C kill the command."""
+    """Run a command, and return its stderr if it fails (else ""); exceeded limits and Ctrl-C kill the command."""
     watch = current()
     with (folder / "said").open("wb") as said, (folder / "shares").open("wb") as shares:
-        # The child gets a new session, because Ctrl-C in a terminal must reach this process only, which then kills the
-        # child.
+        # In a new session, the child does not receive Ctrl-C from the terminal; this process does, and kills the child.
         process = subprocess.Popen(command, cwd=folder, stdout=shares, stderr=said, start_new_session=True)
         try:
             while True:
@@ -213,7 +213,7 @@ def _rows(file: Path) -> Iterable[dict[str, str]]:
 
 
 def order_of_flows(traffic: Sequence[BackgroundFlows]) -> list[tuple[int, int]]:
-    """Return tenant and index of every flow, by start time."""
+    """Return (index of the tenant, index among the tenant's flows) for every flow, by start time."""
     flows = [
         (start_ps, tenant, place)
         for tenant, table in enumerate(traffic)
@@ -223,7 +223,7 @@ def order_of_flows(traffic: Sequence[BackgroundFlows]) -> list[tuple[int, int]]:
 
 
 def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
-    """Write the program's input tables for a scenario, and return its settings."""
+    """Write the input tables of the ns-3 program for a scenario, and return its command-line options."""
     routed = queries.routed(scenario)
     places = _write_links(routed["links"], folder)
 
@@ -275,7 +275,7 @@ def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
 
 
 def _write_links(links: Sequence[Mapping[str, Any]], folder: Path) -> dict[int, int]:
-    """Write the two directions of each link as adjacent rows, and return the row of each port."""
+    """Write the two directions of each link as adjacent rows of `links.csv`; return row by port (index in `links`)."""
     back: dict[tuple[int, int], list[int]] = {}
     for port, link in enumerate(links):
         back.setdefault((link["to"], link["from"]), []).append(port)
@@ -312,7 +312,7 @@ def _ns(time_ps: int) -> int:
 
 
 def rounding_ns(jobs: Sequence[Job]) -> int:
-    """Return a bound, in ns, of the error of an iteration time that comes from layer times rounded to nanoseconds."""
+    """Return, in ns, by how much an iteration time can differ because ns-3 rounds times of layers to nanoseconds."""
     times = [time_ps for job in jobs for layer in job.layers for time_ps in (layer.forward_ps, layer.backward_ps)]
     rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
     return -(-rounded_ps // NS)

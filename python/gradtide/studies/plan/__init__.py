@@ -1,7 +1,7 @@
 """`gradtide plan`: the best way to send a job's gradients, and whether the time that it saves is worth the change.
 
-`found` runs the search and the paired runs; `result` converts them to tables, plan.json and sentences.
-`gradtide.runtime` lists the capabilities of each runtime, `gradtide.measured` the errors of past predictions.
+`found` searches and executes the runs; `result` derives the plan, tables and sentences from them. For FSDP, `sharding`
+and `sharding_result` do so. `gradtide.runtime` lists what runtimes support, `gradtide.measured` errors of predictions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +33,10 @@ from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
 
 OVERHEAD = "1ms"
-"""Time per message of a scheduler in Python. Measured: 0.8 to 1.1 ms, with gloo on two loaded cores."""
+"""Default time per message of a scheduler in Python; 0.8 to 1.1 ms were measured, with gloo on two loaded cores."""
 
 SMALLEST = "1MiB"
-"""Smallest message. Below this size, costs per message dominate, of which only the part of the network is modelled."""
+"""Default smallest message. For smaller ones, fixed costs dominate, of which only the network's are modelled."""
 
 WORTH_PERCENT = 1.0
 NOISE = 0.03
@@ -44,7 +44,7 @@ NOISE = 0.03
 
 SEEDS = 8
 BUDGET = 500
-"""Number of runs of the local search in each mode."""
+"""Default number of scoring runs of the local search, for each mode (level, order and barrier)."""
 
 SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
@@ -73,50 +73,50 @@ def plan(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> PlanResult | ShardingResult:
-    """Search the best way to send a job's gradients: order, buckets, collective, barrier and chunk.
+    """Search the best way to send a job's gradients: order, buckets, collective, barrier and chunk size.
 
-    For a parallel job (`parallel`), the search is for the best sharding by FSDP instead: units, prefetch, and whether
-    parameters are kept. Of the search arguments, only `worth` then has an effect.
+    For a job with a mesh (`parallel`), search the best sharding by FSDP instead: units, prefetch, and whether
+    parameters are kept after the forward pass. Of the arguments for the search, only `worth` then has an effect.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
             preset's name, a profile, a list of layers), which trains on `cluster` or the defaults. The scenario must
-            have one job and no background traffic. For a scenario of the packet engine, the search uses the fluid
-            engine; the packet engine then runs the baseline and the best plan of each level, and the result contains
-            these figures.
-        cluster: a scenario whose job gets the model, a scenario with a cluster only, or the name of a cluster, as in
-            `ethernet-25g/16`.
+            have one job and no background traffic. A scenario with the packet engine is searched with the fluid
+            engine; then the baselines and the best plan of each level are run with the packet engine, and the result
+            has the figures of these runs.
+        cluster: a scenario in which the model replaces the job's, a scenario with a cluster only, or the name of a
+            cluster, as in `ethernet-25g/16`.
         workers: number of workers. Default: the scenario's.
         device: cpu, gpu, or a preset such as H100-bf16, which then also determines compute times. The plan uses only
             features that gradtide.torch and the communication library support on the device. With `ideal`, it uses all
             features that gradtide models. Default: the scenario's device; without one, features that all devices
             support.
-        level: highest level of the plan: buckets, priority or crossiter. Default: the highest level that the runtime
-            supports on the device.
-        schedule: order of the plan (fifo, priority or caramel), even if another one would save more. Default: the
+        level: highest level of the plan: buckets (other buckets in DDP), priority (another order), or crossiter (no
+            barrier). Default: the highest level that the runtime supports on the device.
+        schedule: order of the plan (fifo, priority or caramel), even if another order would save more. Default: the
             search chooses the order.
-        collectives: collectives as `KIND[+KEY=VALUE]`. Default: the scenario's and those of the device's library.
-        overhead: cost of a message in addition to the scenario's overhead, at the levels priority and crossiter.
-            Default: 1 ms.
+        collectives: collectives to search, as `KIND[+KEY=VALUE]`. Default: the scenario's collective, and those of the
+            device's communication library.
+        overhead: time per message at levels priority and crossiter, in addition to the scenario's. Default: 1 ms.
         worth: smallest useful saving of a plan over the baseline, or of a level over a lower level, in percent of the
             iteration time.
-        smallest: smallest message size, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
-        baseline: "ddp" for the default buckets of PyTorch's DistributedDataParallel, or "scenario". Default: the
-            scenario's schedule if it is not the default, otherwise ddp. Both are also candidates for the plan.
+        smallest: smallest size of a message, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
+        baseline: schedule to which savings are relative: "ddp" (default buckets of PyTorch's DistributedDataParallel),
+            or "scenario". Default: scenario if its schedule is not the default, otherwise ddp.
         noise: coefficient of variation of a worker's compute time, if `compute.noise` is not set; 0 for no noise.
             Default: 0.03.
-        seeds: number of paired runs with noise. Default: 8.
+        seeds: number of runs with noise of each compared plan; runs are paired by seed. Default: 8.
         budget: number of runs of the local search in each mode; equal budgets give equal plans. Default: 500.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the plan is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `parallel={"fsdp": 64}, seq=8192`.
+        keys: values that replace keys of the scenario, by short name, as in `parallel={"fsdp": 64}, seq=8192`.
 
     Raises:
         Interrupted: on Ctrl-C, with the best plan so far.
-        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
-        ValueError: if an option is invalid, or not supported on the device.
+        ScenarioError: if the scenario is invalid, or the estimate exceeds the limits.
+        ValueError: if an argument is invalid, or not supported on the device.
 
     Example:
         >>> layers = [{"name": f"fc{i}", "forward": "8ms", "backward": "16ms", "parameters": "4MiB"} for i in range(10)]
@@ -177,7 +177,7 @@ def plan(  # noqa: PLR0913 - the options of the command
 
 
 def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, Plan]:
-    """Return the baselines: DDP's buckets, and the scenario's schedule if the user names it or it is no default."""
+    """Return the baselines by name: `ddp`; and `scenario`, if its schedule is named or differs from the default."""
     plans = {"ddp": ddp(base, layers)}
     if is_named or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
         own = base.jobs[0].schedule
@@ -187,17 +187,17 @@ def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, P
 
 
 def computing(device: str | None) -> str | None:
-    """Return `device` if it is a preset, which then also determines compute times; otherwise `None`."""
+    """Return `device` if it is a device preset, which determines compute times; otherwise (as for "gpu") `None`."""
     return device if device is not None and is_known(device) else None
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
-    """Return the runtime of `device`, or by default of the scenario's device; `None` if no device is named."""
+    """Return the runtime on `device`. Default: the runtime on the scenario's device, or `None` if it has no device."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
     own = base.jobs[0].device.name or getattr(scenario, "device", None)
-    found = runtimes.runtime_of(device or own)  # None for the device of a profile, which can be any text
+    found = runtimes.runtime_of(device or own)  # may be None, because a profile can name any device
     if found is None and device is not None:
         raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")
     return found
@@ -215,12 +215,12 @@ def parse_percent(name: str, text: str) -> float:
 
 
 def figures(result: PlanResult | ShardingResult) -> dict[str, float | None]:
-    """Return the figures of the chosen plan for `--fail-if`: `saves_percent`, `iteration_ms` and others."""
+    """Return the figures of the chosen plan that `--fail-if` can test: `saves_percent`, `iteration_ms` and others."""
     return numbers(next(row for row in result.rows if row["chosen"]))
 
 
 class Options(NamedTuple):
-    """Arguments of `plan` that become settings of a search; `None` for arguments that were not given."""
+    """Arguments of `plan` from which `Settings` are derived; `None` if an argument was not given."""
 
     level: str | None
     schedule: str | None
@@ -284,14 +284,14 @@ def _share(worth: float) -> float:
 
 
 def _refuse_ddp(given: Mapping[str, Any]) -> None:
-    """Raise if a parameter of DDP is given for a model that FSDP shards."""
+    """Raise a ValueError if an argument is given that has no effect on a search for FSDP."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is not None:
         raise ValueError(f"{name}: has no effect for a model that is divided over ranks; leave it out")
 
 
 def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
-    """Raise if the device's runtime cannot execute the scenario's collective, because predictions would be void."""
+    """Raise a ValueError if the runtime cannot execute the scenario's collective, as predictions would then be void."""
     home, kind, depth = f"job.{base.jobs[0].name}", own_collective(base)["kind"], base.jobs[0].schedule.parts
     if not runtime.allows(kind):
         known = " or ".join(f'"{name}"' for name in runtime.collectives)

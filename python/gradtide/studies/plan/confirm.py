@@ -1,8 +1,7 @@
-"""Plans for packet scenarios: searched on the fluid engine, then confirmed on the packet engine.
+"""Plans for scenarios with the packet engine: searched with the fluid engine, then confirmed with the packet engine.
 
-A search takes hundreds of runs, which would take hours on the packet engine. The search therefore uses the fluid
-engine. Afterwards the best plans and the baselines are run on the packet engine, and the plan reports the figures of
-these runs.
+The hundreds of runs of a search would take hours with the packet engine. Only the baselines and the best plans are
+therefore run with the packet engine, after the search, and the result has the figures of these runs.
 """
 
 from collections.abc import Mapping
@@ -19,20 +18,20 @@ Name = TypeVar("Name")
 
 
 def on_fluid(requested: Scenario) -> Scenario:
-    """Return a scenario on the fluid engine, without the keys of the packet engine: queues, transport, bands."""
+    """Return the scenario with the fluid engine, and without keys that only the packet engine supports."""
     of_packets = ("queue", "switch_buffer", "transport", "probe", "follow", "start_jitter", "announce", "priority")
     return altered(requested, engine="fluid", **dict.fromkeys(of_packets))
 
 
 def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tuple[dict[Name, RunResult], str]:
-    """Run the results of a search on another engine, each scenario on its own engine.
+    """Run the best plans of a search with the user's engine.
 
     Args:
-        scenarios: the scenarios, by their names in the study.
+        scenarios: scenarios with the user's engine, by any name.
         how: arguments `jobs`, `progress`, `keep` and `limits` of `run_all`.
 
     Returns:
-        The runs and an empty text; or no runs and the reason, if they would exceed the limits or one of them failed.
+        The runs by name and an empty text; or no runs and the reason, if a run fails or would exceed the limits.
     """
     try:
         return dict(zip(scenarios, run_all(list(scenarios.values()), **how), strict=True)), ""
@@ -45,13 +44,13 @@ def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tup
 
 
 def engines(searched_on: str, requested: str, why_not: str) -> dict[str, Any]:
-    """Return the keys of a summary that name the engine of the search and the engine of the figures."""
+    """Return keys of a summary with the engines of the search and of the figures; `why_not` is that of `confirmed`."""
     found = {"searched_on": searched_on, "confirmed_on": searched_on if why_not else requested}
     return {**found, "not_confirmed": why_not} if why_not else found
 
 
 def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
-    """Return the premise that the search used another engine than the user's; empty if it used the same engine."""
+    """Return the premise that the search used another engine than the user's; empty if it used the user's engine."""
     if searched_on == requested:
         return []
     figures = f"not confirmed on {requested}" if why_not else f"figures from {requested} runs"
@@ -59,7 +58,7 @@ def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
 
 
 def sentence(searched_on: str, requested: str, why_not: str) -> list[str]:
-    """Return a sentence with the engine of the search, if it differs from the user's engine."""
+    """Return a sentence on the engine of the search and of the figures; empty if both are the user's engine."""
     if searched_on == requested:
         return []
     if why_not:

@@ -1,4 +1,7 @@
-"""Settings and intermediate state of `gradtide plan`: choices, their times and their gains over the baseline."""
+"""The steps of `gradtide plan` and their intermediate state: the choices, their times and gains over the baseline.
+
+A choice (`studies.search`) is a communication schedule on a channel, i.e. with a collective and a pipelining depth.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,20 +35,20 @@ from gradtide.studies.search import (
 )
 
 TRIALS = 2
-"""Number of seeds for the selection of a level's best choice, which is then run with all seeds."""
+"""Number of runs with noise that select the best choice of each level; only this choice is run with all seeds."""
 
 NOISY_ITERATIONS = 10
 
 Part = Callable[[float, float], Callable[[float], object] | None]
-"""Function from (low, high), shares from 0 to 1, to the progress callback for that part of a study, or to `None`."""
+"""Function that returns the progress callback for a part of a study, from one completed share (0 to 1) to another."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """The parsed arguments of `plan`.
 
-    `noise_is_assumed` is true if the scenario does not specify noise. `schedule` is the requested order, or `None` if
-    the search chooses the order.
+    `worth` is a share of the iteration time. `noise_is_assumed` is true if the scenario has no `compute.noise`.
+    `schedule` is the requested order; `None` to search all orders.
     """
 
     runtime: Runtime
@@ -62,11 +65,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain of a choice, as a share of the baseline's iteration time.
+    """Gain of a choice, i.e. the share of the baseline's iteration time that it saves.
 
-    `low` and `high` are the ends of the interval in which a measured gain is expected with 95 % probability, according
-    to the errors of earlier predictions; `None` for the baseline itself. `jitter` is the 95 % confidence interval of
-    the mean over paired runs with noise; `None` without such runs.
+    A measured gain is expected to be between `low` and `high` with 95 % probability, according to the errors of earlier
+    predictions; both are `None` for the baseline itself. `jitter` is the 95 % confidence interval of the mean gain over
+    runs with noise that are paired by seed; `None` without noise.
     """
 
     mean: float
@@ -76,20 +79,22 @@ class Gain:
 
     @classmethod
     def predicted(cls, mean: float, jitter: tuple[float, float] | None = None) -> "Gain":
-        """Return a gain with the prediction interval that follows from the errors of earlier predictions."""
+        """Return a gain with the interval that follows from the errors of earlier predictions."""
         low, high = saving_errors().interval(1 - mean)
         return cls(mean, 1 - high, 1 - low, jitter)
 
 
 @dataclass
 class Found:
-    """Intermediate state of a search, from which a result can be derived once the first run has finished.
+    """Intermediate state of a plan. A partial result can be derived from it as soon as `search` exists.
 
     Attributes:
         base: the scenario of the search.
         requested: the user's scenario, which may have another engine.
-        checked: runs on the user's engine, by the name of a baseline or by choice; only the best choices are run there.
-        why_not: reason why there are no runs on the user's engine; empty if there are runs, or if none are needed.
+        baseline: name of the baseline to which gains are relative.
+        noisy_s: iteration times in seconds of the paired runs with noise, by choice; `None` is the baseline.
+        checked: runs with the user's engine, if it is another one: baselines by name, and each level's best choice.
+        why_not: reason why there are no runs with the user's engine; empty if there are runs, or if none are needed.
     """
 
     base: Scenario
@@ -107,13 +112,13 @@ class Found:
     why_not: str = ""
 
     def run_of(self, one: Choice | str) -> RunResult | None:
-        """Return the reported run of a choice or of a baseline's name; `None` if there is no run."""
+        """Return the run of a choice or of a named baseline, with the user's engine if possible; `None` if not run."""
         run = self.baselines[one][1] if isinstance(one, str) else self.runs.get(one)
         return self.checked.get(one, run)
 
     @property
     def baseline_run(self) -> RunResult:
-        """Run of the baseline, to which gains are relative."""
+        """Run of the baseline to which gains are relative, with the user's engine if possible."""
         return self.checked.get(self.baseline, self.baselines[self.baseline][1])
 
     @property
@@ -123,11 +128,11 @@ class Found:
 
     @property
     def bound_ms(self) -> float | None:
-        """Lower bound of the iteration time over all plans, in milliseconds; `None` before the search."""
+        """Iteration time that no plan can beat, in milliseconds; `None` before the search."""
         return None if self.search is None else self.search.space.least_ps / 1e9
 
     def times_ps(self) -> dict[Choice, float]:
-        """Return iteration times by choice: from runs with noise, or else from runs without noise, or else scores."""
+        """Return mean iteration times in ps by choice: from runs with noise, or else single runs, or else scores."""
         if self.noisy_s:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
@@ -136,16 +141,16 @@ class Found:
         return {} if self.search is None else dict(self.search.scores)
 
     def time_ms(self, choice: Choice) -> float:
-        """Return the predicted iteration time of a choice from a run of its scenario, or otherwise from its score."""
+        """Return the predicted iteration time of a choice in ms: that of its run, or its score if it was not run."""
         assert self.search is not None
         run = self.run_of(choice)
         return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
 
     def best(self, level: str) -> Choice | None:
-        """Return the simplest choice of a level among those whose time is within `worth` of the level's best time.
+        """Return the preferred choice of a level; `None` if the level has no choice with a time.
 
-        Choices with the scenario's own collective and depth are simpler than others; ties are decided by the shorter
-        time, then by fewer buckets.
+        Of all choices whose time exceeds the level's shortest time by at most `worth`, those with the scenario's own
+        collective and depth are preferred, then shorter times, then fewer buckets.
         """
         times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}
         if not times:
@@ -161,7 +166,7 @@ class Found:
         return min((choice for choice, time in times.items() if time <= limit), key=plainness)
 
     def gain(self, choice: Choice) -> Gain:
-        """Return the gain of a choice: the mean over paired runs, or the gain of one run on the user's engine."""
+        """Return the gain of a choice, from runs with the user's engine, else paired runs with noise, else one run."""
         if self.is_baseline(choice):
             return Gain(0.0)
         if choice in self.checked:
@@ -173,13 +178,13 @@ class Found:
         return Gain.predicted(sum(gains) / len(gains), mean_interval(gains))
 
     def is_baseline(self, choice: Choice) -> bool:
-        """Whether a choice results in the same plan as the baseline."""
+        """Whether the plan of a choice is equal to the baseline's plan."""
         plan, _ = self.baselines[self.baseline]
         return replace(plan_of(self, choice), level=plan.level, predicted=plan.predicted) == plan
 
 
 def mean_ms(run: RunResult) -> float:
-    """Return the mean iteration time of a run."""
+    """Return the mean iteration time of a run, in milliseconds."""
     return float(run.job["iteration_time_ms"]["mean"])
 
 
@@ -187,13 +192,13 @@ def mean_ms(run: RunResult) -> float:
 
 
 def ddp(base: Scenario, layers: Layers) -> Plan:
-    """Return the plan of PyTorch's DistributedDataParallel with default settings."""
+    """Return the plan with the default buckets of PyTorch's DistributedDataParallel, in FIFO order with a barrier."""
     buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
     return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
-    """Return the buckets in the order in which they become ready, from the output side of the model to its input."""
+    """Return the buckets between `cuts` in the order in which they become ready, from the model's output side."""
     rows, count = layers.job.layers, len(cuts) + 1
     buckets = []
     for index, (first, last) in enumerate(reversed(layers.spans(cuts))):
@@ -204,7 +209,7 @@ def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBu
 
 
 def plan_of(found: Found, choice: Choice) -> Plan:
-    """Return a choice as a plan, with the predicted overhead of its messages."""
+    """Return the plan of a choice; its only predicted figure is the overhead per message."""
     assert found.search is not None
     channel = found.channels[choice.channel]
     buckets = _buckets(found.layers, choice.cuts, choice.mode.order)
@@ -238,16 +243,16 @@ def most_work(
     names: Sequence[str] | None,
     budget: int,
 ) -> list[tuple[Scenario, int]]:
-    """Return an upper bound of the work of a plan, as pairs (scenario, number of runs).
+    """Return an upper bound of the work of `plan`, as pairs of a scenario and a number of runs.
 
-    It assumes that all channels are searched, with the smallest messages.
+    The bound assumes that all channels are searched, and that all messages have the smallest size.
 
     Args:
         base: the scenario of the search.
         requested: the user's scenario.
         plans: the baselines.
         settings: the settings of the search.
-        names: collectives that the user named; `None` for the defaults.
+        names: the argument `collectives` of `plan`.
         budget: number of runs of the local search in each mode.
     """
     job, modes = base.jobs[0], modes_of(settings.level, settings.schedule)
@@ -275,7 +280,7 @@ def most_work(
 
 
 def _is_deep(settings: Settings) -> bool:
-    """Whether depths other than the scenario's are searched."""
+    """Whether pipelining depths other than the scenario's are searched."""
     return settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel")
 
 
@@ -286,9 +291,9 @@ def fill(
     part: Part,
     how: Mapping[str, Any],
 ) -> None:
-    """Fit channels, search, run the best choices on the scenario's network, and run them again in pairs with noise.
+    """Fit the channels, search, run the best choices on the scenario's network, and run them again with noise.
 
-    `how` contains the arguments `jobs`, `keep` and `limits` of `run_all`.
+    `names` are the `collectives` of `plan`; `how` contains the arguments `jobs`, `keep` and `limits` of `run_all`.
     """
     base, settings = found.base, found.settings
     modes = modes_of(settings.level, settings.schedule)
@@ -327,7 +332,7 @@ def fill(
 
 
 def check(found: Found, how: Mapping[str, Any]) -> None:
-    """Run the baselines and the best choice of each level on the user's engine, if the search used another engine."""
+    """Run the baselines and the best choice of each level with the user's engine, if the search used another engine."""
     if found.requested.engine == found.base.engine:
         return
     best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
@@ -338,7 +343,7 @@ def check(found: Found, how: Mapping[str, Any]) -> None:
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
-    """Return the modes up to a level. Caramel's mode was never measured, and is included only if it is requested."""
+    """Return the modes up to a level; Caramel's mode only if its order is requested, because it was never measured."""
     orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
     return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 
@@ -350,7 +355,7 @@ def run_noisy(
     progress: Callable[[float], object] | None,
     how: Mapping[str, Any],
 ) -> None:
-    """Run all scenarios with noise and with the same seeds, so that their runs are paired."""
+    """Run all scenarios with noise and the same seeds, so that runs can be paired; `None` is the baseline."""
     requested = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
@@ -369,7 +374,7 @@ def _noisy(found: Found, scenario: Scenario, seed: int) -> Scenario:
 
 
 def _finalists(search: Search) -> list[Choice]:
-    """Return the best choice of each mode on each channel, and the runner-up with another number of buckets."""
+    """Return for each mode the best choice on each channel, and the best choice with another number of buckets."""
     found: list[Choice] = []
     for mode in search.space.modes:
         ranked = sorted((choice for choice in search.scores if choice.mode == mode), key=search.key)

@@ -1,4 +1,4 @@
-"""Settings of FSDP: the search space, the best setting, and a lower bound of the iteration time of all settings."""
+"""Settings of PyTorch's FSDP2 (`fully_shard`): the search space, the best setting, and a bound of the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -12,20 +12,20 @@ from gradtide.scenario.plan import PlannedSharding
 from gradtide.studies.result import RunResult
 
 UNITS = (1, 2, 4)
-"""Blocks per unit that are tried; larger units have fewer fixed costs, but are gathered and reduced later."""
+"""Numbers of blocks per unit that are tried. Larger units have fewer fixed costs, but their collectives start later."""
 DEPTHS = (1, 2, 3)
 """Prefetch depths that are tried, in units. Depth 0 is not tried, because a GPU cannot run without prefetch."""
 ALIKE = 0.01
-"""Relative difference below which iteration times count as equal; the setting nearest to torch's default then wins."""
+"""Settings whose iteration times exceed the shortest by at most this share are considered equally fast."""
 
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """Arguments of `fully_shard`.
+    """A way to shard a model with `fully_shard`.
 
     Attributes:
-        zero: ZeRO stage; 3 frees each unit after its forward pass, 2 keeps it until the backward pass.
-        unit: number of blocks per unit.
+        zero: ZeRO stage; 3 frees a unit's gathered parameters after its forward pass, 2 keeps them until backward.
+        unit: number of blocks in a unit, whose parameters are gathered together.
         forward: prefetch depth of the forward pass, in units.
         backward: prefetch depth of the backward pass, in units.
     """
@@ -37,12 +37,12 @@ class Setting:
 
     @property
     def changes(self) -> int:
-        """Number of settings that differ from torch's default."""
+        """Number of attributes that differ from PyTorch's default."""
         return sum(mine != torchs for mine, torchs in zip(astuple(self), astuple(DEFAULT), strict=True))
 
     @property
     def keys(self) -> dict[str, int]:
-        """Keys of the table `parallel`."""
+        """The setting as keys of the scenario's table `parallel`."""
         return {
             "zero": self.zero,
             "unit": self.unit,
@@ -55,17 +55,18 @@ class Setting:
         units = parallel_model.described.units
         most = len(units) - 1
         reshards = self.zero == 3
-        # With tied embeddings the shared parameters are in the root unit, which is not resharded.
+        # The last unit is kept, because its backward pass follows at once. With tied embeddings, the head is last; its
+        # parameters are in the root unit, which torch never reshards.
         keeps = reshards and units[0] != ("",)
         return PlannedSharding(units, min(self.forward, most), min(self.backward, most), reshards, keeps)
 
 
 DEFAULT = Setting()
-"""PyTorch's default, with one block per unit."""
+"""PyTorch's default, with one block in each unit."""
 
 
 def settings(parallel_model: ParallelModel) -> list[Setting]:
-    """Return the search space, torch's default first. ZeRO-2 has no prefetch in the backward pass."""
+    """Return the search space, with PyTorch's default first. ZeRO-2 needs no prefetch in the backward pass."""
     blocks = len(parallel_model.described.blocks) - 2
     units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
     freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
@@ -80,8 +81,7 @@ class Tried:
         setting: the setting.
         scenario: the job with this setting.
         result: run of the scenario; `None` if it does not fit in memory or has not run yet.
-        checked: run on the user's engine, if the search used another engine and the setting was a finalist; else
-            `None`.
+        checked: run with the user's engine, for settings in the result's table; `None` if the search used this engine.
     """
 
     setting: Setting
@@ -91,14 +91,14 @@ class Tried:
 
     @property
     def parallel_model(self) -> ParallelModel:
-        """Parallelisation of the model over the ranks."""
+        """Parallelisation of the model over the ranks with this setting."""
         found = self.scenario.jobs[0].parallel_model
         assert found is not None
         return found
 
     @property
     def memory_bytes(self) -> int:
-        """Largest memory of a rank, in bytes."""
+        """Memory that the rank with the largest need uses, in bytes."""
         return self.parallel_model.described.memory.total
 
     @property
@@ -108,17 +108,17 @@ class Tried:
 
     @property
     def time_ms(self) -> float:
-        """Iteration time in milliseconds, by which settings are compared."""
+        """Iteration time on the engine of the search, in milliseconds, by which settings are ranked."""
         assert self.result is not None
         return run_ms(self.result)
 
     def run_beside(self, default: "Tried") -> RunResult | None:
-        """Return the run of this setting on the engine on which the shown run of `default` was made."""
+        """Return the run to compare with `default`: with the user's engine if both have that, else the search's."""
         return self.result if self.checked is None or default.checked is None else self.checked
 
     @property
     def shown_ms(self) -> float:
-        """Iteration time to show, in milliseconds: on the user's engine, if the setting ran there."""
+        """Iteration time to display, in milliseconds: with the user's engine if the setting was run with it."""
         run = self.run_beside(self)
         assert run is not None
         return run_ms(run)
@@ -131,12 +131,12 @@ def run_ms(result: RunResult) -> float:
 
 
 def best_of(every: Sequence[Tried]) -> Tried:
-    """Return the best setting that was run and fits in memory, or torch's default if there is none."""
+    """Return the best setting that was run and fits in memory; PyTorch's default, `every[0]`, if there is none."""
     return _best([one for one in every if one.result is not None and one.fits]) or every[0]
 
 
 def _best(some: Sequence[Tried]) -> Tried | None:
-    """Return the setting with fewest changes from the default among those within `ALIKE` of the fastest."""
+    """Return the setting with the fewest changes from the default among the fastest, which differ by up to `ALIKE`."""
     if not some:
         return None
     limit = (1 + ALIKE) * min(one.time_ms for one in some)
@@ -147,15 +147,15 @@ def _best(some: Sequence[Tried]) -> Tried | None:
 
 
 def sort_key(one: Tried) -> tuple[float, int, Setting]:
-    """Return the sort key of settings: time, memory, then the number of changes from the default."""
+    """Return the sort key of settings: time, then memory; the setting itself makes the order total."""
     return round(one.time_ms, 6), one.memory_bytes, one.setting
 
 
 def bound(ran: Sequence[Tried]) -> Least:
-    """Return a lower bound of the iteration time of all settings, in milliseconds.
+    """Return a lower bound of the iteration time of all settings and all orders of transfers, in milliseconds.
 
-    The bound is the minimum over all combinations of unit size and ZeRO stage. It uses the simulated durations of
-    transfers, unless other transfers may have slowed these down.
+    The bound is the minimum over all combinations of unit size and ZeRO stage. Transfers take their simulated times,
+    or 0 if transfers of other groups than FSDP's may have slowed them down.
     """
     found = []
     for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
@@ -169,7 +169,7 @@ def bound(ran: Sequence[Tried]) -> Least:
 
 
 def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
-    """Return the time in milliseconds for which a transfer occupies its queue: launch overhead and transfer time."""
+    """Return the time in ms for which a transfer (`row`) occupies its queue: launch overhead and transfer time."""
     assert one.result is not None
     launch_ps: int = one.result.scenario.jobs[0].schedule.overhead_ps
     moving_us: float = row["end_us"] - row["start_us"]
@@ -177,10 +177,10 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
 
 
 def _positions(one: Tried) -> list[Position]:
-    """Return the units of the forward pass in order, then those of the backward pass, with times in milliseconds."""
+    """Return all units in the order of the forward pass, then of the backward pass, with their times in ms."""
     assert one.result is not None
     described, rows = one.parallel_model.described, one.result.transfers.to_dicts()
-    # If other groups have transfers, these may have slowed the FSDP transfers down, so durations are no lower bound.
+    # Transfers of other groups may have slowed the FSDP transfers down, whose durations are then no lower bounds.
     is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
     took: dict[tuple[str, int], float] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The result of `gradtide plan`: the plan, the best of each level, all scored choices, and sentences about them."""
+"""The result of `gradtide plan`: the plan, the best one of each level, all scored choices, and sentences on them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ from gradtide.studies.run_folder import write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, LEAVE = "worth it", "leave alone"
-"""Verdicts: the low end of the gain's interval reaches the required gain, or it does not."""
+"""Verdicts on a plan, by whether the low end of its gain's interval reaches the required gain (`worth`)."""
 
 
 class Planned(StudyRows):
-    """Result of a search for a plan. A file contains only the plan, a folder also its report."""
+    """Result of a search for a plan, which is saved as a file with only the plan, or as a folder with its report."""
 
     plan: Plan
 
@@ -40,7 +40,7 @@ class Planned(StudyRows):
         """Write only the plan if `path` ends with .json, otherwise a folder with the plan and its report.
 
         Raises:
-            FolderError: if `path` contains foreign files, or cannot be written; no files are left behind.
+            FolderError: if `path` contains foreign files, or cannot be written; no files are left behind in this case.
         """
         return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
 
@@ -49,12 +49,12 @@ class PlanResult(Planned):
     """A plan, with the alternatives among which it was chosen.
 
     Attributes:
-        plan: content of plan.json.
+        plan: the chosen plan, as in plan.json; the baseline if no other plan pays.
         plans: the best plan of each level, by level.
-        scenario: the scenario under this plan.
-        baseline: run of the baseline with which the plan is compared.
-        run: run of the plan; `None` if the search was interrupted before this run.
-        rows: one dict for each baseline and for the best plan of each level.
+        scenario: the user's scenario with the chosen plan.
+        baseline: run of the baseline to which gains are relative.
+        run: run of the chosen plan; `None` if the search was interrupted before this run.
+        rows: one dict for each baseline and for the best plan of each level, with the columns of `levels.csv`.
         candidates: one dict per scored choice, with the columns of `scored.csv`.
     """
 
@@ -143,7 +143,7 @@ class PlanResult(Planned):
 
 
 def save_plan(plan: Plan, path: Path) -> Path:
-    """Write a plan to a file. An existing file is replaced only if it is a plan."""
+    """Write a plan to a file, which may replace a plan, but no other file."""
     check_target(path)
     try:
         return plan.save(path)
@@ -152,7 +152,7 @@ def save_plan(plan: Plan, path: Path) -> Path:
 
 
 def check_target(path: Path | None) -> None:
-    """Raise if a plan or its folder cannot be written to a path; called before the search, so that no work is lost."""
+    """Raise a FolderError if a plan cannot be saved to `path`; called before the search, so that no work is lost."""
     if path is None:
         return
     refuse_unwritable(path)
@@ -184,7 +184,7 @@ def _row(found: Found, choice: Choice) -> dict[str, Any]:
 
 
 class _Messages(NamedTuple):
-    """The messages of an iteration: bytes of each bucket, number of messages, and overhead of the scheduler."""
+    """The messages of an iteration: bytes of each bucket, number of messages, and scheduler overhead per message."""
 
     sizes: Sequence[int]
     total: int
@@ -219,8 +219,9 @@ def _line(
 def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
     """Return the lowest level that pays and that no other level clearly beats; `none` if no level pays.
 
-    A level pays if the low ends of its prediction interval and of its interval over paired runs with noise both reach
-    `worth` per cent. Another level clearly beats it if its gain is larger by `worth` plus the prediction error.
+    A level pays if the low ends of its prediction interval and of its interval over runs with noise both reach `worth`
+    percent. Another level clearly beats it if its gain exceeds the high end of this prediction interval by more than
+    `worth` percent.
     """
     paying = [row for row in rows if _pays(row, worth)]
     if not paying:
@@ -237,7 +238,7 @@ def _pays(row: Mapping[str, Any], worth: float) -> bool:
 
 
 def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
-    """Return the plan with a description of its scenario, and with the predicted figures from `row`."""
+    """Return the plan with fields that describe its scenario and runtime, and with the predicted figures in `row`."""
     job, runtime = found.layers.job, found.settings.runtime
     return replace(
         plan,
@@ -299,7 +300,6 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
 
 
 def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
-    """Return the best plan of each level, the baselines and the bound as candidates of the answer."""
     job, runtime = found.layers.job, found.settings.runtime
     own = [
         Candidate(
@@ -318,17 +318,15 @@ def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
 
 
 def caps(plan: Plan) -> str:
-    """Return the value of DistributedDataParallel's `bucket_cap_mb_list` that gives a plan's buckets.
+    """Return the value of `bucket_cap_mb_list` with which DistributedDataParallel uses a plan's buckets.
 
-    DDP closes a bucket with the gradient that reaches its cap. Caps are rounded down, so that this gradient is the
-    plan's last one.
+    DDP closes a bucket with the gradient that reaches its cap, so caps are the buckets' sizes in MiB, rounded down.
     """
     rounded = [math.floor(1e4 * one.bytes / MIB) / 1e4 for one in plan.buckets]
     return f"[{', '.join(f'{cap:g}' for cap in rounded)}]"
 
 
 def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
-    """Return the plan in one sentence: model, cluster, schedule and gain."""
     runtime = found.settings.runtime
     baseline = "DDP" if found.baseline == "ddp" else "the scenario's schedule"
     before = words.milliseconds(found.baseline_ms)
@@ -350,7 +348,6 @@ def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return sentences on how to apply the plan, and on the basis of its figures."""
     settings, runtime = found.settings, found.settings.runtime
     worth = 100 * settings.worth
     row = next(row for row in rows if row["chosen"])
@@ -397,7 +394,7 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
 
 
 def _ddp_alone(found: Found, chosen: str, choice: Choice, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return how to configure DDP alone for the plan's buckets, or for the best buckets in FIFO order."""
+    """Return how to set the plan's buckets in DDP, or what DDP alone saves with the best buckets at that level."""
     plan = plan_of(found, choice)
     row = next(row for row in rows if row["name"] == "buckets")
     if chosen == "buckets":
@@ -410,7 +407,7 @@ def _ddp_alone(found: Found, chosen: str, choice: Choice, rows: Sequence[dict[st
 
 
 def _exchange(found: Found, choice: Choice) -> list[str]:
-    """Return how to select the plan's collective and depth, if they are not the scenario's."""
+    """Return sentences on the plan's collective and pipelining depth, if they differ from the scenario's."""
     channel, own = found.channels[choice.channel], found.channels[0]
     said = []
     if channel.collective != own.collective:
@@ -423,7 +420,7 @@ def _exchange(found: Found, choice: Choice) -> list[str]:
 
 
 def _limits(found: Found) -> list[str]:
-    """Return the limitations of the runtime that restricted the search."""
+    """Return sentences on the limitations of the runtime that restricted the search."""
     settings, runtime = found.settings, found.settings.runtime
     if runtime.any_collective:
         return [
@@ -445,7 +442,7 @@ def _limits(found: Found) -> list[str]:
 
 
 def _basis() -> str:
-    """Return the sentence about the basis of the interval."""
+    """Return the sentence on the measurements from which the interval of the gain is derived."""
     savings, times = saving_errors(), time_errors()
     ratios, errors = (" to ".join(f"{100 + end:.0f}" for end in one.range_percent) for one in (savings, times))
     return (
@@ -457,7 +454,7 @@ def _basis() -> str:
 
 
 def _most(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the row with the largest gain; `None` if no plan has a positive gain."""
+    """Return the row of the plan with the largest gain; `None` if no plan has a positive gain."""
     saving = [row for row in rows if row["level"] != "none" and row["saves_percent"] > 0]
     return max(saving, key=lambda row: row["saves_percent"], default=None)
 

@@ -1,8 +1,8 @@
 """`gradtide plan` for FSDP: searches wrapping units, prefetch depths, and reshard-after-forward (ZeRO-3 or ZeRO-2).
 
 All settings can be applied with public methods of PyTorch's `fully_shard`. Settings that do not fit in the memory of a
-rank are not run. All-gathers and reduce-scatters keep torch's order. The best setting is run once more in TicTac's
-order. A lower bound limits the gain of all other orders (`gradtide.parallel.bound`).
+rank are not run. All-gathers and reduce-scatters have PyTorch's order. To show what another order could gain, the best
+setting is also run in TicTac's order, and a lower bound holds for every order (`gradtide.parallel.bound`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all
 
 MOST_SHOWN = 6
-"""Largest number of rows in a result's table: torch's default, the scenario's setting, three kinds, and the best."""
+"""Largest number of settings that `listed` yields, all of which are run again for a packet scenario."""
 NOT_YET = "the study was interrupted"
 
 
@@ -33,10 +33,10 @@ def plan_sharding(
     keep: Kept | None = None,
     limits: Any = None,
 ) -> "ShardingResult":
-    """Search the best way to shard a model with `fully_shard`; the arguments are those of `plan`.
+    """Search the best way to shard a model with `fully_shard`; arguments as in `plan`, but `worth` is from 0 to 1.
 
     Raises:
-        ValueError: if `fully_shard` does not apply to the job.
+        ValueError: if `fully_shard` cannot shard the job's model.
     """
     job = requested.jobs[0]
     parallel_model = job.parallel_model
@@ -54,8 +54,8 @@ def plan_sharding(
     every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(parallel_model)])]
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     why_not = ""
-    # The best setting is run again in another order. For a packet scenario, the settings of the table are run again as
-    # well.
+    # After the search, the best setting is run in another order. For a scenario with the packet engine, the settings in
+    # the result's table are also run with this engine.
     later = [(base, 1), *([(requested, MOST_SHOWN)] if base is not requested else [])]
     foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
     try:

@@ -1,4 +1,4 @@
-"""The result of `gradtide plan` for FSDP: the best setting, all tried settings, and sentences about them."""
+"""The result of `gradtide plan` for FSDP: the chosen setting, all tried settings, and sentences about them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,21 +28,21 @@ class ShardingResult(Planned):
     """A plan for sharding a model, with the settings among which it was chosen.
 
     Attributes:
-        plan: content of plan.json.
-        scenario: the scenario under this plan.
-        baseline: run of torch's default.
-        run: run of the plan.
-        rows: one dict for torch's default, for the best setting of each kind of change, and for the best of all.
+        plan: the chosen setting, as in plan.json: the best setting if it saves enough, otherwise PyTorch's default.
+        scenario: the scenario with the chosen setting.
+        baseline: run of PyTorch's default.
+        run: run of the chosen setting.
+        rows: one dict for each setting that `listed` yields.
         candidates: one dict for every setting, with the columns of `settings.csv`.
-        ordered: run of the best setting in TicTac's order, which torch does not support; `None` if it was not run.
+        ordered: run of the best setting in TicTac's order, which PyTorch does not support; `None` if it was not run.
 
     Args:
-        every: the tried settings, torch's default first.
+        every: the tried settings, PyTorch's default first.
         own: the scenario's setting.
-        worth: smallest useful saving, as a share of an iteration.
+        worth: smallest useful saving, as a share of the iteration time.
         ordered: the attribute of this name.
         requested: the engine of the user's scenario. Default: the engine of the search.
-        why_not: reason why no setting was run on the engine `requested`; empty if settings were run there.
+        why_not: reason why no setting was run with the engine `requested`; empty if settings were run with it.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class ShardingResult(Planned):
         yield _basis()
 
     def _order(self) -> str:
-        best_ms = self._best_ms  # from the engine of the search, because order and bound are from that engine, too
+        best_ms = self._best_ms  # with the engine of the search, as for TicTac's order and for the bound
 
         def saves(to_ms: float) -> str:
             share = 1 - to_ms / best_ms
@@ -213,7 +213,7 @@ def _fits(one: Tried) -> Feasibility:
 
 
 def listed(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
-    """Yield the rows of the table by name: torch's default, the scenario's, the best of each kind, and the best."""
+    """Yield the table's settings by name: torch's default, the scenario's, the best of each kind, the best of all."""
     yield "torch's default", default
     if own != DEFAULT:
         yield "the scenario's", next(one for one in every if one.setting == own)
@@ -289,7 +289,7 @@ def _times() -> Errors:
 
 
 def _basis() -> str:
-    """Return the sentence about the basis of the interval."""
+    """Return the sentence on the measurements from which the interval of the saving is derived."""
     savings = _savings()
     low, high = (f"{100 + end:.0f}" for end in savings.range_percent)
     return (
@@ -300,7 +300,7 @@ def _basis() -> str:
 
 
 def snippet(one: Tried) -> list[str]:
-    """Return lines of Python that apply the setting with torch only."""
+    """Return the lines of a Python program that applies the setting with PyTorch alone."""
     planned = one.setting.planned(one.parallel_model)
     is_tied = planned.units[0] == ("",)
     inner = planned.units[1:] if is_tied else planned.units[1:-1]
@@ -330,6 +330,6 @@ def snippet(one: Tried) -> list[str]:
 
 
 def _path(name: str) -> str:
-    """Return a Python expression for a module, such as `model.layers[0]`."""
+    """Return the Python expression for a module of the model from its dotted name, such as `model.layers[0]`."""
     parts = (f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
     return f"model{''.join(parts)}"

@@ -1,9 +1,10 @@
-"""`gradtide sweep`: a figure over the values of any keys of a scenario, and the ranking of the points.
+"""`gradtide sweep`: runs a scenario with many values of its keys, and ranks the points by one figure.
 
-All scenarios are read before any run, so that a misspelt figure is found at once. Points with an invalid scenario are
-refused. Then all runs that the store lacks are executed. The table is built from the store alone, so it does not depend
-on which process executed a run, or when. The module is longer than 600 lines because reading, executing and reporting
-the runs share one state.
+A point is a combination of values of the varied keys, and is run once with each seed. A figure is a number in a run's
+summary. All scenarios are read before the first run, so that errors in the study are reported at once. Runs with an
+invalid scenario are refused; all other runs that the store lacks are executed. The result is built from the store
+alone, so it does not depend on which process executed a run, or when. The module is longer than 600 lines because
+reading, executing and reporting share one state.
 """
 
 import math
@@ -45,25 +46,25 @@ __all__ = ["Point", "Study", "SweepResult", "merge", "sweep"]
 KEY_BYTES = 32
 
 READ_S = 0.0015
-"""Seconds to read a scenario, used only for the progress (`bench/run.py sweep`)."""
+"""Typical time to read one scenario, in seconds; used to estimate progress and the size of batches."""
 
 ELSEWHERE_S = 0.2
-"""Polling interval for runs that another process executes, in seconds."""
+"""Interval, in seconds, at which the store is polled for runs that another process is executing."""
 
 MAX_BATCH = 100
-"""Largest number of runs in a batch."""
+"""Largest number of runs in a batch; an executor receives and returns runs in batches."""
 MAX_LOSSES = 3
-"""Number of lost workers after which a run fails, not counting retries by the executor itself."""
+"""The study fails if the same run is lost this many times with its worker. Retries by the executor are not counted."""
 
 MAX_RANKED = 10_000
-"""Largest number of ranked points in a summary; `points.csv` has all."""
+"""Largest number of ranked points in `summary.json`, and of points without a rank; `points.csv` has all points."""
 
 MAX_READ = 64
-"""Largest number of points whose scenarios are read again for the premises of the answer."""
+"""Largest number of points whose scenarios are read again to collect the premises (assumptions) of the answer."""
 MAX_SHOWN = 20
-"""Largest number of points in each table of a notebook."""
+"""Largest number of rows in each table of a notebook."""
 FEW = 12
-"""Largest number of points without a rank that are listed one by one, in the terminal and in notebooks."""
+"""If more points than this have no rank, terminal and notebooks list them by reason instead of one by one."""
 
 Progress = Callable[[float], object] | None
 
@@ -78,12 +79,12 @@ class Cells(NamedTuple):
 
 @dataclass
 class Runs:
-    """The runs of a study after all scenarios have been read.
+    """The runs of a study after all scenarios have been read, numbered from 0.
 
     Attributes:
-        keys: concatenated keys in the store; the key of a refused run is zeros.
-        seeds: the seed of each run.
-        refused: reasons of refused runs, by the number of the run.
+        keys: store keys of all runs, concatenated, `KEY_BYTES` for each run; zeros for a refused run.
+        seeds: seed of each run.
+        refused: error message for each run with an invalid scenario, by run number.
     """
 
     keys: bytearray = field(default_factory=bytearray)
@@ -91,12 +92,12 @@ class Runs:
     refused: dict[int, str] = field(default_factory=dict)
 
     def key(self, run: int) -> bytes:
-        """Return the key of a run."""
+        """Return the store key of a run."""
         return bytes(self.keys[KEY_BYTES * run : KEY_BYTES * (run + 1)])
 
     @property
     def repeated(self) -> int:
-        """Number of runs with the same key as an earlier run; they may have different seeds."""
+        """Number of runs with the store key of an earlier run. Without random draws, seeds do not change the key."""
         return len(self.seeds) - len(self.refused) - len({self.key(run) for run in self._valid()})
 
     def _valid(self) -> Iterator[int]:
@@ -104,13 +105,13 @@ class Runs:
 
 
 class _Seen(NamedTuple):
-    """Result of one pass over all runs of a study.
+    """Data collected in one pass over all runs of a study.
 
     Attributes:
-        states: the `State` of each run, apart from a missing figure.
-        names: numeric columns, in order of appearance.
-        ranges: minimum and maximum of each possible default figure, over the runs that fit in memory.
-        cost: total cost of all runs.
+        states: `State` of each run; `NO_FIGURE` is not used, because the figure to rank by is not known yet.
+        names: names of all figures, in order of appearance.
+        ranges: minimum and maximum of each figure that could be the default, over the runs that fit in device memory.
+        cost: total numbers of events and packet hops of all runs.
     """
 
     states: bytearray
@@ -120,11 +121,11 @@ class _Seen(NamedTuple):
 
 
 class SweepResult(StudyRows):
-    """A study, with its runs in the store.
+    """Result of a sweep: its runs, and the ranking of its points, computed on demand from the store.
 
     Attributes:
         study: the study.
-        known: number of runs in the store.
+        known: number of the study's runs that are in the store.
     """
 
     def __init__(self, study: Study, store: Store, runs: Runs) -> None:
@@ -134,7 +135,7 @@ class SweepResult(StudyRows):
 
     @property
     def refused(self) -> int:
-        """Number of runs with an invalid scenario; all other runs are executed."""
+        """Number of runs that are not executed because their scenario is invalid."""
         return len(self._runs.refused)
 
     @property
@@ -143,11 +144,11 @@ class SweepResult(StudyRows):
         return len(self.study) - self.known - self.refused
 
     def refused_of(self, shard: tuple[int, int]) -> int:
-        """Return the number of refused runs of a shard."""
+        """Return the number of refused runs in the shard (i, n), which has every n-th run, starting with the i-th."""
         return sum(run % shard[1] == shard[0] - 1 for run in self._runs.refused)
 
     def _each(self) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-        """Yield each run with its state, as in `rows.csv`, and its summary if it has finished."""
+        """Yield each run's number, its state as in `rows.csv`, and its summary (`None` if it has not finished)."""
         for run in range(len(self.study)):
             if run in self._runs.refused:
                 yield run, f"refused: {self._runs.refused[run]}", None
@@ -161,14 +162,14 @@ class SweepResult(StudyRows):
                 yield run, "finished", document["summary"]
 
     def finished(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the label and the summary of each finished run; runs of a point differ in their seed."""
+        """Yield the label and the summary of each finished run. The label includes the seed if there are several."""
         for run, _, summary in self._each():
             if summary is not None:
                 seed = f", seed {self._runs.seeds[run]}" if self.study.seeds > 1 else ""
                 yield f"{self.study.label(run)}{seed}", summary
 
     def each_row(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows in the order of the study, read one at a time; rows of missing runs have no figures."""
+        """Yield the rows of `rows.csv`, read from the store one by one; only rows of finished runs have figures."""
         varied = self.study.keys
         for run, state, summary in self._each():
             values = self.study.values(run)
@@ -185,7 +186,7 @@ class SweepResult(StudyRows):
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """All rows, each with all columns."""
+        """All rows of `rows.csv`, each with every column of the table."""
         kinds = table.columns(self.each_row)
         return [row for piece in table.pieces(self.each_row, kinds) for row in piece.to_dicts()]
 
@@ -211,10 +212,10 @@ class SweepResult(StudyRows):
 
     @cached_property
     def figure(self) -> str | None:
-        """The figure by which points are ranked; `None` if no run has a figure.
+        """Name of the figure by which points are ranked; `None` if no run has a figure.
 
-        If the study does not name a figure, it is the first default figure that differs between points. The first
-        default may not differ: a job that sends no data takes equally long on every network.
+        Default: the first of the default figures (`figures.DEFAULTS`) that differs between runs. For example, the
+        iteration time of a job that sends no data is equal on every network, and cannot rank networks.
         """
         seen, figure = self._seen, self.study.figure
         if figure is not None:
@@ -232,12 +233,12 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ys(self) -> "array[float]":
-        """The figure of each run, even if the run does not fit in memory; NaN without a figure."""
+        """Value of `figure` for each run, even if the run does not fit in device memory; NaN if it has none."""
         return by_run(self.figure or "", self.each_row())
 
     @cached_property
     def _order(self) -> tuple[list[int], "array[float]", bytearray]:
-        """A list of the points by rank, and the figures and the states of all points."""
+        """Point numbers in ranking order; and by point number, the mean figure over the seeds and the `State`."""
         seeds, ys = self.study.seeds, over_seeds(self.study, self._ys)
         states = bytearray(len(ys))
         for point, y in enumerate(ys):
@@ -247,7 +248,7 @@ class SweepResult(StudyRows):
         return ranking.order(ys, states, most=self.is_most_best), ys, states
 
     def points(self) -> Iterator[Point]:
-        """Yield every point: first the ranked points, the best first, then the others.
+        """Yield every point: first the ranked points from best to worst, then the points without a rank.
 
         Example:
             >>> result = sweep({"sweep": {"scenario": "paper/gao2020-ch4", "grid": {"run.seed": [1, 2]}}})
@@ -257,7 +258,7 @@ class SweepResult(StudyRows):
         yield from map(self._point, range(self.study.points))
 
     def _point(self, place: int) -> Point:
-        """Return the point at a place of the ranking, from 0."""
+        """Return the point at position `place` of the ranking, from 0."""
         study, (order, ys, states) = self.study, self._order
         point = order[place]
         run = point * study.seeds
@@ -283,17 +284,16 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ranked(self) -> int:
-        """Number of ranked points, which come first in the order."""
         return self._order[2].count(State.FINISHED)
 
     def _first(self, most: int) -> tuple[list[Point], list[Point]]:
-        """Return the first ranked points and the first points without a rank, at most `most` of each."""
+        """Return the best ranked points, and the first points without a rank; at most `most` of each."""
         ranked, count = self._ranked, self.study.points
         places = range(min(ranked, most)), range(ranked, min(count, ranked + most))
         return list(map(self._point, places[0])), list(map(self._point, places[1]))
 
     def _why(self, first: int, state: State) -> tuple[str, Feasibility]:
-        """Return the reason for the state of a point, and its memory feasibility; `first` is its first run."""
+        """Return why a point has this state, and whether it fits in device memory; `first` is its first run number."""
         runs = range(first, first + self.study.seeds)
         run = next((run for run in runs if self._seen.states[run] == state), first)
         if state is State.REFUSED:
@@ -334,7 +334,7 @@ class SweepResult(StudyRows):
         }
 
     def _analysis(self) -> dict[str, Any]:
-        """Return the study's figure, the second objective `against`, and the analysis over runs that fit in memory."""
+        """Return the keys of the summary on the ranking figure, computed from the runs that fit in device memory."""
         study, figure = self.study, self.figure
         if figure is None:
             return {"figure": None, "best": None, "against": None}
@@ -345,7 +345,7 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer; its premises come from at most `MAX_READ` scenarios, spread evenly over the ranking."""
+        """Return the answer. Its premises come from at most `MAX_READ` points, spread evenly over the ranking."""
         study, headline = self.study, self._headline(ranked, states)
         known = [point.run for point in ranked if point.state != State.REFUSED.words]
         read = known[:: -(-len(known) // MAX_READ)]
@@ -357,12 +357,12 @@ class SweepResult(StudyRows):
             [study.scenario(run) for run in read],
             candidates,
             most=self.is_most_best,
-            # If all points were read, a premise that is equal in all of them holds, even if the study varies its key.
+            # A varied key is a premise only if its value is equal at all points, which is known only if all were read.
             varied=() if len(read) == len(known) else study.varied,
             more=self._more(),
             scenario=BEST if has_best else None,
         )
-        # The command is that of the whole study, whichever process has run a shard or merged the results.
+        # The command runs the whole study, even if this process executed only a shard or merged stores.
         return (
             answer
             if answer.again.command is None
@@ -370,7 +370,7 @@ class SweepResult(StudyRows):
         )
 
     def _more(self) -> list[Premise]:
-        """Return the premises of the ranking."""
+        """Return two further premises: the figure by which points are ranked, and the number of seeds."""
         study, most = self.study, "most" if self.is_most_best else "least"
         by = Premise(
             "ranked by", f"{self.figure}, {most} first", study.figure is not None, "sweep.figure", "figure = …"
@@ -379,7 +379,6 @@ class SweepResult(StudyRows):
         return [seeds] if self.figure is None else [by, seeds]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
-        """Return the headline: the best point, its figure, and the number of finished runs."""
         study, sentences = self.study, []
         first = next((point for point in ranked if point.rank == 1), None)
         if first is not None and self.figure is not None:
@@ -403,7 +402,7 @@ class SweepResult(StudyRows):
         return "–" if point.figure is None or self.figure is None else words.figure(self.figure, point.figure)
 
     def _best(self, ranked: Sequence[Point], first: Point) -> str:
-        """Return the sentence about the best point, its lead, and whether the lead is significant."""
+        """Return the sentence about the best point, and whether it is significantly better than the second."""
         near = ranking.SAME * abs(first.figure or 0)
         alike = sum(
             point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked
@@ -422,9 +421,9 @@ class SweepResult(StudyRows):
         return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
 
     def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
-        """Return at most `most` ranked points, and at most `most` other points, as the cells of two tables.
+        """Return two tables for display, of at most `most` rows each: ranked points, and points without a rank.
 
-        If more than `FEW` points have no rank, those with the same reason share a row.
+        If more than `FEW` points have no rank, points with the same state and reason share a row.
         """
         with_rank, _ = self._first(most)
         ranked: list[list[str]] = []
@@ -473,7 +472,7 @@ class SweepResult(StudyRows):
 
 
 BEST = "best.resolved.toml"
-"""File name of the resolved scenario of the best point, from which `gradtide run` reproduces its row."""
+"""Name of the file with the resolved scenario of the best point's first run, which `gradtide run` can run again."""
 
 
 def _runs(count: int, one: str, many: str) -> str:
@@ -504,26 +503,27 @@ def sweep(  # noqa: PLR0913 - the options of the command
     Args:
         study: a study file, or a dict with its keys: `{"sweep": {"scenario": ..., "grid": {...}}}`, in which the
             scenario may also be a `Scenario`, a dict or a model.
-        cluster: replacement of the cluster of every scenario of the study, as in `gradtide.run`.
-        store: file of finished runs; runs in the file are not repeated. Default: a store in memory.
-        shard: (i, n) runs every n-th run, starting with the i-th.
+        cluster: cluster that replaces the cluster of every scenario in the study, as in `gradtide.run`.
+        store: file in which finished runs are stored; runs that it already contains are not repeated. Default: a store
+            in memory.
+        shard: (i, n) executes only every n-th run, starting with the i-th (i from 1 to n). Default: all runs.
         executor: "local" to run in this process, or "ray" to run on an existing Ray cluster.
         address: address of the Ray cluster. Default: that in RAY_ADDRESS, otherwise the cluster of this machine.
         jobs: number of concurrent runs; the result does not depend on it. Default: 1 locally, and the number of
             processors on a cluster.
         progress: called periodically with the completed fraction.
-        limits: memory and time limits of the study; on a cluster, the memory limit is that of a run.
-        say: called before the first run with a warning if some runs are refused.
+        limits: memory and time limits of the study. On a Ray cluster, the memory limit applies to each run.
+        say: called with a warning before the first run, if some runs have an invalid scenario.
 
     Returns:
-        The study with a row per run. A row of another shard has figures only if its run is in the store.
+        The result, with a row per run. The row of a run in another shard has figures only if the run is in the store.
 
     Raises:
-        ScenarioError: before any run, if the study or all of its scenarios are invalid, or the limits would be
-            exceeded. A run with an invalid scenario does not raise if others are valid: its row states the reason.
+        ScenarioError: before any run, if the study or all of its scenarios are invalid, or the estimate exceeds the
+            limits. If only some scenarios are invalid, the rows of these runs contain the error instead.
         StoreError: if the store cannot be used.
-        ExecutorError: if the cluster cannot be used, or repeatedly loses the same run.
-        ValueError: if there is no such executor, or an address is given without a cluster.
+        ExecutorError: if the Ray cluster cannot be used, or if the same run is lost repeatedly with its worker.
+        ValueError: if `executor` is unknown, or `address` is given with the local executor.
         KeyboardInterrupt: on Ctrl-C; finished runs are in the store.
         LimitReached: when the limits are exhausted; finished runs are in the store.
 
@@ -536,7 +536,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     study, store = _opened(study, store, cluster)
     limits = limits or Limits()
     with opened(executor, address, jobs) as workers:
-        # Share of the progress for reading, on the assumption that all runs take as long as the first.
+        # Share of the total time for reading the scenarios, if all runs take as long as the first.
         reading = READ_S / (2 * READ_S + _first_s(study) / workers.at_once)
         work = _Work(study, store, shard, Total(workers.at_once, workers.neighbours))
         work.read(part_of(progress, 0, reading))
@@ -549,7 +549,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
 
 def _first_s(study: Study) -> float:
-    """Return the estimated time of the first run in seconds; 0 if its scenario is invalid."""
     try:
         return Total().add(study.scenario(0)).cpu_s
     except WRONG:
@@ -570,13 +569,13 @@ def estimated(
     Args:
         study: as in `sweep`.
         cluster: as in `sweep`.
-        store: store of finished runs, which add no cost.
+        store: file of finished runs; runs that it contains are not included in the estimate.
         jobs: number of concurrent runs.
         limits: memory and time limits for reading the study.
 
     Returns:
-        The document of `--estimate --json`: the total cost of all missing runs, their number, and the number of refused
-        runs.
+        The document of `--estimate --json`: the estimated cost of all runs that are still to be executed, and the
+        numbers of runs by state.
 
     Raises:
         ScenarioError: as in `sweep`.
@@ -600,13 +599,13 @@ def merge(
     progress: Progress = None,
     limits: Limits | None = None,
 ) -> SweepResult:
-    """Return a study with its finished runs in one or several stores; nothing is run.
+    """Combine the finished runs of one or several stores into the result of a study, without running anything.
 
     Args:
         study: as in `sweep`.
-        stores: one or several files, whose runs are copied into `store`.
+        stores: one or several store files, whose runs are copied into `store`.
         cluster: as in `sweep`.
-        store: file that receives the runs. Default: a store in memory.
+        store: store file that receives the runs. Default: a store in memory.
         progress: called periodically with the completed fraction.
         limits: memory and time limits.
 
@@ -634,7 +633,7 @@ def _opened(
 
 
 class _Batch(NamedTuple):
-    """Runs that are submitted together, by number, with their locks (claims) against other processes."""
+    """Runs that are submitted together: indices of missing runs, with locks (claims) that keep other processes out."""
 
     numbers: list[int]
     abouts: list[About]
@@ -642,12 +641,12 @@ class _Batch(NamedTuple):
 
 
 class _Work:
-    """The missing runs of a shard, numbered from 0; only one thread uses the store.
+    """Reads a study's scenarios, and executes the missing runs of a shard; only the calling thread uses the store.
 
     Attributes:
         runs: all runs of the study.
         total: estimated time and memory of the missing runs.
-        taken: estimated numbers of flows, iterations, packets and events in the missing runs.
+        taken: estimated total numbers of flows, iterations, packets, packet hops and events of the missing runs.
     """
 
     def __init__(self, study: Study, store: Store, shard: tuple[int, int], total: Total) -> None:
@@ -664,11 +663,11 @@ class _Work:
         self._losses: Counter[int] = Counter()
 
     def read(self, progress: Progress) -> None:
-        """Read every scenario, and determine the refused and the missing runs.
+        """Read every scenario of the study, and determine which runs are refused, and which the store lacks.
 
         Raises:
-            ScenarioError: if all scenarios are invalid, with the faults of the first one; or if the study names a
-                figure that no run can have.
+            ScenarioError: if all scenarios are invalid, with the errors of the first one; or if no run will have the
+                `figure` or `against` of the study.
         """
         first, of = self._shard
         count = len(self._study)
@@ -704,11 +703,11 @@ class _Work:
         names.check()
 
     def commonest_reason(self) -> str:
-        """Return the most frequent reason of refused runs."""
+        """Return the most frequent error message of the refused runs."""
         return Counter(self.runs.refused.values()).most_common(1)[0][0]
 
     def run(self, executor: Executor, progress: Progress, limits: Limits) -> None:
-        """Execute the missing runs, and wait for those that another process executes."""
+        """Execute the missing runs; wait for those that another process is already executing."""
         watch = current() or limits.watch()
         self._left.extend(range(len(self._missing)))
         all_s = self._left_s = sum(self._weights)
@@ -724,7 +723,7 @@ class _Work:
                 if progress is not None and finished:
                     progress(self._done_s / all_s)
         except (KeyboardInterrupt, LimitReached, ExecutorError) as end:
-            # Finished runs are stored, whatever the reason of the interruption.
+            # Store the batches that have finished in the meantime.
             executor.abandon()
             for future in wait(self._under_way, timeout=GRACE_S).done:
                 if not future.cancelled() and future.exception() is None:
@@ -737,7 +736,7 @@ class _Work:
                 batch.claims.close()
 
     def _begin(self, executor: Executor) -> bool:
-        """Submit batches up to the executor's capacity; return whether other processes are executing remaining runs."""
+        """Submit up to two batches per concurrent run; return whether other processes are executing remaining runs."""
         elsewhere: list[int] = []
         while self._left and len(self._under_way) < 2 * executor.at_once:
             # Batches shrink towards the end, so that all workers finish at about the same time.
@@ -749,13 +748,13 @@ class _Work:
         return bool(elsewhere)
 
     def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
-        """Lock and return runs of about `batch_s` seconds in total; append runs of other processes to `elsewhere`."""
+        """Lock and return a batch of about `batch_s` estimated seconds; append runs locked elsewhere to `elsewhere`."""
         batch, sum_s = _Batch([], [], ExitStack()), 0.0
         scenarios: list[Scenario] = []
         while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):
             number = self._left.popleft()
             key = self._key(number)
-            # Claims are per process, so duplicates within this process must be detected here.
+            # A claim excludes only other processes, so duplicates within this process must be detected here.
             if key in self._begun or not batch.claims.enter_context(self._store.claim(key)):
                 elsewhere.append(number)
                 continue
@@ -768,12 +767,12 @@ class _Work:
             self._begun.add(key)
             batch.numbers.append(number)
             batch.abouts.append(About(scenario.name, scenario.engine, scenario.seed))
-            # A lost run is retried alone, so that no other run is lost if it crashes its worker.
+            # A lost run is retried in a batch of its own, because it may crash its worker again.
             sum_s = math.inf if self._losses[number] else sum_s + self._weights[number]
         return batch, scenarios
 
     def _end(self, batch: _Batch, future: "Future[Documents]") -> None:
-        """Add a finished batch to the store; resubmit a batch that was lost."""
+        """Add the runs of a finished batch to the store; queue them again if their worker was lost."""
         with batch.claims:
             self._begun.difference_update(map(self._key, batch.numbers))
             try:
@@ -802,7 +801,7 @@ class _Work:
 
 
 class _Names:
-    """Checks before any run that the figures named in a study will exist."""
+    """Checks before the first run that the figures named in a study (`figure` and `against`) will exist."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -812,7 +811,7 @@ class _Names:
         self._known: dict[str, None] = dict.fromkeys(sorted(is_key))
 
     def see(self, scenario: Scenario) -> None:
-        """Add the figures that a run of a scenario will have."""
+        """Record the figures that a run of this scenario will have."""
         if not self._wanted:
             return
         kinds = figures.kinds(scenario)
@@ -823,14 +822,14 @@ class _Names:
             self._wanted -= set(self._known)
 
     def check(self) -> None:
-        """Raise if a figure is named that no run will have."""
+        """Raise a ScenarioError if the study names a figure that no run will have."""
         for name in (self._study.figure, self._study.against):
             if name is not None and name in self._wanted:
                 self._study.refuse_figure(name, list(self._known))
 
 
 def _reason(error: ScenarioError | TraceError) -> str:
-    """Return the reason why a scenario is invalid, in one line."""
+    """Return the first error of an invalid scenario as one line, with the number of further errors."""
     if isinstance(error, TraceError):
         return " ".join(str(error).split())
     fault, *more = error.faults
@@ -840,7 +839,7 @@ def _reason(error: ScenarioError | TraceError) -> str:
 
 
 _OF_STUDY = re.compile(r'^sweep\.(?:grid|zip|sample)\.([^"\[]*|"[^"]*")(?:\[\d+\])?$')
-"""Location of a value in a study; the group is its key."""
+"""Location of an error at a varied value of a study file; the group is the scenario's key."""
 
 WRONG = (ScenarioError, TraceError)
-"""Exceptions for an invalid scenario."""
+"""Exceptions that `Study.scenario` raises if the scenario of a run is invalid."""

@@ -1,10 +1,11 @@
-"""Analysis of one figure of a study: sensitivity, main effects, and the Pareto front of two figures.
+"""Analysis of one figure of a study: sensitivity, effects, and the Pareto front of the figure against another one.
 
-Pure functions; runs are numbered as in the table, and a figure that a run lacks is NaN.
+    sensitivity     share of the figure's variance that one key explains: runs are grouped by the key's value, and the
+                    variance of the groups' means is divided by the total variance
+    effect          change of the figure if a key has another value than its first, all other keys and the seed equal
+    front           points for which no other point is better in both figures
 
-    sensitivity     share of the figure's variance that one key explains: variance of its groups' means / total variance
-    effect          change of the figure from the first to another value of a key, at equal other keys and equal seed
-    front           points that no other point beats in both figures
+All functions are pure. They take a figure as an array by run number, with NaN for runs without the figure.
 """
 
 import math
@@ -18,16 +19,16 @@ from gradtide.studies.sweep.settings import UNITS, quantity, short
 from gradtide.studies.sweep.study import Axis, Study
 
 BINS = 8
-"""Largest number of equal bins for the values of a sampled key; a bin also has at least `BINS` points."""
+"""The values of a sampled key are grouped into at most this many bins, each with at least as many points."""
 MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
-"""Largest numbers of panels, lines, values of `x`, front points and other points in a summary; the table has all."""
+"""Largest numbers of panels, lines per panel, `x` per line, points on the front, and other points in a summary."""
 
 ROUNDING = 1e-9
-"""Share below which a value is a rounding error of a sum."""
+"""A sensitivity below this share of the variance is a rounding error, and is reported as 0."""
 
 
 def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best: str) -> dict[str, Any]:
-    """Return the analysis of a figure `ys`, with its Pareto front against `xs`; `best` is "least" or "most"."""
+    """Return all analyses of `ys` as keys of a summary, with the front against `xs`; `best` is "least" or "most"."""
     means = over_seeds(study, ys)
     found: dict[str, Any] = {
         "sensitivity": sensitivity(study, ys),
@@ -41,7 +42,7 @@ def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best
 
 
 def _strides(study: Study) -> list[tuple[Axis, int]]:
-    """Return every axis with its stride in the numbering of runs."""
+    """Return every axis with its stride, i.e. the difference of run numbers between two adjacent values of the axis."""
     stride, found = study.seeds, []
     for axis in reversed(study.axes):
         found.append((axis, stride))
@@ -50,13 +51,13 @@ def _strides(study: Study) -> list[tuple[Axis, int]]:
 
 
 def over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
-    """Return the mean over the seeds for each point; NaN if the value of a seed is missing."""
+    """Return for each point the mean of `values` (one per run) over the seeds; NaN if a value is NaN."""
     seeds = study.seeds
     return array("d", (math.fsum(values[at : at + seeds]) / seeds for at in range(0, len(values), seeds)))
 
 
 def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the sensitivity to each key and to the seed, the largest first; empty if the figure does not vary."""
+    """Return the sensitivity of the figure to each key and to the seed, largest first; empty if all `ys` are equal."""
     known = array("d", (y for y in ys if not math.isnan(y)))
     mean = math.fsum(known) / max(len(known), 1)
     whole = math.fsum((y - mean) ** 2 for y in known)
@@ -78,7 +79,7 @@ def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
 
 
 class _Sums:
-    """Sum and number of the values in each group; in arrays, because a study may have as many seeds as runs."""
+    """Sum and number of the values in each group, in arrays to save memory: a study can have 10^6 groups (seeds)."""
 
     def __init__(self, size: int) -> None:
         self._totals, self._counts = array("d", [0.0]) * size, array("L", [0]) * size
@@ -88,7 +89,7 @@ class _Sums:
         self._counts[group] += 1
 
     def known(self) -> Iterator[tuple[float, int]]:
-        """Return sum and number of each group that has a value."""
+        """Return the sum and the number of values of each group that has a value."""
         return ((total, count) for total, count in zip(self._totals, self._counts, strict=True) if count)
 
     def means(self) -> "array[float]":
@@ -97,7 +98,7 @@ class _Sums:
 
 
 def _groups(study: Study) -> Iterator[tuple[str, int, Any]]:
-    """Yield the partition of runs by each key: name, number of groups, and a function from run to group."""
+    """Yield for each key, and for the seed, its name, its number of groups, and a function from run to group."""
     for axis, stride in _strides(study):
         if axis.kind != "sample":
             yield " and ".join(axis.keys), axis.length, lambda run, s=stride, n=axis.length: run // s % n
@@ -111,7 +112,7 @@ def _groups(study: Study) -> Iterator[tuple[str, int, Any]]:
 
 
 def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the change of the figure in per cent from the first value of each listed key to its other values."""
+    """Return by how many percent each value of a grid or zip key changes the figure, with 95 % intervals over seeds."""
     rows = []
     for axis, stride in _strides(study):
         if axis.kind == "sample":
@@ -146,15 +147,15 @@ def _words(study: Study, axis: Axis, index: int) -> str:
 
 
 def _named(study: Study, axis: Axis, index: int) -> str:
-    """Return the values of an axis at a point, each with the last part of its key, as in "workers 16"."""
+    """Return the labels of an axis's values at `index`, each after the end of its key, as in "workers 16"."""
     keys = short(study.keys)
     return ", ".join(f"{keys[key]} {text}" for key, text in study.labels(axis, index).items())
 
 
 def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "least") -> dict[str, Any]:
-    """Return the Pareto front by ascending `x`, and a sample of dominated points.
+    """Return the Pareto front by ascending `x`, and up to `MAX_POINTS` dominated points.
 
-    `x` is minimised. `y` is minimised or maximised, by `best` ("least" or "most").
+    `xs` and `ys` have one value per point. The smallest `x` is best; `best` is "least" or "most" for `y`.
     """
     sign = -1 if best == "most" else 1
     known = sorted(
@@ -174,7 +175,7 @@ def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "l
 
 
 def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
-    """Return values as numbers for a chart's axis, with their unit; `None` if they are not distinct numbers."""
+    """Return values as numbers for a chart's axis, with their unit; `None` unless they are distinct quantities."""
     found = [quantity(value) for value in values]
     units = {one[1] for one in found if one is not None}
     if None in found or len(units) != 1:
@@ -185,10 +186,10 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over one listed key, as lines by a second key in panels by combinations of all other keys.
+    """Return line charts of the figure over a key `x`: a line for each value of a second key, panels for other keys.
 
-    The first key is the one with the most numeric values. If no key is numeric, it is the one with the most values;
-    then `x` of a panel are indices in its `labels`.
+    `means` is the figure of each point. `x` is the numeric key in a grid or zip with the most values. If no key is
+    numeric, `x` is the key with the most values, and the `x` values of a panel are indices in its `labels`.
     """
     listed = [axis for axis in study.axes if axis.kind != "sample" and 1 < axis.length <= MAX_AT]
     scales = [(axis, key, scale) for axis in listed for key in axis.keys if (scale := _scale(_listed(axis, key)))]
@@ -220,7 +221,6 @@ def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
         named = (_named(study, axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
         panel = {"title": "; ".join(named), "key": key, "unit": unit, "x": [numbers[index] for index in order]}
         panels.append({**panel, **({} if labels is None else {"labels": labels}), "lines": lines})
-    # Drop panels without any value.
     return [panel for panel in panels if any(value is not None for one in panel["lines"] for value in one["values"])]
 
 
@@ -230,7 +230,7 @@ def _listed(axis: Axis, key: str) -> Sequence[Any]:
 
 
 def samples(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure at the points of each sampled key, with all other keys at their first values."""
+    """Return for each sampled key its values with the figure, for scatter plots; unsampled keys have first values."""
     found = []
     for axis, stride in _strides(study):
         if axis.kind != "sample":
@@ -247,13 +247,13 @@ def samples(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def unit_of(study: Study, name: str | None) -> str:
-    """Return the unit of a varied key; empty for a figure, whose name contains the unit."""
+    """Return the display unit of the varied key `name`; empty for a figure, because its name contains the unit."""
     found = quantity(study.values(0).get(name or ""))
     return "" if found is None else UNITS[found[1]][1]
 
 
 def by_run(name: str, rows: Iterator[Mapping[str, Any]]) -> "array[float]":
-    """Return a figure or a varied key of every run as a number; NaN for runs without it."""
+    """Return the figure or varied key `name` of every run as a number in its display unit; NaN if it is missing."""
 
     def number(row: Mapping[str, Any]) -> float:
         found = quantity(row.get(name))

@@ -1,4 +1,4 @@
-"""Selection of the executor of a study, by name."""
+"""Creates the executor that runs a study's scenarios, from its name."""
 
 from gradtide.studies.sweep.executors import Executor, Local
 
@@ -6,16 +6,16 @@ EXECUTORS = ("local", "ray")
 
 
 def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
-    """Return an executor by its name.
+    """Return a new executor.
 
     Args:
-        executor: local or ray.
-        address: address of the Ray cluster. Default: that in RAY_ADDRESS, otherwise the cluster of this machine.
-        jobs: number of concurrent runs. Default: 1 locally, and the number of processors on a cluster.
+        executor: its name, "local" or "ray".
+        address: address of the Ray cluster. Default: RAY_ADDRESS if it is set, otherwise the cluster of this machine.
+        jobs: number of concurrent runs. Default: 1 locally, and the number of processors on a Ray cluster.
 
     Raises:
-        ValueError: if there is no such executor, or the executor takes no address.
-        ExecutorError: if the executor cannot be used.
+        ValueError: if the name is unknown, or an address is given with the local executor.
+        ExecutorError: if Ray is not installed, or the cluster does not answer.
     """
     check(executor, address)
     if executor == "ray":
@@ -26,7 +26,7 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
 
 
 def check(executor: str, address: str | None) -> None:
-    """Raise a ValueError if there is no such executor, or the executor takes no address."""
+    """Raise a ValueError if the executor's name is unknown, or an address is given with the local executor."""
     if executor not in EXECUTORS:
         raise ValueError(f"executor: there is no {executor!r}; write {' or '.join(EXECUTORS)}")
     if address is not None and executor != "ray":

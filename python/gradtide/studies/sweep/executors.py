@@ -1,7 +1,7 @@
-"""Executors of a study's runs: local threads or a Ray cluster. They use neither the study nor the store.
+"""Executors of a study's runs: the interface, and the executor with threads of this process.
 
-`submit(scenarios)` returns a Future with the document of each run, which the study stores. If the machine of the runs
-is lost, the Future raises `WorkerLost`.
+`submit(scenarios)` returns a Future of the runs' documents, i.e. the dicts that the study writes to its store. If the
+process or the machine that executes them is lost, the Future raises `WorkerLost`. Executors access no store.
 """
 
 import threading
@@ -20,17 +20,17 @@ Documents = list[dict[str, Any]]
 
 
 class WorkerLost(GradtideError):  # noqa: N818 - the study begins these runs again
-    """The worker that executed some runs is lost, and the outcome of these runs is unknown."""
+    """The process or machine that executed a batch of runs is lost, and no result of the batch is available."""
 
 
 class Executor(ABC):
-    """Runs scenarios asynchronously; a context manager.
+    """Runs scenarios asynchronously. As a context manager, it is abandoned on exit.
 
     Attributes:
         at_once: number of concurrent runs.
-        neighbours: number of concurrent runs that share a machine's memory.
-        memory_bytes: memory of a machine; `None` for the free memory of this machine.
-        batch_s: target duration of a batch of runs, in seconds.
+        neighbours: number of concurrent runs that share the memory of one machine.
+        memory_bytes: memory limit of one machine; `None` if the runs are on this machine.
+        batch_s: target for the total estimated time of a batch's runs, in seconds; 0 for one run per batch.
     """
 
     at_once: int
@@ -40,11 +40,11 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Start a sequence of runs; the future completes with all of them, or fails with `WorkerLost`."""
+        """Start a batch of runs. The future completes with the documents of all runs, or fails with `WorkerLost`."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Cancel active runs, whose results are no longer needed."""
+        """Cancel all runs that have not finished, and release the executor's resources."""
 
     def __enter__(self) -> "Executor":
         return self
@@ -54,7 +54,7 @@ class Executor(ABC):
 
 
 class Local(Executor):
-    """Threads of this process, since the core releases the interpreter's lock; the caller's limits apply."""
+    """Runs scenarios in threads of this process, because the Rust core releases the GIL; the caller's limits apply."""
 
     def __init__(self, jobs: int) -> None:
         self.at_once = self.neighbours = jobs
@@ -63,7 +63,7 @@ class Local(Executor):
         self._pool = ThreadPoolExecutor(max_workers=jobs)
 
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Start runs in a thread."""
+        """Start a batch of runs, one after the other in one thread."""
         return self._pool.submit(self._run, scenarios)
 
     def _run(self, scenarios: Sequence[Scenario]) -> Documents:
@@ -71,13 +71,13 @@ class Local(Executor):
             return documents(scenarios)
 
     def abandon(self) -> None:
-        """End the threads."""
+        """Cancel all runs, and end the threads."""
         self._over.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def documents(scenarios: Sequence[Scenario]) -> Documents:
-    """Run scenarios, and return the stored document of each: its summary without measured costs, or its error."""
+    """Run scenarios; return for each the document to store: the summary without measured costs, or the error."""
     return [_document(scenario) for scenario in scenarios]
 
 

@@ -1,6 +1,7 @@
-"""Figures of the runs of a study, by their paths in a summary: which ones a run has, and whether more is better.
+"""Figures of a study's runs: their names, which of them a run will have, and whether a larger value is better.
 
-The names of a run's figures are taken from small example runs of each kind of job, with the job's name replaced.
+A figure is a number in a run's summary. Its name is its path, such as `jobs.train.iteration_time_ms.mean`. To know the
+names before any run, a small example of each kind of job is run once, and the names of its jobs are replaced.
 """
 
 import re
@@ -16,22 +17,22 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job
 
 PARTS = ("jobs", "traffic", "links", "simulated_ms")
-"""Parts of a summary with figures; measured costs are excluded, because they differ between equal runs."""
+"""Keys of a summary that contain figures. CPU and wall-clock times are no figures: they differ between equal runs."""
 
 ADVICE = ("fits_on",)
-"""Tables of a summary with suggestions, whose numbers are not figures of the run."""
+"""Tables of a summary that suggest another mesh; their numbers do not describe the run, so they are no figures."""
 
 DEFAULTS = (".iteration_time_ms.mean", ".all.mean_fct_ms", "")
-"""Suffixes of default figures of a study, in order of preference; the first that differs between points is used."""
+"""A study without `figure` ranks by the first figure with one of these suffixes, tried in this order, that varies."""
 
 MOST = (
     *("alpha", "utilisation", "speed_up", "scaling_efficiency", "mfu", "completed"),
     *("_per_s", "_per_s_per_gpu", "_bps", "goodput", "throughput"),
 )
-"""Suffixes of figures for which more is better; for all other figures, less is better."""
+"""Ends of names of figures for which the largest value is best: whole last parts, or suffixes that begin with `_`."""
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "expert fsdp", "expert dp", "pp", "embedding", "norm")
-"""Groups of ranks of a mesh (crates/train/src/parallel); a job has only some of them."""
+"""All groups of ranks that a job on a mesh can have (crates/train/src/parallel)."""
 PHASES = ("begin", "forward", "recompute", "backward", "optimizer", "end")
 _GROUP = re.compile(r"^(parallel\.(groups|critical_path_ms)\.)[^.]+(.*)$")
 _LAYER = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
@@ -39,7 +40,7 @@ _WORKER = re.compile(r"^(asynchrony\.workers\.)\d+(.*)$")
 
 
 def of_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a summary by their paths, such as `jobs.train.iteration_time_ms.mean`."""
+    """Return the figures of a run's summary by name, such as `jobs.train.iteration_time_ms.mean`."""
     return dict(_numbers({part: summary[part] for part in PARTS if part in summary}, ""))
 
 
@@ -64,7 +65,7 @@ def more_is_better(name: str) -> bool:
 
 
 def expected(scenario: Scenario) -> Iterator[str]:
-    """Return the figures that a run of a scenario may have; the scenario is not run."""
+    """Yield the names of all figures that a run of a scenario can have, without running the scenario."""
     for job in scenario.jobs:
         for name in _of_job(job):
             yield f"jobs.{job.name}.{name}"
@@ -75,12 +76,12 @@ def expected(scenario: Scenario) -> Iterator[str]:
 
 
 def kinds(scenario: Scenario) -> tuple[object, ...]:
-    """Return the properties of a scenario that determine the names of its figures."""
+    """Return a key that is equal for scenarios whose runs have the same names of figures."""
     return (*((job.name, *_kinds(job), job.workers) for job in scenario.jobs), scenario.traffic_names)
 
 
 def is_recorded(name: str, scenario: Scenario) -> bool:
-    """Return whether a figure is one of a recorded step's rank groups, whose names only the recording contains."""
+    """Return whether `name` may belong to a rank group of a recorded step; such names are unknown before the run."""
     return any(
         name.startswith(f"jobs.{job.name}.parallel.")
         for job in scenario.jobs
@@ -95,7 +96,7 @@ def _kinds(job: "Job") -> list[str]:
 
 def _of_job(job: "Job") -> Iterator[str]:
     names = dict.fromkeys(name for kind in _kinds(job) for name in _example(kind)["jobs.train"])
-    # Only jobs whose workers differ, by noise or a straggler, have this figure.
+    # The example runs lack this figure: only jobs with noise or a straggler have it.
     yield "slowest_worker"
     for name in names:
         group, worker = _GROUP.match(name), _WORKER.match(name)
@@ -111,7 +112,7 @@ def _of_job(job: "Job") -> Iterator[str]:
 
 @cache
 def _example(kind: str) -> dict[str, tuple[str, ...]]:
-    """Return the figures of a small run by owner: the job `train`, the tenant `web`, or the whole run."""
+    """Return the names of a small run's figures by prefix: `jobs.train`, `traffic.web`, and "" for all others."""
     from gradtide.studies.run import sample, simulate
 
     scenario = sample()
@@ -130,7 +131,7 @@ def _example(kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def alike(name: str, known: Iterable[str]) -> str:
-    """Return the known figures closest to a misspelt one, as text; empty if none is close."""
+    """Return the known figures that are most similar to the misspelt `name`, as text; empty if none is similar."""
     known = list(dict.fromkeys(known))
     near = nearest(name, known)
     if near is None:
@@ -145,5 +146,5 @@ def alike(name: str, known: Iterable[str]) -> str:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a figure, without those common to all figures of a job."""
+    """Return the words in a figure's name, without words that do not distinguish figures."""
     return set(re.split(r"[._]", name)) - {"jobs", "traffic", "ms", "mean", "parallel"}

@@ -1,7 +1,7 @@
 """Executor on an existing Ray cluster; this process is the driver, and the only process that accesses the store.
 
-Tasks contain resolved scenarios, so a worker needs gradtide but no files. Ray retries a task whose worker is lost. A
-task has several runs, because Ray's overhead of about a millisecond is as long as a short run.
+Tasks contain resolved scenarios, so workers need gradtide but no scenario files. A task has several runs, because Ray
+takes about a millisecond for a task, which is as long as a short run.
 """
 
 import os
@@ -27,19 +27,19 @@ from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, do
 TASK_S = 1.0
 """Target for the estimated time of a task's runs, in seconds."""
 RETRIES = 1
-"""Number of times that Ray itself retries a task whose worker is lost, before the study is informed."""
+"""Number of times that Ray retries a task whose worker is lost. After that, the executor reports `WorkerLost`."""
 ANSWER_S = 5.0
-"""Timeout for a connection to the head of a cluster, in seconds; Ray itself would try for minutes."""
+"""Timeout, in seconds, of a test connection to the cluster's head; without the test, Ray would retry for minutes."""
 CPUS_S = 2.0
-"""Polling interval for the cluster's number of processors, in seconds."""
+"""Interval, in seconds, at which Ray is asked for the cluster's number of processors, which can change."""
 
 
 class OtherCodeError(Exception):
-    """A worker has another version of gradtide than the driver."""
+    """The code of gradtide on a worker differs from the driver's."""
 
 
 class OnRay(Executor):
-    """Executor with one task for each batch and one processor for each task.
+    """Runs each batch as a Ray task, on one processor of the cluster.
 
     Raises:
         ExecutorError: if Ray is not installed, or the cluster does not answer.
@@ -62,13 +62,13 @@ class OnRay(Executor):
 
     @property
     def at_once(self) -> int:  # type: ignore[override]
-        """Number of concurrent runs, which is the present number of processors of the cluster."""
+        """Number of concurrent runs: the cluster's current number of processors, or `jobs` if that is smaller."""
         if time.monotonic() - self._looked_s >= CPUS_S:
             self._cpus, self._looked_s = int(self._ray.cluster_resources().get("CPU", 0)), time.monotonic()
         return max(1, min(self._cpus, self._jobs or self._cpus))
 
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Start a task; Ray places it on a node with enough free memory."""
+        """Start a task for a batch of runs. Ray places it on a node with enough free memory for each of its runs."""
         memory_bytes = max(estimate(one).memory_bytes for one in scenarios)
         ref = self._task.options(memory=memory_bytes).remote(_code(), pickle.dumps(list(scenarios)))
         future: Future[Documents] = Future()
@@ -84,8 +84,8 @@ class OnRay(Executor):
         return future
 
     def _words(self, error: BaseException) -> BaseException:
-        """Return this package's error for an error of Ray."""
-        # A run opens no files, so an OSError means a lost node; not every version of Ray reports lost nodes as such.
+        """Translate an exception of Ray to `WorkerLost`, `ExecutorError`, or the exception that the task raised."""
+        # Runs open no files, so an OSError means that the node was lost, as some versions of Ray report it.
         if not isinstance(error, self._ray.exceptions.RayTaskError) or isinstance(error.cause, OSError):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
@@ -133,7 +133,7 @@ def _unusable(msg: str, hint: str, option: str) -> ExecutorError:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Restore the process's signal handlers, because Ray's would exit on SIGTERM."""
+    """Keep the process's signal handlers during `ray.init`, which replaces them by handlers that exit on SIGTERM."""
     numbers = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
     before = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -144,10 +144,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _task() -> Callable[[str, bytes], Documents]:
-    """Return the task function.
-
-    Ray pickles inner functions by value, so a worker without gradtide can still report that it lacks gradtide.
-    """
+    """Return the task function. Ray pickles inner functions by value, so a worker without gradtide can report that."""
 
     def run(code: str, packed: bytes) -> Documents:
         try:
@@ -160,7 +157,7 @@ def _task() -> Callable[[str, bytes], Documents]:
 
 
 def run_packed(code: str, packed: bytes) -> Documents:
-    """Run scenarios sent by a driver with the same code."""
+    """Run the pickled scenarios of a task; raise `OtherCodeError` unless `code` identifies the code of this worker."""
     if code != _code():
         raise OtherCodeError(f"{socket.gethostname()} has gradtide {_code()}, and here is {code}")
     return documents(pickle.loads(packed))

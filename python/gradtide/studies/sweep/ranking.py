@@ -1,7 +1,7 @@
-"""Ranking of a study's points: ranked points by their figure, then all others with the reason why they have no rank.
+"""Ranking of a study's points by one figure.
 
-A point consists of the runs of one setting with all seeds. It has a rank if all its runs have finished, fit in device
-memory, and have the figure by which the study ranks.
+A point is a combination of values of the varied keys, with one run per seed. It has a rank if all its runs have
+finished, fit in device memory, and have the figure. Points without a rank follow, with the reason.
 """
 
 import math
@@ -19,14 +19,14 @@ from gradtide.studies.sweep.study import Study
 
 NO_FIT = "does not fit"
 VERDICTS = ("not checked", "fits", "too close to call", NO_FIT)
-"""Memory verdicts of a run in ascending severity; with several jobs, the most severe verdict holds."""
+"""Verdicts on whether a job fits in device memory, in ascending severity; a run has the most severe of its jobs."""
 
 SAME = 1e-9
-"""Relative difference below which two figures are equal up to rounding."""
+"""Two figures are considered equal if their relative difference is below this rounding error."""
 
 
 def worst(summary: Mapping[str, Any]) -> Feasibility:
-    """Return the most severe memory verdict of a run's jobs."""
+    """Return the memory feasibility of the job with the most severe verdict; `summary` is that of a run."""
 
     def place(one: Feasibility) -> tuple[int, float]:
         share = (one.needed_bytes or 0) / (one.device_bytes or 1)
@@ -36,14 +36,14 @@ def worst(summary: Mapping[str, Any]) -> Feasibility:
 
 
 def of_memory(one: Feasibility) -> str:
-    """Return the needed and the available memory as text; empty if memory was not checked."""
+    """Return the needed and the available device memory as text; empty if memory was not checked."""
     if one.needed_bytes is None or one.device_bytes is None:
         return ""
     return f"{words.size(one.needed_bytes, 4)} of {words.size(one.device_bytes, 3)}"
 
 
 class State(IntEnum):
-    """State of a run; the state of a point is the maximum over its runs."""
+    """State of a run, or of a point, whose state is the maximum over its runs."""
 
     FINISHED = 0
     NO_FIGURE = 1
@@ -54,7 +54,7 @@ class State(IntEnum):
 
     @property
     def words(self) -> str:
-        """The state as a word in tables."""
+        """The state as text in tables."""
         return {State.FINISHED: "ranked", State.NO_FIT: NO_FIT}.get(self, self.name.lower().replace("_", " "))
 
 
@@ -63,18 +63,19 @@ class Point:
     """A point of a study, with its rank.
 
     Attributes:
-        run: number of the point's first run; its runs with other seeds follow.
+        run: number of the point's first run; its runs with the other seeds have the next numbers.
         settings: value of each varied key.
         label: the settings as text.
-        rank: rank of the point, from 1; `None` for a point without a rank.
-        state: `ranked`, or the reason: `does not fit`, `no figure`, `failed`, `refused` or `missing`.
-        reason: the reason as a sentence; empty for a ranked point.
-        figure: mean over the seeds of the figure by which the study ranks; `None` if a seed has no figure.
-        behind_percent: distance from the best point in per cent of its figure; `None` if this figure is not positive.
+        rank: 1 for the best point; `None` for a point without a rank.
+        state: `ranked`, `does not fit`, `no figure`, `failed`, `refused` or `missing`.
+        reason: explanation of the state; empty for a ranked point.
+        figure: mean over the seeds of the figure by which points are ranked; `None` if a run lacks it.
+        behind_percent: by how much the figure is worse than the best point's, in percent of the best point's; `None`
+            without a rank, or if a figure of the best point is not positive.
         low_percent: lower end of the 95 % interval of `behind_percent` over the seeds; `None` with one seed.
-        high_percent: upper end of the interval of `low_percent`.
-        feasibility: feasibility in device memory.
-        again: command that runs only the point's first seed; `None` if a command line cannot express its values.
+        high_percent: upper end of the same interval.
+        feasibility: whether the point fits in device memory.
+        again: command of the point's first run; `None` if a command line cannot express the settings.
     """
 
     run: int
@@ -111,12 +112,12 @@ class Point:
 
     @property
     def candidate(self) -> Candidate:
-        """The point as a candidate of a study's answer."""
+        """The point as a candidate of the study's answer."""
         refused = f"{self.state}: {self.reason}" if self.state in ("refused", "failed", "missing", "no figure") else ""
         return Candidate(self.label, self.figure, self.feasibility, refused=refused, rank=self.rank)
 
     def to_row(self, figure: str | None) -> dict[str, Any]:
-        """Return the point as a row of `points.csv`."""
+        """Return the point as a row of `points.csv`; `figure` is the name of the figure by which points are ranked."""
         row = self.to_dict()
         values = {key: settings.cell(value) for key, value in self.settings.items()}
         first, last = ("rank", "run"), ("behind_percent", "low_percent", "high_percent", "state", "reason")
@@ -131,7 +132,7 @@ class Point:
 
 
 def _plain(value: Any) -> Any:
-    """Return a JSON value unchanged, any other value as text."""
+    """Return a varied value in a form that JSON can represent."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -140,12 +141,12 @@ def _plain(value: Any) -> Any:
 
 
 def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int]:
-    """Return the points in this order: ranked points, the best first, then the others by state and figure.
+    """Return the numbers of all points: ranked points from best to worst, then the others by state and figure.
 
     Args:
-        ys: the figure of each point; NaN without a figure.
+        ys: the figure of each point; NaN if it has none.
         states: the `State` of each point.
-        most: whether the largest figure is best.
+        most: whether the largest figure is best, rather than the smallest.
     """
     sign = -1 if most else 1
 
@@ -157,16 +158,17 @@ def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int
 
 
 def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bool) -> tuple[float | None, ...]:
-    """Return the distance of a point from the best point in per cent, and its interval over the seeds.
+    """Return by how many percent a point is worse than the best, and the ends of the 95 % interval over paired seeds.
 
-    The interval is `None` if all seeds give the same distance.
+    The ends are `None` with one seed, or if the percentage is equal for all seeds. All three are `None` if a figure of
+    the best point is not positive.
 
     Args:
-        study: the study of these runs.
+        study: the study.
         ys: the figure of each run.
         best: number of the best point.
-        point: number of the point.
-        most: whether the largest figure is best.
+        point: number of the other point.
+        most: whether the largest figure is best, rather than the smallest.
     """
     first, other = (ys[at * study.seeds : (at + 1) * study.seeds] for at in (best, point))
     if min(first) <= 0:

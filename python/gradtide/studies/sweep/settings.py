@@ -1,7 +1,7 @@
-"""Formats the values of a study, which can have any type of a scenario's key.
+"""Formats the values of a study's varied keys as table cells, as labels and for command lines.
 
-A table cell is a number, a string or a boolean; other values are written as JSON. A label is a short text for people,
-such as `fsdp=32, tp=8`.
+A value can have any type that a scenario key can have. A table cell is a number, a string or a boolean; values of other
+types are written as JSON. A label is a short text for people, such as `fsdp=32, tp=8`.
 """
 
 import json
@@ -14,10 +14,10 @@ from gradtide import units
 from gradtide.scenario.write import toml_value
 
 LABEL = 60
-"""Largest number of characters of a label; longer ones, such as those of inline models, are cut."""
+"""Largest number of characters of a label; longer labels, such as those of inline models, are truncated."""
 
 UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
-"""Divisor and display unit of a quantity, by its base unit."""
+"""Divisor and display unit of a quantity, by its base unit (bits per second, picoseconds, bytes, or no unit)."""
 
 _LARGEST = 2**63
 _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
@@ -28,7 +28,7 @@ _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
 
 
 def quantity(value: Any) -> tuple[float, str | None] | None:
-    """Return a value as a number without unit, or as an integer in bps, ps or B; `None` if it is neither."""
+    """Return a number with unit `None`, or the text of a quantity as an integer with unit bps, ps or B; else `None`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value, None
     for parse, unit in _QUANTITIES:
@@ -40,9 +40,9 @@ def quantity(value: Any) -> tuple[float, str | None] | None:
 
 
 def cell(value: Any) -> Any:
-    """Return a value as a cell of a table.
+    """Return a value as a table cell.
 
-    A number outside the range of tables and JSON becomes a string, because its point is listed as refused.
+    A number that tables or JSON cannot represent is written as text, because the row of its refused run still lists it.
     """
     if isinstance(value, (bool, str)):
         return value
@@ -54,7 +54,7 @@ def cell(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return the label of a value: `fsdp=32, tp=8` for a table, or only its kind or name if it has no other key.
+    """Return the label of a value: for a table, `fsdp=32, tp=8`, or only its kind or name if it has no other key.
 
     Example:
         >>> label({"ps": {"placement": "packed"}}), label({"kind": "ring"}), label(True), label([1, "2"])
@@ -89,7 +89,7 @@ def _flat(table: Mapping[str, Any], home: str) -> "list[tuple[str, str]]":
 
 
 def sampled(value: Any) -> str:
-    """Return the label of a sampled value, with quantities in a larger unit than bps, ps or B.
+    """Return the label of a sampled value: a rate in Gbit/s, a time in us, a size in MB, or a plain number.
 
     Example:
         >>> sampled("63116700000bps"), sampled(12)
@@ -103,7 +103,7 @@ def sampled(value: Any) -> str:
 
 
 def labels(values: Sequence[Any]) -> list[str]:
-    """Return the labels of all values of a key; equal labels are numbered."""
+    """Return the labels of all values of a key; equal labels are distinguished by their number, as in `name (#2)`."""
     found = [label(value) for value in values]
     counts = Counter(found)
     return [f"{one} (#{at})" if counts[one] > 1 else one for at, one in enumerate(found, 1)]
@@ -127,7 +127,7 @@ def short(keys: Sequence[str]) -> dict[str, str]:
 
 
 def argument(value: Any) -> str | None:
-    """Return a value in the syntax of `--set`; `None` if it cannot be written on a command line."""
+    """Return a value in the syntax of the option `--set`; `None` if it cannot be written as TOML."""
     if isinstance(value, str):
         return value if value == value.strip() else toml_value(value)
     try:
@@ -137,7 +137,7 @@ def argument(value: Any) -> str | None:
 
 
 def option(value: Any) -> str:
-    """Return a value in the syntax of the option of the same name; a mesh becomes `fsdp=16,tp=8`."""
+    """Return a value in the syntax of the command-line option for its key; a mesh becomes `fsdp=16,tp=8`."""
     if not isinstance(value, Mapping):
         return str(value)
     return ",".join(f"{key}={part if isinstance(part, str) else toml_value(part)}" for key, part in value.items())

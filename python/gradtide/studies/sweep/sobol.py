@@ -1,13 +1,13 @@
-"""Low-discrepancy points in the unit cube: Sobol's sequence, without a dependency.
+"""Low-discrepancy points in the unit cube: Sobol's sequence, implemented here to avoid a dependency.
 
-Each dimension has a primitive polynomial over GF(2) and direction numbers, from Joe and Kuo (2008),
+The primitive polynomials over GF(2) and the direction numbers of all dimensions are those of Joe and Kuo (2008),
 "Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30, table new-joe-kuo-6.
 In each dimension, every interval [i/2^k, (i + 1)/2^k) contains exactly one of the first 2^k points.
 """
 
 BITS = 32
 
-# (degree s, coefficients a, m_1..m_s) of dimensions 2, 3, ...; dimension 1 is van der Corput's sequence.
+# (degree s, coefficients a, direction numbers m_1 to m_s) of dimensions 2, 3, ...; 1 is van der Corput's sequence.
 _DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (1, 0, (1,)),
     (2, 1, (1, 3)),
@@ -46,7 +46,7 @@ _VECTORS = [_vectors(dimension) for dimension in range(DIMENSIONS)]
 
 
 def point(index: int, dimension: int) -> float:
-    """Return a coordinate in [0, 1) of the point `index` of the sequence in Gray-code order."""
+    """Return a coordinate, in [0, 1), of point number `index` of the sequence in Gray-code order; both count from 0."""
     gray, value = index ^ (index >> 1), 0
     for bit in range(gray.bit_length()):
         if gray >> bit & 1:

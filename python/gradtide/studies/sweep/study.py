@@ -1,18 +1,19 @@
-"""Study files: the keys of a scenario that vary, and the scenario of each run of the study.
+"""Study files: which keys of a scenario vary, and the scenario of each run of the study.
 
-    [sweep]                                     every combination of grid, zip and sample, each with every seed
+    [sweep]                                     runs every combination of grid, zip and sample, with every seed
     scenario = "base.toml"                      or a model, together with a cluster
     cluster = "h100-hgx/16"                     replaces the cluster of the scenario
-    seeds = 5
-    [sweep.grid]                                every combination of the values
+    seeds = 5                                   number of seeds
+    [sweep.grid]                                every combination of the values of all keys
     "cluster.link.rate" = ["1Gbps", "10Gbps"]
-    [sweep.zip]                                 lists that vary together: all first values, then all second values, ...
+    [sweep.zip]                                 keys that vary together: all have their i-th values at the same point
     "job.train.workers" = [2, 4]
     [sweep.sample]                              low-discrepancy points between bounds (Sobol)
     points = 64
     "job.train.compute.batch" = { min = 8, max = 256, log = true }
 
-The order of runs is that of the file: the first key of the grid varies slowest, the seed fastest.
+Runs are numbered from 0. The first key of the grid varies slowest, then the next keys, the zip and the sample; the seed
+varies fastest.
 """
 
 import json
@@ -36,29 +37,29 @@ from gradtide.studies.sweep.settings import quantity
 from gradtide.studies.trained import trained
 
 MAX_RUNS = 1_000_000
-"""Largest number of runs of a study; a larger one can be split into several studies."""
+"""Largest number of runs of a study; more runs must be divided into several studies."""
 
 SCENARIO, CLUSTER = "scenario", "cluster"
-"""Keys that vary the whole scenario, and the whole cluster."""
+"""Keys of a grid or zip whose values are whole scenarios, and whole clusters."""
 SEED, ENGINE = "run.seed", "run.engine"
 
 KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
 BOUNDS = ("min", "max", "log")
 BEST = ("least", "most")
 TABLES = ("job", "cluster", "traffic", "run")
-"""A dict or JSON file with one of these keys is a scenario, otherwise a model."""
+"""Top-level tables of a scenario. A dict or JSON file without any of them is a model."""
 
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
-"""Keys that a language model may need to become a job; they are options of `gradtide run MODEL`."""
+"""Short names of keys that describe how a language model is trained; they are options of `gradtide run MODEL`."""
 TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
-"""Name of each key in `TRAINING`, by its path in the scenario that trains the model."""
+"""The names in `TRAINING`, each by the path of its key in the scenario that trains the model."""
 _DIGITS = 6
-"""Significant digits of a sampled fraction; more would differ between machines, because logarithms do."""
+"""Significant digits of a sampled value. More digits would differ between machines, because `pow` does."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bounds of a sampled key, which are numbers, or quantities that are whole numbers of `unit`."""
+    """Range of a sampled key; bounds are numbers, or quantities in the base unit `unit` (bps, ps or B)."""
 
     low: float
     high: float
@@ -67,7 +68,7 @@ class Range:
     is_log: bool
 
     def value(self, share: float) -> Any:
-        """Return the value at a fraction of the range, from 0 to 1."""
+        """Return the value at the relative position `share` in the range, from 0 to 1."""
         if self.unit is None and self.is_whole and not self.is_log:
             return math.floor(self.low + share * (self.high - self.low + 1))
         at = self.low * (self.high / self.low) ** share if self.is_log else self.low + share * (self.high - self.low)
@@ -79,12 +80,13 @@ class Range:
 
 @dataclass(frozen=True)
 class Axis:
-    """Keys that vary together: `length` points, each with a value for every key.
+    """An axis of the study's grid: one or several keys that vary together, with `length` values each.
 
     Attributes:
-        kind: grid, zip or sample.
-        keys: dotted paths.
-        values: the values of each key; for a sample, the range of each key.
+        kind: table of the study file that contains the keys: "grid" (one key), "zip" or "sample".
+        keys: paths of the keys in the scenario, such as `cluster.link.rate`.
+        length: number of values of each key.
+        values: for each key, the list of its values, or its `Range` in a sample.
     """
 
     kind: str
@@ -93,23 +95,23 @@ class Axis:
     values: tuple[Any, ...]
 
     def at(self, index: int) -> dict[str, Any]:
-        """Return the value of each key at a point."""
+        """Return the value of each key at position `index` of the axis."""
         if self.kind == "sample":
             shares = (self.share(index, number) for number in range(len(self.keys)))
             return {key: one.value(share) for key, one, share in zip(self.keys, self.values, shares, strict=True)}
         return {key: values[index] for key, values in zip(self.keys, self.values, strict=True)}
 
     def share(self, index: int, number: int) -> float:
-        """Return the relative position (0 to 1) within its bounds of the sampled key `number` at a point."""
+        """Return the relative position (0 to 1), within its range, of the key `keys[number]` of a sample at `index`."""
         return sobol.point(index, number)
 
     def loc(self, key: str, index: int) -> Loc:
-        """Return the location in the file of a key's value at a point."""
+        """Return the location, in the study file, of the value of `key` at position `index`."""
         return ("sweep", self.kind, key) if self.kind == "sample" else ("sweep", self.kind, key, index)
 
 
 def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Return the study without its inline scenario or model, and that scenario or model (`None` if it is named)."""
+    """Return a study without its inline scenario or model, and the latter (`None` if the study only names it)."""
     table = study.get("sweep")
     if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
@@ -117,20 +119,18 @@ def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
 
 
 class Study:
-    """A valid study: its runs, numbered from 0.
+    """A valid study file, with the scenario of each of its runs, numbered from 0.
 
     Attributes:
-        text: the text of the file; `None` for a dict.
-        axes: groups of keys that vary together, in the order of the file.
-        keys: the varied keys, in the order of the file.
-        seeds: number of seeds, with each of which every point is run.
-        figure: the figure by which points are ranked. `None` for the first default figure that differs between points:
-            the iteration time of a job, or the completion time of a tenant's flows.
-        best: whether the smallest or the largest figure is best; `None` to derive this from the figure's name.
-        against: second objective of the Pareto front: another figure, or a varied key; `None` for no front.
+        text: text of the study file; `None` if the study was given as a dict.
+        axes: axes of the study's grid: each key of `[sweep.grid]`, then the zip, then the sample.
+        seeds: number of runs of each point, with consecutive seeds.
+        figure: name of the figure by which points are ranked; `None` for the default of `SweepResult.figure`.
+        best: "least" or "most", if the smallest or the largest figure is best; `None` to derive this from its name.
+        against: second objective of the Pareto front, which is another figure or a varied key; `None` for no front.
 
     Raises:
-        ScenarioError: with all faults of the file.
+        ScenarioError: with all errors in the file.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Study:
         self._refuse_many()
 
     def _cluster_of(self, table: Mapping[str, Any], option: Any) -> Any:
-        """Return the cluster that replaces the scenario's: that of `--cluster`, or otherwise the study's."""
+        """Return the cluster that replaces the scenario's: `option` (`--cluster`), else `sweep.cluster` or `None`."""
         varied = next((axis for axis in self.axes if CLUSTER in axis.keys), None)
         if varied is not None and (option is not None or CLUSTER in table):
             where = ("sweep", varied.kind, CLUSTER)
@@ -193,11 +193,11 @@ class Study:
 
         Args:
             study: the file or dict.
-            cluster: replacement of the cluster of each scenario, as in `gradtide.run`.
-            changes: values for all runs by the path of their key, as in `--set`; the study must not vary these keys.
+            cluster: cluster that replaces the cluster of each scenario, as in `gradtide.run`.
+            changes: values for all runs, by the path of their key, as in `--set`; the study must not vary these keys.
 
         Raises:
-            ScenarioError: with all faults of the file.
+            ScenarioError: with all errors in the file.
         """
         if isinstance(study, Mapping):
             study, scenario = _apart(study)
@@ -219,33 +219,33 @@ class Study:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The varied keys."""
+        """Paths of all keys in the grid, the zip and the sample."""
         return tuple(key for axis in self.axes for key in axis.keys)
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The keys that have more than one value."""
+        """Paths of the keys with more than one value."""
         return tuple(key for axis in self.axes if axis.length > 1 for key in axis.keys)
 
     @property
     def points(self) -> int:
-        """Number of points; each is run with every seed."""
+        """Number of points, i.e. of combinations of values; every point has a run per seed."""
         return math.prod(axis.length for axis in self.axes)
 
     def __len__(self) -> int:
         return self.points * self.seeds
 
     def values(self, run: int) -> dict[str, Any]:
-        """Return the value of each key in a run."""
+        """Return the values of the keys `keys` in a run."""
         return {key: value for axis, index in self._indices(run) for key, value in axis.at(index).items()}
 
     def sampled(self, key: str) -> list[Any]:
-        """Return representative values of a varied key: all values of a list, or the first of a sample."""
+        """Return examples of values of the key `key`: all values if they are listed, or the first point of a sample."""
         axis = next(axis for axis in self.axes if key in axis.keys)
         return [axis.at(0)[key]] if axis.kind == "sample" else list(axis.values[axis.keys.index(key)])
 
     def first_seed(self, run: int) -> int:
-        """Return the seed of a run's base scenario; 0 if the scenario cannot be read."""
+        """Return the seed in a run's base scenario; 0 if the scenario cannot be read."""
         try:
             values = self._all_values(run)
             base = self._load(values, run)
@@ -257,13 +257,13 @@ class Study:
         """Return the scenario of a run.
 
         Raises:
-            ScenarioError: if a key or value is invalid; its faults point into the study file.
+            ScenarioError: if the scenario is invalid; errors in varied values have their location in the study file.
         """
         values = self._all_values(run)
         base = self._load(values, run)
         nth_seed = run % self.seeds
         try:
-            if nth_seed:  # no conflict with a varied seed, because `run.seed` cannot be an axis if `seeds` > 1
+            if nth_seed:  # then `seeds` > 1, so `run.seed` is not a varied key
                 first = base.set({SEED: values[SEED]}) if SEED in values else base
                 values[SEED] = first.seed + nth_seed
             scenario = base.set(values) if values else base
@@ -273,7 +273,7 @@ class Study:
         return scenario
 
     def again(self, run: int) -> list[str] | None:
-        """Return the command line of a single run; `None` if names and `--set` cannot express it."""
+        """Return the command line that executes only this run; `None` if options cannot express its values."""
         values = self._all_values(run)
         base, cluster = self._named(values)
         if not isinstance(base, str) or not isinstance(cluster, str | Path | None):
@@ -297,10 +297,10 @@ class Study:
 
         Args:
             run: number of the run.
-            against: number of another run; values that both runs have are omitted.
+            against: number of another run; only values that differ from those of this other run are included.
         """
         keys = settings.short(self.keys)
-        # An axis with a single value does not distinguish points.
+        # Values that all points share are omitted.
         varied = [one for one in self._indices(run) if one[0].length > 1] or self._indices(run)
         if against is not None:
             places = {id(axis): index for axis, index in self._indices(against)}
@@ -308,7 +308,7 @@ class Study:
         return "; ".join(f"{keys[key]} {text}" for one in varied for key, text in self.labels(*one).items())
 
     def labels(self, axis: Axis, index: int) -> dict[str, str]:
-        """Return the label of each key's value at a point of an axis; labels of different values differ."""
+        """Return each key's label at position `index` of an axis; different values have different labels."""
         if axis.kind == "sample":
             return {key: settings.sampled(value) for key, value in axis.at(index).items()}
         for key, values in zip(axis.keys, axis.values, strict=True):
@@ -317,7 +317,7 @@ class Study:
         return {key: self._labels[key][index] for key in axis.keys}
 
     def _all_values(self, run: int) -> dict[str, Any]:
-        """Return the values that all runs share together with the values of this run."""
+        """Return the values that are set in a run: those given with `--set`, and those of the varied keys."""
         return self._changes | self.values(run)
 
     def _indices(self, run: int) -> list[tuple[Axis, int]]:
@@ -328,7 +328,7 @@ class Study:
         return found[::-1]
 
     def _load(self, values: dict[str, Any], run: int) -> Scenario:
-        """Return the base scenario of a run; keys that it uses are removed from `values`."""
+        """Return the scenario in which `values` are to be set, and remove the values that it already includes."""
         base, cluster = self._named(values)
         cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
         keys: dict[str, Any] = {}
@@ -343,7 +343,7 @@ class Study:
             try:
                 found = trained(base, cluster, **keys)
             except ScenarioError as error:
-                # The faults of an existing scenario file point into that file.
+                # Errors in an existing scenario file keep their location in that file.
                 is_there = isinstance(base, str) and base.endswith((".toml", ".json")) and Path(base).is_file()
                 if is_there and cluster is None and not keys:
                     raise
@@ -354,17 +354,17 @@ class Study:
         return self._bases[known]
 
     def _named(self, values: dict[str, Any]) -> tuple[Any, Any]:
-        """Remove scenario (or model) and cluster from the values of a run, and return them."""
+        """Remove the scenario (or model) and the cluster from `values`, and return them; by default, the study's."""
         base = self._at_home(values.pop(SCENARIO, self._base))
         return base, self._at_home(values.pop(CLUSTER)) if CLUSTER in values else self._cluster
 
     def _at_home(self, name: Any) -> Any:
-        """Resolve a file name relative to the study's folder; return any other value unchanged."""
+        """Return a file name relative to the study's folder; return any other value unchanged."""
         is_file = isinstance(name, str) and name.endswith((".toml", ".json", ".csv"))
         return str(self._base_dir / name) if is_file else name
 
     def _is_model(self, base: Any) -> bool:
-        """Whether the base of a run is a model, which has no job, and not a scenario."""
+        """Whether `base` is a model, for which a job has to be made, rather than a scenario."""
         if isinstance(base, Mapping):
             return not any(name in base for name in TABLES)
         if not isinstance(base, str):
@@ -377,7 +377,7 @@ class Study:
         return self._are_models[base]
 
     def _placed(self, fault: Fault, run: int, cluster: str | None = None) -> Fault:
-        """Return a fault with its location in the study file, if the study has set the value."""
+        """Return an error with its location in the study file or on the command line, if its value was set there."""
         key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
         short = {"engine": ENGINE, **{name: path for path, name in TRAINED.items()}}
         key = short.get(str(key), key) if fault.file == "replace()" else key
@@ -397,7 +397,7 @@ class Study:
                 return self._source.fault(fault.code, axis.loc(named, index), fault.msg, fault.hint, fault.input)
         if is_name:
             return self._source.fault(fault.code, ("sweep", named), fault.msg, fault.hint, fault.input)
-        # A scenario made from a model has no file, so faults of its other keys point to the study file.
+        # A scenario that was made from a model has no file, so its errors name the study file.
         return replace(fault, file=self._source.name) if key is not None or fault.file == Source().name else fault
 
     # reading
@@ -449,10 +449,10 @@ class Study:
         return None
 
     def refuse_figure(self, name: str, known: Sequence[str]) -> NoReturn:
-        """Raise for a figure that is not in the summary of any run.
+        """Raise the error for a `figure` or `against` that no run has; the message suggests a similar name in `known`.
 
         Raises:
-            ScenarioError: always, at `figure` or `against`.
+            ScenarioError: always, with its location in the study file.
         """
         where = "figure" if name == self.figure else "against"
         alike = figures.alike(name, known)
@@ -461,7 +461,7 @@ class Study:
         raise ScenarioError([fault])
 
     def _lists(self, table: Mapping[str, Any], kind: str) -> dict[str, list[Any]]:
-        """Return the lists of a part of the study, without invalid lists."""
+        """Return the valid lists of values in `[sweep.grid]` or `[sweep.zip]` by key; record errors for the others."""
         found = {}
         for key, values in self._part(table, kind).items():
             loc = ("sweep", kind, key)
@@ -548,7 +548,7 @@ class Study:
                 seen[key] = axis.kind
 
     def _refuse_changed(self) -> None:
-        """Add a fault for each varied key whose values would replace a value that was set for all runs."""
+        """Record an error for each varied key whose values would replace a value that was set with `--set`."""
         for axis in self.axes:
             for key in axis.keys:
                 changed = next((one for one in self._changes if f"{one}.".startswith(f"{key}.")), None)
@@ -558,7 +558,7 @@ class Study:
                     self._fault("GT103", ("sweep", axis.kind, key), msg, "leave one of the two out", at_key=True)
 
     def _refuse_many(self) -> None:
-        """Raise if a study has too many runs; the message estimates the total time from the first run."""
+        """Raise a ScenarioError if the study has more than `MAX_RUNS` runs, with the estimated time of all of them."""
         if len(self) <= MAX_RUNS:
             return
         msg = f"the study has {len(self):,} runs"
@@ -570,7 +570,7 @@ class Study:
 
 
 def _bounds(low: Any, high: Any) -> tuple[float, float, str | None] | None:
-    """Return two bounds as numbers, with their common unit if they have one; `None` if their units differ."""
+    """Return two bounds as numbers with their common base unit; `None` if they are not quantities of the same kind."""
     first, last = quantity(low), quantity(high)
     if first is None or last is None or first[1] != last[1]:
         return None

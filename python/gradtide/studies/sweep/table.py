@@ -1,8 +1,8 @@
-"""The table of a study: a row per run in the order of the study, written in pieces.
+"""Writes the tables of a study, `rows.csv` and `points.csv`, in pieces to limit memory.
 
-A row contains the number of its run, the varied keys, the seed, the state of the run (with the reason if it failed),
-whether the run fits in memory, and every number of the run's `summary.json` by its path. `points.csv` has a row per
-point, in the order of the ranking.
+`rows.csv` has a row per run: its number, the values of the varied keys, the seed, the state (with the reason if the run
+failed or was refused), whether the run fits in device memory, and every figure of the run by its path in
+`summary.json`. `points.csv` has a row per point, in the order of the ranking.
 """
 
 import io
@@ -16,26 +16,26 @@ from gradtide.results import Table
 from gradtide.studies.sweep.settings import quantity
 
 PIECE = 4096
-"""Number of rows in memory at a time."""
+"""Number of rows that are in memory at a time."""
 
 Row = dict[str, Any]
 Rows = Callable[[], Iterable[Row]]
-"""Returns a new iterator over the rows of a study."""
+"""Function that returns the rows of a table; a table is read twice, first for its columns and then for its content."""
 
 
 def numbers(row: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a row that contain a number, or the text of a rate, a time or a size."""
+    """Return the names of the columns, except run and seed, in which a row has a number, a rate, a time or a size."""
     return [name for name, value in row.items() if name not in ("run", "seed") and quantity(value) is not None]
 
 
 def columns(rows: Rows) -> dict[str, type]:
-    """Return columns and types of a table; numeric columns with missing values have type float."""
+    """Return the type of each column of a table, by name; numeric columns with missing values have type float."""
     kinds: dict[str, set[type]] = {}
     counts: dict[str, int] = {}
     total = 0
     for total, row in enumerate(rows(), 1):  # noqa: B007 - `total` is used below
         for name, value in row.items():
-            # Integer columns are unsigned, so negative integers need float.
+            # Integer columns of `Table` are unsigned, so negative integers are written as floats.
             kinds.setdefault(name, set()).add(float if type(value) is int and value < 0 else type(value))
             counts[name] = counts.get(name, 0) + 1
     return {name: _kind(found | (set() if counts[name] == total else {type(None)})) for name, found in kinds.items()}
@@ -48,7 +48,7 @@ def _kind(found: set[type]) -> type:
 
 
 def pieces(rows: Rows, kinds: Mapping[str, type]) -> Iterator[Table]:
-    """Yield the table in pieces, each with all columns."""
+    """Yield the table in pieces of `PIECE` rows; all pieces have the columns and types in `kinds`."""
     begun = iter(rows())
     while piece := list(islice(begun, PIECE)):
         yield Table.of({name: [_cell(row.get(name), kind) for row in piece] for name, kind in kinds.items()})
@@ -61,7 +61,7 @@ def _cell(value: Any, kind: type) -> Any:
 
 
 def write(rows: Rows, path: Path, *, as_parquet: bool = False) -> None:
-    """Write a table as CSV, and also as Parquet if requested and pyarrow is installed."""
+    """Write a table to `path` as CSV; with `as_parquet`, also as Parquet beside it, if pyarrow is installed."""
     kinds = columns(rows)
     parquet = _Parquet(path.with_suffix(".parquet") if as_parquet and has_parquet() else None)
     with path.open("w", encoding="utf-8", newline="") as csv, parquet:
@@ -73,7 +73,7 @@ def write(rows: Rows, path: Path, *, as_parquet: bool = False) -> None:
 
 
 def has_parquet() -> bool:
-    """Whether tables can be written as Parquet, for which pyarrow must be installed."""
+    """Whether pyarrow is installed, which is needed to write Parquet."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -82,7 +82,7 @@ def has_parquet() -> bool:
 
 
 class _Parquet:
-    """Writer of a table as Parquet; without a path, it writes nothing."""
+    """Writes a table as Parquet, piece by piece; if `path` is `None`, it does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class _Parquet:
 
         table = pyarrow.table(piece)
         if self._writer is None:
-            # pyarrow gets an open file, because it would interpret some paths as URIs.
+            # pyarrow is given an open file, because it would interpret some paths as URIs.
             file = self._ends.enter_context(self._path.open("wb"))
             self._writer = self._ends.enter_context(parquet.ParquetWriter(file, table.schema))
         self._writer.write_table(table)

@@ -1,1 +1,1 @@
-"""Effect of a job on other tenants' flows: in two bands, over a map of loads, under policies, and as an LP."""
+"""How training jobs slow down other tenants' flows, by the priority band of the jobs, their loads, or a policy."""

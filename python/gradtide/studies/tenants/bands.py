@@ -1,7 +1,7 @@
-"""`gradtide tenants`: the slowdown of background flows by training jobs, and the cost of de-prioritising the jobs.
+"""`gradtide tenants`: how training jobs slow down background flows, and what de-prioritising the jobs costs them.
 
-For each seed there are three runs with the same background flows: jobs in the band of the flows, jobs in a lower band,
-and no jobs. Differences are computed between runs of the same seed.
+Each seed has three runs with the same background flows: jobs in the priority band of the flows, jobs in a lower band,
+and no jobs. Changes are computed between runs of the same seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +26,13 @@ from gradtide.units import PS_PER_MS
 
 
 class TenantsResult(StudyRows):
-    """Jobs beside other tenants' flows, in the flows' band and in a lower band.
+    """Result of running jobs and background flows together, with the jobs in the flows' band and in a lower band.
 
     Attributes:
-        comparison: comparison of both bands, paired by seed.
+        comparison: comparison of the two bands, paired by seed.
         rows: one dict per seed, side (the jobs' band, or no jobs), tenant and size class of flows, with the columns
             of `rows.csv`.
-        results: the runs by case.
+        results: the finished runs, by case.
     """
 
     def __init__(self, comparison: Comparison, failed: Mapping[Case, str] | None = None) -> None:
@@ -87,25 +87,25 @@ def tenants(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> TenantsResult:
-    """Run jobs beside other tenants' flows in the flows' band and in a lower band, and run the flows without jobs.
+    """Run background flows with jobs in the same band, with jobs in a lower band, and without jobs.
 
     Args:
         scenario: a scenario with one or several jobs, background flows, and the fluid or the packet engine.
         cluster: as in `run`.
         seeds: seeds of the background flows; all runs of a seed have the same flows. With at least two seeds, changes
             have confidence intervals.
-        job: name of the job that changes its band. Default: all jobs.
-        classes: limits of small and large flows, as in `small=100kB,large=1MB`. Default: small flows have up to 100 kB,
-            large flows at least 10 MB.
+        job: name of the only job whose band is lowered. Default: the bands of all jobs are lowered.
+        classes: sizes up to which a flow is small, and from which it is large, as in `small=100kB,large=1MB`. Default:
+            100 kB and 10 MB.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `run`.
+        keys: values that replace keys of the scenario, by short name, as in `run`.
 
     Raises:
-        Interrupted: on Ctrl-C, with the study of the finished seeds.
-        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
+        Interrupted: on Ctrl-C, with the result of the seeds whose runs have all finished.
+        ScenarioError: if the scenario is invalid, or the estimate exceeds the limits.
         ValueError: if the scenario has no job or no background flows, no seed is given, or `job` or `classes` is
             invalid.
     """
@@ -117,7 +117,7 @@ def tenants(  # noqa: PLR0913 - the options of the command
     sides = (*BANDS, NO_JOB)
     cases = {Case(seed, side): variant(base, seed, side, moved) for seed in seeds for side in sides}
 
-    # Each distinct flow is also simulated alone, for the lower bound of its completion time.
+    # Each distinct flow is also simulated alone: slowdowns are relative to its completion time on an idle network.
     alone = [(cases[Case(seed, NO_JOB)], 1) for seed in seeds]
     foresee(lambda: [*((one, 1) for one in cases.values()), *alone], "flows that are alike are sent alone once")
 
@@ -147,7 +147,7 @@ def tenants(  # noqa: PLR0913 - the options of the command
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures for `--fail-if`: `iteration_change_percent`, `small_mean_saves_percent` and others."""
+    """Return the figures that `--fail-if` can test: `iteration_change_percent`, `small_mean_saves_percent` etc."""
     named = {"iteration_change_percent": summary["iteration_time_ms"]["change_percent"]}
     for size, classes in summary["classes"].items():
         for figure in FIGURES:

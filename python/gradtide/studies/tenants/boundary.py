@@ -1,4 +1,4 @@
-"""`gradtide tenants map`: cost of de-prioritising a job, by job load and background load (Gao 2020, fig. 5.19)."""
+"""`gradtide tenants map`: what de-prioritising a job costs it, by job and background load (Gao 2020, fig. 5.19)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +32,16 @@ from gradtide.studies.tenants.comparison import FREE_PERCENT, Comparison, hinted
 from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
-# Table 5.4 of Gao (2020): loads of the hosts' links by the job and by the background flows.
+# Loads of a host's link by the job and by the background flows, as shares of its rate: table 5.4 of Gao (2020).
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
 TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 
 
 class BoundaryResult(StudyRows):
-    """A map whose cells are pairs of a job load and a background load.
+    """Costs of de-prioritising a job, in each cell of a map. A cell is a pair of a job load and a background load.
 
     Attributes:
-        cells: for each cell, the study of the job in the flows' band and in a lower band.
+        cells: for each cell, the comparison of the job in the flows' band with the job in a lower band.
         rows: one dict per cell, with the columns of `cells.csv`.
     """
 
@@ -62,7 +62,7 @@ class BoundaryResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write the result into the existing `folder`."""
-        # A cell with failed runs has a row without figures, and no folder.
+        # If a run of a cell failed, the cell has a row in `cells.csv`, but no folder.
         failed = {case.cell for case in self.failed}
         for cell, study in self.cells.items():
             if cell in failed:
@@ -86,26 +86,27 @@ def boundary(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> BoundaryResult:
-    """Determine over a grid of loads where de-prioritising a job costs it no time.
+    """Determine what de-prioritising a job costs it, in each cell of a grid of job loads and background loads.
 
     Args:
-        scenario: a scenario with one job, background flows drawn from sizes, and the packet engine.
+        scenario: a scenario with one job, background flows with random sizes, and the packet engine.
         cluster: as in `run`.
-        job_loads: loads of a host's link by the job, as shares of its rate; the job's compute time is scaled to them
-            (eq. 5.2).
-        traffic_loads: loads by the background flows, as shares; their arrivals are scaled to them (eq. 5.3).
-        seeds: seeds of the flows; every cell is run with each seed.
+        job_loads: loads of a host's link by the job, as shares of the link rate. The job's compute time is scaled to
+            reach each load (eq. 5.2).
+        traffic_loads: loads of a host's link by the background flows, as shares of the link rate. The rate of their
+            arrivals is scaled to reach each load (eq. 5.3).
+        seeds: seeds of the background flows; every cell is run with each seed.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the map is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `run`.
+        keys: values that replace keys of the scenario, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the map of the finished cells.
-        ScenarioError: before any run, if a scenario of the map is invalid, or the limits would be exceeded.
-        ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
-            lacks background flows drawn from sizes, or has another number of sending jobs than one.
+        ScenarioError: before any run, if the scenario of a cell is invalid, or the estimate exceeds the limits.
+        ValueError: if a load is not between 0 and 1 or is given twice, no load or seed is given, or the scenario does
+            not have exactly one job that sends data, and background flows with random sizes.
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)
@@ -127,7 +128,7 @@ def boundary(  # noqa: PLR0913 - the options of the command
 
 
 def points_of(base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float]) -> dict[Cell, Scenario]:
-    """Return the scenario of each cell of a map; errors are those of `boundary`."""
+    """Return the scenario of each cell of a map. Raises the errors of `boundary`."""
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)
     _check_loads("job_loads", job_loads)
@@ -142,7 +143,7 @@ def _cells(
     finished: Mapping[Case, RunResult],
     failed: Mapping[Case, str] | None = None,
 ) -> dict[Cell, TenantsResult]:
-    """Return the study of every cell whose runs have all finished or failed."""
+    """Return the comparison in each cell, without cells in which a run has neither finished nor failed."""
     ended = [*finished, *(failed or ())]
     return {
         cell: TenantsResult(Comparison(point, tuple(seeds), finished, moved_jobs(point, None), cell=cell))
@@ -152,12 +153,12 @@ def _cells(
 
 
 def load_words(share: float) -> str:
-    """Format a load, as in `3.125 %`."""
+    """Format a load, which is a share, as a percentage such as `3.125 %`."""
     return f"{100 * share:.4g} %"
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a cell for `--fail-if`: `iteration_change_percent`, `small_saves_percent` and others."""
+    """Return the figures of a cell that `--fail-if` can test: `iteration_change_percent`, `small_saves_percent` etc."""
     return {name: value for name, value in row.items() if name not in ("cell", "colour")}
 
 
@@ -183,7 +184,7 @@ def _check_scalable(base: Scenario) -> None:
 
 
 def _check_duration(base: Scenario, job_load: float) -> None:
-    """Raise unless two iterations (warm-up and measured) fit into the duration: at a low load, iterations are long."""
+    """Raise unless `duration` is long enough for a warm-up and a measured iteration, which are longest at low loads."""
     needed_ps = 2 * _compute_ps(base, job_load)
     if base.duration_ps is not None and needed_ps > base.duration_ps:
         raise ValueError(
@@ -194,14 +195,14 @@ def _check_duration(base: Scenario, job_load: float) -> None:
 
 
 def _compute_ps(base: Scenario, job_load: float) -> int:
-    """Return the compute time per iteration in ps at which the job's load of a link is `job_load` (eq. 5.2)."""
+    """Return the compute time per iteration, in ps, with which the job's load of a link is `job_load` (eq. 5.2)."""
     job = base.jobs[0]
     bits = 8 * 2 * (job.workers - 1) * job.parameter_bytes / job.workers
     return round(bits / (job_load * base.link_rate_bps) * 1e12)
 
 
 def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
-    """Scale the job's compute time and the flows' arrivals to the given loads (eqs 5.2 and 5.3)."""
+    """Return the scenario with compute time and arrivals of flows scaled to the given loads (eqs 5.2 and 5.3)."""
     keys = base.replace(scale_to=f"{_compute_ps(base, job_load)}ps", timeline=0).to_dict()
     for table in keys["traffic"].values():
         table.pop("arrivals", None)

@@ -1,4 +1,4 @@
-"""The runs of tenant studies: their keys (cases), scenarios and folder names."""
+"""The runs of the tenant studies: how they are identified (`Case`), their scenarios, and the names of their folders."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from gradtide.scenario import Scenario
 from gradtide.studies import run
 
 SAME, LOW, NO_JOB = "same", "low", "no-job"
-"""Sides of a study: jobs in the band of the background flows, jobs in a lower band, and no jobs.
+"""The sides that a study compares: jobs in the band of the background flows, jobs in the lowest band, and no jobs.
 
-Policies are further sides, by name.
+In a study of policies, each policy is a side as well, by its name.
 """
 
 BANDS = (SAME, LOW)
 
 SAMPLES, SAMPLED_ROWS = 800, 400_000
-"""Number of samples of a run's probe, and largest number of rows of its table; the rows are for figures."""
+"""How often a run samples its links and queues for plots, and the largest number of rows of the samples."""
 
 
 class Cell(NamedTuple):
-    """A cell of a map: the loads of the job and of the background flows, as shares of a host's link."""
+    """A cell of a map over loads: loads of a host's link by the job and by the flows, as shares of the link rate."""
 
     job_load: float
     traffic_load: float
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Key of a run in a study: seed, side, and cell of a map; the cell is `None` for the unchanged scenario."""
+    """Identifies a run of a study by its seed, its side, and its cell (`None` if the study is not a map)."""
 
     seed: int
     side: str
@@ -41,17 +41,17 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of the run's folder."""
+        """The name of the run's folder, within the folder of its cell."""
         return f"seed{self.seed}-{self.side}"
 
     @property
     def name(self) -> str:
-        """The name of the run in its study."""
+        """The name of the run in the study, which includes the cell."""
         return self.folder if self.cell is None else f"{self.cell.name}/{self.folder}"
 
 
 def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[str] = BANDS) -> list[int]:
-    """Return the seeds for which all sides have finished."""
+    """Return the seeds for which the runs of all `sides` are in `finished`."""
     found = {(case.seed, case.side) for case in finished}
     return [seed for seed in seeds if all((seed, side) in found for side in sides)]
 
@@ -59,7 +59,7 @@ def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[
 def head(
     kind: str, base: Scenario, seeds: Sequence[int], job: str, failed: Mapping[Case, str] | None = None
 ) -> dict[str, Any]:
-    """Return the first keys of a study's summary; `failed` contains the reasons of failed runs."""
+    """Return the first keys of a study's summary; `failed` contains the error messages of failed runs."""
     why = {case.name: error for case, error in (failed or {}).items()}
     return {
         **run.head(kind, base.engine),
@@ -71,7 +71,7 @@ def head(
 
 
 def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
-    """Return the seeds that produce different runs; raise if a scenario has no jobs or no background flows."""
+    """Return the seeds without repetitions; raise if there are no jobs, no background flows, or no seeds."""
     if not base.traffic:
         shown = "describe background flows there, as docs/for-network-operators.md shows"
         raise ValueError(f"the scenario has no [traffic.NAME]; {shown}")
@@ -86,7 +86,7 @@ def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
 
 
 def check_one_job(base: Scenario, why: str) -> None:
-    """Raise if a scenario has several jobs; `why` is the reason why the study supports only one."""
+    """Raise a ValueError if the scenario has several jobs; `why` explains why the study supports only one."""
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
         raise ValueError(
@@ -95,7 +95,7 @@ def check_one_job(base: Scenario, why: str) -> None:
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
-    """Return the names of the jobs whose band a study changes: the job `job`, or all jobs if it is `None`."""
+    """Return the names of the jobs whose band a study changes: only `job`, or all jobs if `job` is `None`."""
     names = tuple(one.name for one in base.jobs)
     if job is None:
         return names
@@ -105,10 +105,10 @@ def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
 
 
 def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = None) -> Scenario:
-    """Return the scenario of one seed and side: jobs in the flows' band, jobs in the low band, or no jobs.
+    """Return the scenario with a seed and a side: jobs in the flows' band, jobs in the lowest band, or no jobs.
 
-    Only jobs in `moved` change their band; `None` means all jobs. A job whose priority is a list of bands keeps the
-    list on the side `LOW`, because it already uses several bands.
+    Only jobs in `moved` change their band (`None`: all jobs). On the side `LOW`, a job whose priority is a list of
+    several bands keeps this list.
     """
     if side == NO_JOB:
         return without_jobs(base).replace(seed=seed)
@@ -122,20 +122,20 @@ def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = 
 
 
 def prioritised(base: Scenario, seed: int, priority: Mapping[str, Any], moved: Sequence[str] | None = None) -> Scenario:
-    """Return the scenario of one seed with other priorities of jobs; `priority` maps names of jobs to priorities."""
+    """Return the scenario with a seed and with `priority` by name of job; only jobs in `moved` are changed."""
     names = [name for name in priority if moved is None or name in moved]
     return base.replace(seed=seed).set({f"job.{name}.priority": priority[name] for name in names})
 
 
 def without_jobs(base: Scenario) -> Scenario:
-    """Return the scenario without its jobs, with only its background flows."""
+    """Return the scenario with only its background flows."""
     keys = base.to_dict()
     del keys["job"]
     return Scenario.from_dict(keys)
 
 
 def probed(base: Scenario) -> Scenario:
-    """Return the scenario with a probe, which figures of queues and links need; a probe of its own is kept."""
+    """Return a packet scenario with periodic samples of links and queues, for plots; existing `run.probe` is kept."""
     if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
         return base
     count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))

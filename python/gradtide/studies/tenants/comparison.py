@@ -1,7 +1,8 @@
-"""Paired comparison of two sides by seed: cost to the jobs, gain of the background flows, and the verdict.
+"""Compares two sides of a tenant study, paired by seed: cost to the jobs, gain of the background flows, and verdict.
 
-A side is one treatment of the jobs beside the same background flows (`cases`): jobs in the flows' band (`SAME`), jobs
-in a lower band or under a policy, or no jobs.
+All sides of a seed have the same background flows (`cases`). The sides are: jobs in the flows' band (`SAME`), jobs in a
+lower band or under a policy, and no jobs. A cost is an increase of iteration time, a gain is a reduction of the mean
+completion time of small flows; both are relative to `SAME`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,22 +19,22 @@ from gradtide.studies.result import Flow, RunResult
 from gradtide.studies.tenants.cases import LOW, NO_JOB, SAME, Case, Cell
 
 Pair = dict[str, Any]
-"""A figure on all sides; `Comparison.pair` documents the keys."""
+"""Means of a figure on all sides, and their changes; `Comparison.pair` documents the keys."""
 
 Reader = Callable[[int, str], float | None]
-"""Function from a seed and a side to a figure of that run; `None` if there is no such run or figure."""
+"""Function that returns a figure of the run with a seed and a side; `None` if the run or the figure is missing."""
 
 FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 
-# Fig. 5.19 of Gao (2020): a green cell costs the job less than 1 %, a yellow cell up to 30 %, a red cell more.
+# Colours in fig. 5.19 of Gao (2020): green if the cost to the job is below 1 %, yellow up to 30 %, red above.
 FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Mean over the seeds of a change in percent, and its 95 % interval.
+    """A change in percent: its mean over the seeds (`percent`), and the ends of the mean's 95 % confidence interval.
 
-    The mean `percent` is `None` if a seed has no figure; the interval `ends` is `None` with one seed.
+    `percent` is `None` if the change is unknown for a seed. `ends` is `None` with one seed.
     """
 
     percent: float | None
@@ -41,25 +42,25 @@ class Effect:
 
     @classmethod
     def of(cls, changes: Sequence[float] | None, *, repeated: bool = False) -> "Effect":
-        """Return mean and interval of `changes`, one per seed; no interval if all runs are the same (`repeated`)."""
+        """Return the effect of `changes`, one per seed; no interval if all seeds gave equal runs (`repeated`)."""
         if not changes:
             return cls(None)
         return cls(sum(changes) / len(changes), None if repeated else mean_interval(changes))
 
     def columns(self, name: str) -> dict[str, float | None]:
-        """Return the ends of the interval as columns of a table."""
+        """Return the ends of the interval as columns of a table; `name` is the beginning of the columns' names."""
         low, high = self.ends or (None, None)
         return {f"{name}_from_percent": low, f"{name}_to_percent": high}
 
     @property
     def colour(self) -> str:
-        """Colour of a cost (fig. 5.19 of Gao 2020); `unclear` if the interval of the cost spans several colours."""
+        """Colour of the effect as a cost (see the function `colour`); "unclear" if its interval spans several."""
         found = {colour(end) for end in self.ends or (self.percent,)}
         return found.pop() if len(found) == 1 else "unclear"
 
     @property
     def is_free(self) -> bool | None:
-        """Whether the cost is below `FREE_PERCENT`; `None` if it is unknown, or the limit is inside its interval."""
+        """Whether the effect, as a cost, is below `FREE_PERCENT`; `None` if unknown, or if the interval spans it."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -67,14 +68,14 @@ class Effect:
 
     @property
     def sign(self) -> int:
-        """Sign of the effect, 1 or -1; 0 if the effect is zero or its interval contains zero."""
+        """Sign of the effect, 1 or -1; 0 if the effect is unknown or zero, or its interval contains zero."""
         if self.percent is None:
             return 0
         low, high = self.ends or (round(self.percent, 1),) * 2
         return 1 if low > 0 else -1 if high < 0 else 0
 
     def sentence(self, more: str, less: str, none: str) -> str:
-        """Return a text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`."""
+        """Return text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`; the arguments are words for the signs."""
         value = self.percent or 0.0
         text = none if round(value, 1) == 0 else f"{abs(value):.1f} % {more if value > 0 else less}"
         if self.ends is None:
@@ -88,7 +89,7 @@ class Effect:
 
 
 def colour(cost_percent: float | None) -> str:
-    """Return the colour of a cell of fig. 5.19, by the cost of de-prioritising to the job."""
+    """Return the colour that fig. 5.19 of Gao (2020) gives to a job's cost; "unknown" for an unknown cost."""
     if cost_percent is None:
         return "unknown"
     return "green" if cost_percent < FREE_PERCENT else "yellow" if cost_percent <= DEAR_PERCENT else "red"
@@ -103,13 +104,13 @@ LEADS = {
     "too expensive": "{what} is too expensive {where}",
     "unclear": "Unclear with {seeds} seeds whether {what} is free {where}",
 }
-"""Beginning of the sentence for each verdict of a study with intervals."""
+"""Verdicts of studies with several seeds, each with the beginning of its sentence."""
 
 
 def verdict(cost: Effect, gain: Effect) -> str:
-    """Return the verdict from the cost to the job and the gain of small flows, which is a key of `LEADS`.
+    """Return the verdict on the cost to the job and the gain of small flows.
 
-    Without intervals it is `one run`, and `unknown` if too few flows or iterations completed.
+    The verdict is a key of `LEADS`; "one run" if there are no intervals; or "unknown" if a change is unknown.
     """
     if cost.percent is None or gain.percent is None:
         return "unknown"
@@ -127,8 +128,8 @@ def sentence(
 ) -> str:
     """Return the sentence with the verdict, the cost and the gain, and their intervals.
 
-    `what` is the treatment of the jobs, as in `de-prioritising this job`; `whose` names the iterations that the
-    treatment makes longer; `where` is "here" or a part of a map.
+    `what` is the change to the jobs in words, as in `de-prioritising this job`. `whose` describes the iterations of
+    which `cost` is the increase. `where` is "here" or "on average over the cells".
     """
     found = verdict(cost, gain)
     if found == "unknown":
@@ -144,7 +145,7 @@ def sentence(
 
 
 def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
-    """Return the text; with one seed, append the reason why there is no interval."""
+    """Return the text; with one seed, append why there is no interval, and how to obtain one."""
     if len(seeds) > 1:
         return text
     if scenario.drawn:
@@ -154,17 +155,17 @@ def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of jobs in the band of the background flows with another treatment beside the same flows.
+    """Comparison of the side `SAME` (jobs in the band of the background flows) with another side.
 
     Attributes:
         scenario: the scenario of the study.
-        seeds: seeds for which both sides have finished.
-        results: runs by case.
-        moved: names of the jobs whose band changes.
-        other: the side that is compared with `SAME`, which is the low band or a policy.
-        cell: cell of a map, or `None`.
-        classes: size limits of small and large flows.
-        alone_ps: lower bounds of completion times by seed (`studies.alone`); empty if not requested.
+        seeds: the compared seeds.
+        results: runs of the study by case.
+        moved: names of the jobs whose band differs between the sides.
+        other: the side that is compared with `SAME`: `LOW`, or the name of a policy.
+        cell: the cell of a map to which the runs belong; `None` if the study is not a map.
+        classes: sizes that limit small and large flows.
+        alone_ps: by seed, the completion time of each flow on an idle network, in ps (`studies.alone`); may be empty.
     """
 
     scenario: Scenario
@@ -182,9 +183,9 @@ class Comparison:
 
     @cached_property
     def between_ps(self) -> tuple[int, int | None]:
-        """Interval in which the jobs run on both sides; its end is `None` if no run has all iterations.
+        """Interval, in ps, in which the jobs run on both sides; its end is `None` if the jobs finish in no run.
 
-        Only flows that start in this interval are counted, on every side; jobs cannot slow other flows down.
+        Only flows that start in this interval are counted, on all sides, because jobs do not affect the others.
         """
         runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
         ran = [run.jobs_ran_ps for run in runs if run is not None]
@@ -193,7 +194,7 @@ class Comparison:
 
     @cached_property
     def flow_classes(self) -> dict[tuple[int, str], dict[str, dict[str, dict[str, Any]]]]:
-        """Figures of background flows by (seed, side), then by tenant and class."""
+        """Figures of the background flows by (seed, side), then by tenant, size class and name of the figure."""
         runs = {(seed, side): self.run(seed, side) for seed in self.seeds for side in (SAME, self.other, NO_JOB)}
         return {
             (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed), between_ps=self.between_ps)
@@ -203,7 +204,7 @@ class Comparison:
 
     @cached_property
     def is_repeated(self) -> bool:
-        """Whether all seeds gave the same run, in which case intervals over the seeds are meaningless."""
+        """Whether all seeds gave equal runs, so that intervals over the seeds would be meaningless."""
         if len(self.seeds) < 2:
             return False
 
@@ -214,7 +215,7 @@ class Comparison:
         return all(figures(seed) == figures(self.seeds[0]) for seed in self.seeds)
 
     def means(self, of: Reader) -> dict[str, float | None]:
-        """Return the mean over the seeds for each side; `None` if a seed has no such figure."""
+        """Return the mean of a figure over the seeds for each side; `None` if the figure of a seed is missing."""
 
         def mean(side: str) -> float | None:
             values = [value for seed in self.seeds if (value := of(seed, side)) is not None]
@@ -223,7 +224,7 @@ class Comparison:
         return {"no_job": mean(NO_JOB), "same": mean(SAME), "low": mean(self.other)}
 
     def saved_percent(self, of: Reader) -> list[float] | None:
-        """Return the saving of each seed, in percent of the mean of `SAME`; `None` if a figure is missing."""
+        """Return by seed a figure's reduction from `SAME` to `other`, in percent of the mean of `SAME`, or `None`."""
         same = self.means(of)["same"]
         pairs = [(of(seed, SAME), of(seed, self.other)) for seed in self.seeds]
         if not same or any(low is None for _, low in pairs):
@@ -231,10 +232,7 @@ class Comparison:
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
     def added_percent(self, of: Reader) -> list[float] | None:
-        """Return for each seed the increase due to jobs in the flows' band, in percent of the mean without jobs.
-
-        The result is `None` if a figure is missing.
-        """
+        """Return by seed a figure's increase from no jobs to `SAME`, in percent of the mean without jobs, or `None`."""
         without = self.means(of)["no_job"]
         pairs = [(of(seed, NO_JOB), of(seed, SAME)) for seed in self.seeds]
         if not without or any(same is None for _, same in pairs):
@@ -242,16 +240,16 @@ class Comparison:
         return [100 * (b - a) / without for a, b in pairs if a is not None and b is not None]
 
     def pair(self, of: Reader, *, grows: bool = False) -> Pair:
-        """Return the means of a figure on all sides, and its changes.
+        """Return the means of a figure over the seeds on all sides, and the changes between them.
 
         Returns:
-            A dict with these keys:
+            A dict with these keys; changes are in percent:
 
-            - `no_job`: mean over the seeds without jobs.
-            - `same`: mean over the seeds with the jobs in the flows' band.
-            - `low`: mean over the seeds on the other side, such as with the jobs in a lower band.
-            - `change_percent`: (same - low) / low, or (low - same) / same with `grows`, for the iteration time, which
-              increases (Gao 2020, section 5.4).
+            - `no_job`: mean without jobs.
+            - `same`: mean with the jobs in the flows' band.
+            - `low`: mean on the other side, i.e. with the jobs in a lower band or under a policy.
+            - `change_percent`: (same - low) / low; with `grows`, (low - same) / same. `grows` is for iteration times,
+              which increase in a lower band (Gao 2020, section 5.4).
             - `saves_percent`: (same - low) / same.
             - `saves_interval_percent`: 95 % interval of `saves_percent`, from Student's t over the seeds.
             - `job_adds_percent`: (same - no_job) / no_job.
@@ -274,7 +272,7 @@ class Comparison:
         }
 
     def flows(self, size: str, figure: str) -> Reader:
-        """Return a function that reads one figure of a size class of the first tenant's flows."""
+        """Return a function that reads a figure of the first tenant's flows of a size class, such as "small"."""
         tenant = self.scenario.traffic[0].name
         return lambda seed, side: _inside(self.flow_classes.get((seed, side)), tenant, size, figure)
 
@@ -283,7 +281,7 @@ class Comparison:
         return lambda seed, side: self._of_run(seed, side, "jobs", job, "iteration_time_ms", "mean")
 
     def links(self, figure: str) -> Reader:
-        """Return a function that reads a figure of the links."""
+        """Return a function that reads a figure in the key `links` of a run's summary."""
         return lambda seed, side: self._of_run(seed, side, "links", figure)
 
     def _of_run(self, seed: int, side: str, *keys: str) -> float | None:
@@ -292,7 +290,7 @@ class Comparison:
 
     @cached_property
     def classes_summary(self) -> dict[str, dict[str, Any]]:
-        """For each size class of flows: the number of completed flows, and the `pair` of each figure."""
+        """By size class of flows: `pair` of each figure, and the mean number of flows completed on the side `SAME`."""
         return {
             size: {
                 "flows": self.means(self.flows(size, "completed"))["same"],
@@ -303,7 +301,7 @@ class Comparison:
 
     @cached_property
     def jobs_summary(self) -> dict[str, dict[str, Any]]:
-        """For each job: its model, whether its band changes, the least measured iterations, and the iteration time."""
+        """By job: model, whether its band changes, iteration time, and the fewest measured iterations of a run."""
 
         def measured(job: str) -> int:
             runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
@@ -321,7 +319,7 @@ class Comparison:
 
     @cached_property
     def payer(self) -> str:
-        """The moved job with the highest cost; an unknown cost counts as the highest."""
+        """Name of the job with the highest cost among the jobs whose band changes; an unknown cost is the highest."""
 
         def cost(job: str) -> float:
             change: float | None = self.jobs_summary[job]["iteration_time_ms"]["change_percent"]
@@ -331,39 +329,39 @@ class Comparison:
 
     @property
     def iteration_time_ms(self) -> Pair:
-        """Iteration time of the job with the highest cost."""
+        """Iteration time of the job with the highest cost, in milliseconds."""
         pair: Pair = self.jobs_summary[self.payer]["iteration_time_ms"]
         return pair
 
     @property
     def costs_percent(self) -> list[float] | None:
-        """Increase of the iteration time of the job with the highest cost, by seed."""
+        """Increase of the iteration time of the job with the highest cost, for each seed."""
         saved = self.saved_percent(self.iteration_ms(self.payer))
         return None if saved is None else [-value for value in saved]
 
     @property
     def gains_percent(self) -> list[float] | None:
-        """Reduction of the mean completion time of small flows, by seed."""
+        """Reduction of the mean completion time of small flows, for each seed."""
         return self.saved_percent(self.flows("small", "mean_fct_ms"))
 
     @property
     def cost(self) -> Effect:
-        """Cost to the job with the highest cost."""
+        """Increase of the iteration time of the job with the highest cost: mean over the seeds, and interval."""
         return Effect.of(self.costs_percent, repeated=self.is_repeated)
 
     @property
     def gain(self) -> Effect:
-        """Reduction of the mean completion time of small flows."""
+        """Reduction of the mean completion time of small flows: mean over the seeds, and interval."""
         return Effect.of(self.gains_percent, repeated=self.is_repeated)
 
     @property
     def added(self) -> Effect:
-        """Increase of the mean completion time of small flows due to the jobs in their band."""
+        """Increase of the mean completion time of small flows if jobs run in their band, compared with no jobs."""
         return Effect.of(self.added_percent(self.flows("small", "mean_fct_ms")), repeated=self.is_repeated)
 
     @property
     def whose(self) -> str:
-        """Subject of the sentence about the cost: the job's iterations."""
+        """Words for the iterations of the job with the highest cost, such as `its iterations`."""
         is_one = self.jobs_summary[self.payer]["measured_iterations"] == 1
         if len(self.moved) == 1:
             return "its only measured iteration" if is_one else "its iterations"
@@ -380,6 +378,6 @@ def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:
-    """Return the average over cells for each seed; `None` if a cell has no figures."""
+    """Return each seed's average over cells; `parts` has the seeds' values for each cell, or `None` if unknown."""
     known = [part for part in parts if part]
     return [sum(values) / len(known) for values in zip(*known, strict=True)] if len(known) == len(parts) else None

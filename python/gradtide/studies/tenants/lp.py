@@ -1,9 +1,10 @@
-"""`gradtide tenants lp`: a linear programme chooses start and band of each bucket, and simulations check the choice.
+"""`gradtide tenants lp`: a linear program (LP) chooses start and priority band of each bucket of a job.
 
     runs in every band -> transfer time of each bucket in each band -> LP -> run with the LP's order and bands
 
-The result is compared with three other policies: the job in the band of the background flows, the job in the low band,
-and priority order. All policies are predicted with the same estimates and simulated beside the same flows.
+The solution is compared with up to three policies: all buckets in the band of the background flows (`same`), all in
+the lowest band (`low`), and priority order in the band of the background flows (`priority`). The iteration time of each
+policy is predicted from the transfer times, and simulated together with the background flows.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,22 +33,22 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.units import PS_PER_MS
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
-"""Orders in which the transfers of every iteration are sent in the same sequence."""
+"""Supported orders of the scenario's schedule: those in which every iteration sends in the same sequence."""
 
 FLOWS = ("small", "large")
-"""Size classes of background flows in the table."""
+"""Size classes of background flows whose completion times are columns of `rows.csv`."""
 
 BUCKET_TIMES = ("ready", "start", "end", "needed", "slack", "margin")
 PS_PER_US = 1e6
 
 
 MOST_POLICIES = 4
-"""Largest number of compared policies: both bands, priority order, and the LP's solution."""
+"""Largest number of compared policies: `same`, `low`, `priority`, and the LP's solution."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy: the buckets in send order, the band of each bucket by index, and the scenario."""
+    """A compared policy: `order` has bucket indices in send order; `bands` has a band index per bucket (0: highest)."""
 
     name: str
     order: tuple[int, ...]
@@ -56,12 +57,12 @@ class Policy:
 
 
 class LpResult(StudyRows):
-    """The solution of the linear programme, its predicted times, and simulations of the solution and of other policies.
+    """Bands and start times of buckets from a linear program, and the iteration times of this and of other policies.
 
     Attributes:
         rows: one dict per policy and seed, with the columns of `rows.csv`.
-        found: the LP's solution: start times in picoseconds, and bands.
-        results: the runs by case; the side of a case is the policy.
+        found: the LP's solution: start times of the buckets in picoseconds, and their bands.
+        results: the runs by case, whose side is the name of the policy.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class LpResult(StudyRows):
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
     def _verdict(self) -> str:
-        """Return the sentence about the cost to the job and the gain of small flows."""
+        """Return the sentence about the job's cost and the gain of small flows in simulations of the LP's solution."""
         found = self._compared("lp")
         if not any(found.costs_percent or [1]) and not any(found.gains_percent or [1]):
             text = "Simulated, it changes nothing: neither the job's iterations nor when small flows finish."
@@ -131,7 +132,7 @@ class LpResult(StudyRows):
         return time_ps / PS_PER_MS
 
     def _policy(self, policy: Policy) -> dict[str, Any]:
-        """Return the means of a policy, and its differences by seed from all buckets in the high band."""
+        """Return the policy's means over the seeds, and its changes relative to the policy `same`, paired by seed."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
         def mean(key: str) -> float | None:
@@ -152,7 +153,6 @@ class LpResult(StudyRows):
         }
 
     def _compared(self, policy: str) -> Comparison:
-        """Return the comparison, seed by seed, of a policy with the policy that sends all buckets in the high band."""
         (job,) = self._base.jobs
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
@@ -173,29 +173,28 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> LpResult:
-    """Choose start time and band of each bucket of a job beside background flows, and simulate the result.
+    """Choose the start time and the band of each bucket of a job by linear programming, and simulate the result.
 
     Args:
-        scenario: a scenario with one job of layers, background flows and the packet engine.
+        scenario: a scenario with one job whose model has layers, background flows, and the packet engine.
         cluster: as in `run`.
-        seeds: seeds of the background flows. Runs that measure transfer times and runs of all policies have the same
-            flows.
+        seeds: seeds of the background flows. For each seed, all runs have the same flows.
         bands: allowed bands of a bucket, the highest first. Default: the band of the background flows, and the lowest
             band.
-        quantile: quantile of a bucket's transfer times in a band, such as 0.9, that is used for planning. Default: the
-            mean.
+        quantile: quantile, such as 0.9, of the measured transfer times of a bucket in a band that the LP uses as the
+            transfer time. Default: the mean.
         give: share by which the iteration time may exceed its minimum, so that fewer bytes are sent in high bands.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `run`.
+        keys: values that replace keys of the scenario, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C; there is no partial result.
-        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
-        SolverMissingError: if HiGHS is not installed.
-        ValueError: if the scenario is not of this kind, or a number is out of range.
+        ScenarioError: if the scenario is invalid, or the estimate exceeds the limits.
+        SolverMissingError: if the LP solver HiGHS is not installed.
+        ValueError: if the study does not support the scenario, or an argument is invalid.
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)
@@ -234,13 +233,15 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
 
 
 def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | None = None) -> list[lp.TimedBucket]:
-    """Return a job's buckets with their windows [ready, needed] and transfer times in each band, in picoseconds.
+    """Return a job's buckets with their windows [ready, needed] and their transfer times in each band, in picoseconds.
 
-    The windows are those of a worker that never waits. The transfer time of d bytes in a band is a + b·d, fitted to the
-    times from first to last byte of all transfers in the band, because a single bucket has too few transfers for a fit.
-    The queue's idle times before a transfer (`overhead`) and after it (`sync`) are added. With `quantile`, the fit is
-    scaled by this quantile of measured / fitted time. A time that is shorter than in a higher band is raised to the
-    time in that band. `runs` contains the runs of each band, the highest band first.
+    A bucket is ready when its gradients exist, and needed when the next forward pass uses them. Both times are measured
+    from the start of the backward pass, for a worker that never waits. The transfer time of d bytes in a band is
+    a + b·d, plus the schedule's `overhead` and `sync`. The line is fitted to the times from first to last byte of all
+    transfers in the band, because a single bucket has too few transfers. With `quantile`, it is scaled by this quantile
+    of the ratios of measured to fitted time. A time that is shorter than in a higher band is raised to that time.
+
+    `runs` contains the runs with all buckets in one band, by band, the highest first.
 
     Raises:
         ValueError: if the runs in a band have no measured iteration.
@@ -266,7 +267,7 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
 
 
 def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> tuple[float, float]:
-    """Return a (picoseconds) and b (picoseconds per byte) of the fit a + b·d."""
+    """Return a (ps) and b (ps per byte) of the fit a + b·d to the transfer times in `results`, the runs of a band."""
     tables = [result.transfers.to_numpy() for result in results]
     sizes = np.concatenate([table["bytes"] for table in tables])
     took_ps = np.concatenate([table["end_us"] - table["start_us"] for table in tables]) * PS_PER_US
@@ -280,15 +281,16 @@ def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> 
 
 
 def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
-    """Return the transfers of the first measured iteration, in backward order."""
+    """Return the transfers of the first measured iteration, in the order in which their buckets become ready."""
     rows = result.transfers.to_dicts()
     return sorted((row for row in rows if row["iteration"] == rows[0]["iteration"]), key=lambda row: row["bucket"])
 
 
 def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int], in_turn: bool) -> Scenario:
-    """Return a single-job scenario that sends buckets (lists of layers) in a given order, each in its band.
+    """Return a single-job scenario that sends buckets in a given order, each in its own band.
 
-    With `in_turn` the order is strict: the queue idles until the next bucket in the order is ready.
+    `order` has the layer indices of each bucket, in send order. With `in_turn`, the order is strict: the queue idles
+    until the next bucket in the order is ready.
     """
     job = scenario.jobs[0]
     of_layer = {layer: band for layers, band in zip(order, bands, strict=True) for layer in layers}
@@ -300,7 +302,7 @@ def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures for `--fail-if`: `lp_simulated_ms`, `low_small_mean_fct_ms` and others."""
+    """Return the figures that `--fail-if` can test: `lp_simulated_ms`, `low_small_mean_fct_ms` and others."""
     named: dict[str, float | None] = {"lower_bound_ms": summary["lower_bound_ms"]}
     for row in summary["policies"]:
         named.update({f"{row['policy']}_{key}": value for key, value in row.items() if key != "policy"})
@@ -324,7 +326,7 @@ def _check(job: Job) -> None:
 
 
 def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run: RunResult) -> dict[str, Policy]:
-    """Return the compared policies: the scenario's schedule in both bands, priority order, and the LP's solution."""
+    """Return the compared policies by name. `run` has all buckets in the highest band; their order is read from it."""
     buckets, job = found.buckets, base.jobs[0]
     rows = _first_iteration(run)
     layers = [range(row["first_layer"], row["last_layer"] + 1) for row in rows]
@@ -337,8 +339,8 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
             return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
         return lp.by_rank(buckets, bands, ranks)
 
-    # The strict order is enforced only if the LP's iteration time depends on it. Otherwise the queue is
-    # work-conserving, because it then adapts better to actual times, which differ from the estimates.
+    # The LP's order is strict (the queue idles for the next bucket) only if the iteration time would otherwise be
+    # longer. Else the queue is work-conserving, which adapts to actual transfer times that differ from the estimates.
     busy = lp.by_rank(buckets, found.bands, [found.order.index(index) for index in range(len(buckets))])
     rests = lp.evaluate(buckets, found.compute, busy, found.bands) > found.iteration_time * (1 + lp.SAME)
     sent = found.order if rests else busy

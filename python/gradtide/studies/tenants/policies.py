@@ -1,7 +1,7 @@
-"""`gradtide tenants policies`: cost to the jobs and gain of other tenants under policies that assign bands.
+"""`gradtide tenants policies`: cost to the jobs and gain of other tenants, if a policy chooses the jobs' bands.
 
-A run under a policy is compared with the run of the same seed, and thus the same background flows, in which the jobs
-are in the band of the flows.
+A policy is a rule by which a job chooses the bands of its transfers. A run under a policy is compared with the run of
+the same seed, and thus the same background flows, in which the jobs are in the band of these flows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,23 +24,23 @@ from gradtide.studies.tenants.comparison import Comparison, Effect, averaged, hi
 from gradtide.studies.trained import Cluster, trained
 
 ORACLE = "oracle"
-"""The policy with full knowledge of future flows, which is an upper bound for the others and never recommended."""
+"""Policy that chooses bands with full knowledge of future flows: a bound that cannot be realised or recommended."""
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", ORACLE)
-"""Policies that are compared with `all-high`, all buckets in the flows' band. The oracle cannot be realised."""
+"""Policies that can be compared with sending everything in the band of the background flows."""
 
 WHY_NOT = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}
-"""Reason why a policy has no rank, by whether it is free for the jobs."""
+"""Reason why a policy has no rank, by whether it is free for the jobs (`Effect.is_free`)."""
 
 LABELS = ("cell", "job_load", "traffic_load", "policy", "job", "colour")
-"""Columns that identify a row."""
+"""Columns of `policies.csv` that `--fail-if` cannot test."""
 
 
 class PoliciesResult(StudyRows):
-    """Comparison of policies, in one cell or in the cells of a map.
+    """Comparison of policies for one scenario, or in each cell of a map over loads.
 
     Attributes:
-        comparisons: for each cell, the comparison of every policy with the jobs in the band of the background flows.
+        comparisons: comparison of each policy, in each cell, with the jobs in the band of the background flows.
         runs: the runs by case.
         rows: one dict per cell and policy, with the columns of `policies.csv`.
     """
@@ -64,7 +64,7 @@ class PoliciesResult(StudyRows):
         }
 
     def write(self, folder: Path) -> None:
-        """Write the result into the existing `folder`; the folders of single runs are omitted for a map."""
+        """Write the result into the existing `folder`. The runs are included only if the study is not a map."""
         runs = {case.folder: run for case, run in self.runs.items() if case.cell is None}
         write_study(self, folder, "policies.csv", runs)
 
@@ -84,27 +84,27 @@ def policies(  # noqa: PLR0913 - the options of the command
     limits: Limits | None = None,
     **keys: Any,
 ) -> PoliciesResult:
-    """Run jobs beside other tenants' flows under several policies, paired by seed.
+    """Run jobs and background flows under several policies, with the same flows for each policy.
 
     Args:
         scenario: a scenario with background flows, the packet engine and one or several jobs; all jobs follow the
             policy.
         cluster: as in `run`.
-        names: policies in `POLICIES`. Default: all policies, but the oracle only with a single job, and straggler only
-            if the workers of a job differ. A job that already has the policy keeps its settings of the policy.
-        loads: loads of a single job, and loads of the background flows; the policies are compared for each combination
-            (cell). Default: the loads of the scenario.
-        seeds: seeds of the background flows; all policies have the same flows.
+        names: names in `POLICIES`. Default: all policies; but `oracle` only with a single job, and `straggler` only if
+            the workers of a job differ. A job that already has a policy in the scenario keeps its parameters.
+        loads: loads of the only job and loads of the background flows, as in `boundary`; the policies are compared for
+            each pair of loads (cell). Default: the loads of the scenario.
+        seeds: seeds of the background flows.
         jobs: number of concurrent runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
         keep: where finished runs are stored until the study is complete.
         limits: memory and time limits.
-        keys: replacements of the scenario's keys, by short name, as in `run`.
+        keys: values that replace keys of the scenario, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
-        ScenarioError: if the scenario is invalid, or the limits would be exceeded.
-        ValueError: if a policy is unknown, or the scenario does not suit `tenants` or its map.
+        ScenarioError: if the scenario is invalid, or the estimate exceeds the limits.
+        ValueError: if a policy is unknown, or the scenario is not valid for `tenants`, or with `loads` for `boundary`.
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)
@@ -134,13 +134,13 @@ def policies(  # noqa: PLR0913 - the options of the command
 
 
 def default_policies(base: Scenario) -> list[str]:
-    """Return the default policies for a scenario."""
+    """Return the policies that `policies` compares by default for a scenario."""
     has_sense = {ORACLE: len(base.jobs) == 1, "straggler": any(job.is_uneven for job in base.jobs)}
     return [name for name in POLICIES if has_sense.get(name, True)]
 
 
 def under(base: Scenario, seed: int, policy: str) -> Scenario:
-    """Return the scenario of one seed under a policy, or in the band of the background flows."""
+    """Return the scenario with a seed and with all jobs under a policy; `SAME` is the band of the background flows."""
     if policy == SAME:
         return variant(base, seed, SAME)
     others = [job.name for job in base.jobs if job.adaptive is None or job.adaptive.policy != policy]
@@ -148,7 +148,7 @@ def under(base: Scenario, seed: int, policy: str) -> Scenario:
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a cell and policy for `--fail-if`, such as `iteration_change_percent`."""
+    """Return the figures of a row that `--fail-if` can test, such as `iteration_change_percent`."""
     return {name: value for name, value in row.items() if name not in LABELS}
 
 
@@ -174,7 +174,7 @@ def _row(found: Comparison) -> dict[str, Any]:
 
 
 def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
-    """Return by policy the cost to the jobs and the gain of small flows, averaged over the cells; unknown if one is."""
+    """Return by policy the cost to the jobs and the gain of small flows, averaged over all cells (or unknown)."""
     effects: dict[str, tuple[Effect, Effect]] = {}
     for policy in dict.fromkeys(one.other for one in found):
         own = [one for one in found if one.other == policy]
@@ -188,7 +188,7 @@ def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
 
 
 def _answers(found: Sequence[Comparison]) -> list[Candidate]:
-    """Return the policies with the gain of small flows in percent; a policy that costs the job time has no rank."""
+    """Return the policies as candidates, ranked by the gain of small flows; only policies that are free have a rank."""
     answers = []
     for policy, (cost, gain) in _effects(found).items():
         is_free, why_not = cost.is_free, WHY_NOT[cost.is_free]
@@ -197,7 +197,7 @@ def _answers(found: Sequence[Comparison]) -> list[Candidate]:
 
 
 def _headline(found: Sequence[Comparison]) -> str:
-    """Return the recommendation: the free policy with the largest gain, averaged over the cells."""
+    """Return the recommendation: the policy with the largest gain among the policies that are free for the jobs."""
     effects = _effects(found)
     first = {one.other: one for one in reversed(found)}
     whose = {policy: first[policy].whose if len(first[policy].moved) > 1 else "its iterations" for policy in effects}
