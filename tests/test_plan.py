@@ -173,6 +173,17 @@ def test_the_scenarios_own_random_and_file_orders_are_baselines() -> None:
         assert gt.run(left.plan.on(base)).iteration_time == gt.run(base).iteration_time
 
 
+def test_gains_on_a_recorded_step_are_relative_to_its_recorded_buckets() -> None:
+    # Each layer of a trace is a bucket. DDP's default buckets would join them, which nobody has.
+    rows = job([(8, 16, 4)] * 6)
+    rows["job"]["train"]["model"]["bucketed"] = True
+    base = Scenario.from_dict(rows)
+    result = on_cpus(base, worth=90, noise=0)
+    assert result.plan.predicted["baseline"] == "scenario"
+    assert result.baseline.iteration_time == gt.run(base).iteration_time
+    assert result.plan.advice[0].startswith("Leave the recorded buckets alone")
+
+
 def test_threads_change_no_plan() -> None:
     one, two = (on_cpus(SIX, jobs=jobs, seeds=2) for jobs in (1, 2))
     assert one.plan == two.plan

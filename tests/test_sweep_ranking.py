@@ -193,9 +193,25 @@ def test_a_study_without_jobs_is_about_the_completion_times_of_its_flows(place: 
         '[run]\nengine = "fluid"\nduration = "9ms"\n'
     )
     study(GRID)
-    summary = gt.sweep("s.toml").summary
-    assert summary["figure"] == "traffic.web.all.mean_fct_ms"
-    assert summary["sensitivity"][0]["key"] == "cluster.link.rate"
+    result = gt.sweep("s.toml")
+    assert result.summary["figure"] == "traffic.web.all.mean_fct_ms"
+    assert result.summary["sensitivity"][0]["key"] == "cluster.link.rate"
+    assert "flows" in result.answer.uncertainty["of"]
+
+
+def test_the_errors_of_an_answer_are_those_of_its_figure(place: Path) -> None:
+    Path("base.toml").write_text(
+        '[job.train]\nmodel = "alexnet"\nworkers = 2\n'
+        '[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
+        '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
+        '[run]\nengine = "fluid"\nduration = "900ms"\n'
+    )
+    kinds = {}
+    for figure in ("jobs.train.iteration_time_ms.mean", "traffic.web.all.mean_fct_ms"):
+        study(GRID.replace("[sweep]", f'[sweep]\nfigure = "{figure}"', 1))
+        kinds[figure] = gt.sweep("s.toml").answer.uncertainty["of"]
+    assert "iterations" in kinds["jobs.train.iteration_time_ms.mean"]
+    assert "flows" in kinds["traffic.web.all.mean_fct_ms"]
 
 
 def test_a_study_whose_runs_are_missing_has_a_report(gradtide: Any, place: Path) -> None:

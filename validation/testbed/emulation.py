@@ -1,8 +1,10 @@
-"""Emulations on an idle machine: how late packets leave, and PCN on real packets with and without announcements.
+"""Emulations on an idle machine: lateness, PCN, Linux's TCP beside the engine's, and training beside a flow.
 
-    python validation/testbed/emulation.py                 # all; needs root, and 25 minutes
+    python validation/testbed/emulation.py                 # all; needs root, and 35 minutes
     python validation/testbed/emulation.py --only lateness
     python validation/testbed/emulation.py --only pcn --pairs 10
+    python validation/testbed/emulation.py --only tcp
+    python validation/testbed/emulation.py --only training
 
 Writes data/emulation.csv beside this file: a row for each run. It fails if a bar is missed. A loaded machine misses the
 bars of lateness: the switch needs a processor of its own.
@@ -88,22 +90,127 @@ def pcn(pairs: int, rows: list[tuple[str, int, str, float]]) -> bool:
     return is_met
 
 
+TCP = """
+[cluster]
+topology = {{ kind = "star", hosts = 4 }}
+link = {{ rate = "100Mbps", delay = "500us" }}
+queue = {queue}
+transport = {{ kind = "{kind}", timers = "linux", recovery = "rack"{linux} }}
+
+[traffic.web]
+flows = [
+    {{ start = "0s", src = "h0", dst = "h1", bytes = "20MB" }},
+    {{ start = "{offset}", src = "h2", dst = "h1", bytes = "20MB" }},
+]
+
+[run]
+engine = "packet"
+duration = "20s"
+"""
+OFFSETS = ("10ms", "100ms", "230ms", "400ms", "610ms", "900ms")
+QUEUES = {
+    "fifo": '{ kind = "fifo", capacity = "60pkt" }',
+    "ecn": '{ kind = "ecn", capacity = "200pkt", threshold = "30pkt" }',
+}
+COMPLETION, COUNTS = 0.03, 1.5
+"""Bars: relative difference of completion times, and ratio of drops or marks."""
+
+
+def tcp(rows: list[tuple[str, int, str, float]]) -> bool:
+    """Compare two flows into one host: Linux's TCP through the emulated queue, and the engine's through the same."""
+    is_met = True
+    for name, queue in QUEUES.items():
+        for kind in ("cubic", "newreno"):
+            chosen = kind + ("+ecn" if name == "ecn" else "")
+            linux = ", hystart = true, byte_counting = true" if kind == "cubic" else ""
+            sides: dict[str, list[tuple[float, float]]] = {"simulated": [], "emulated": []}
+            for run, offset in enumerate(OFFSETS):
+                scenario = gt.Scenario.from_toml(TCP.format(queue=queue, kind=chosen, linux=linux, offset=offset))
+                for side, result in (
+                    ("simulated", gt.run(scenario)),
+                    ("emulated", gt.emulate(scenario, max_late=0.01)),
+                ):
+                    times = [row["received_us"] / 1e6 for row in result.flows.to_dicts()]
+                    count = float(sum(result.links["ce_marks" if name == "ecn" else "drops"]))
+                    sides[side].append((statistics.fmean(times), count))
+                    rows.append((f"{chosen} {side}", run, "completion_s", statistics.fmean(times)))
+                    rows.append((f"{chosen} {side}", run, "marks" if name == "ecn" else "drops", count))
+            means = {side: [statistics.fmean(column) for column in zip(*of, strict=True)] for side, of in sides.items()}
+            (ours_s, ours), (theirs_s, theirs) = means["simulated"], means["emulated"]
+            what = "marks" if name == "ecn" else "drops"
+            print(f"{chosen}: completion simulated {ours_s:.3f} s, emulated {theirs_s:.3f} s")
+            print(f"{chosen}: {what} simulated {ours:.0f}, emulated {theirs:.0f}")
+            is_met &= abs(ours_s / theirs_s - 1) < COMPLETION
+            is_met &= 1 / COUNTS < ours / max(theirs, 1.0) < COUNTS
+    return is_met
+
+
+TRAINING = """
+[cluster]
+topology = { kind = "star", hosts = 5 }
+link = { rate = "100Mbps", delay = "100us" }
+queue = { kind = "pfifo_fast", capacity = "100pkt" }
+transport = { kind = "cubic", timers = "linux", recovery = "rack", hystart = true, byte_counting = true }
+
+[job.train]
+workers = 4
+iterations = 20
+model = { kind = "thesis", layers = 10, time = "200ms", size = "4MB" }
+schedule = { fusion = "1MB" }
+
+[traffic.web]
+flows = [{ start = "3s", src = "h4", dst = "h1", bytes = "60MB" }]
+
+[run]
+engine = "packet"
+duration = "40s"
+"""
+
+
+def training(rows: list[tuple[str, int, str, float]]) -> bool:
+    """Train beside a flow, in its band and in the low band; return whether the low band leaves the flow its rate."""
+    base = gt.Scenario.from_toml(TRAINING)
+    alone = gt.emulate(base.set({"job.train.iterations": 1}), max_late=0.01).flows.to_dicts()[0]["mean_rate_bps"]
+    rates = {}
+    for band in ("high", "low"):
+        scenario = base.set({"job.train.priority": band})
+        for side, result in (("simulated", gt.run(scenario)), ("emulated", gt.emulate(scenario, max_late=0.01))):
+            times = [row["time_us"] / 1e3 for row in result.iterations.to_dicts()]
+            rate = result.flows.to_dicts()[0]["mean_rate_bps"]
+            rates[side, band] = rate
+            found = {"iteration_ms": statistics.fmean(times), "flow_mbps": rate / 1e6}
+            rows += [(f"training, {band} band, {side}", 0, name, value) for name, value in found.items()]
+            print(
+                f"job in the {band} band, {side}: " + ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+            )
+    print(f"flow alone: {alone / 1e6:.2f} Mbit/s")
+    rows.append(("training", 0, "flow alone, Mbit/s", alone / 1e6))
+    return bool(rates["emulated", "low"] > 0.97 * alone)
+
+
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=("lateness", "pcn"))
+    parser.add_argument("--only", choices=tuple(CASES))
     parser.add_argument("--pairs", type=int, default=10)
     given = parser.parse_args()
     rows: list[tuple[str, int, str, float]] = []
     is_met = True
-    if given.only != "pcn":
-        is_met &= lateness(rows)
-    if given.only != "lateness":
-        is_met &= pcn(given.pairs, rows)
+    for name, measure in CASES.items():
+        if given.only in (None, name):
+            is_met &= measure(rows, given.pairs)
     DATA.parent.mkdir(exist_ok=True)
     with DATA.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
     sys.exit(not is_met)
+
+
+CASES = {
+    "lateness": lambda rows, _pairs: lateness(rows),
+    "pcn": lambda rows, pairs: pcn(pairs, rows),
+    "tcp": lambda rows, _pairs: tcp(rows),
+    "training": lambda rows, _pairs: training(rows),
+}
 
 
 if __name__ == "__main__":

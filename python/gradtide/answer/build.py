@@ -6,7 +6,7 @@ from typing import Any
 from gradtide.answer import Answer, Candidate, Premise, ranked
 from gradtide.answer.again import again, command
 from gradtide.answer.premises import premises_of
-from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
+from gradtide.answer.uncertainty import uncertainty_of
 from gradtide.scenario import Scenario
 
 
@@ -38,17 +38,17 @@ def build(
         headline,
         (*premises_of(given, varied, command() or question), *more),
         ranked(candidates, most=most),
-        _uncertainty([uncertainty_of(one, question) for one in given]),
+        errors_of(given, question),
         again(scenario),
     )
 
 
-def _uncertainty(found: Sequence[Uncertainty]) -> dict[str, Any]:
-    """Return the uncertainty of a study as a JSON object.
+def errors_of(scenarios: Sequence[Scenario], question: str) -> dict[str, Any]:
+    """Return the uncertainty of a study as a JSON object; `question` is the command whose figure the answer has.
 
     If its runs are of several kinds, the errors are those of the least certain kind; `sentence` describes all kinds.
     """
-    kinds = list(dict.fromkeys(found))
+    kinds = list(dict.fromkeys(uncertainty_of(one, question) for one in scenarios))
     if not kinds:
         return {}
     least = min(kinds, key=lambda one: (one.is_compared, -(one.mean_error or 0.0)))

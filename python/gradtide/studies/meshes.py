@@ -84,7 +84,17 @@ class MeshesResult(StudyRows):
             sentence += self._doubt(ahead, [self.uncertainty[row["mesh"]] for row in (best, others[0])])
         if best is not ranked[0]:
             sentence += f"; {ranked[0]['mesh']} would be faster and does not fit in memory"
-        return f"{sentence}."
+        return f"{sentence}.{self._unequal_batches()}"
+
+    def _unequal_batches(self) -> str:
+        """Return a caveat if the meshes train different global batches, which changes how well they use the devices."""
+        batches = sorted({row["global_batch"] for row in self.rows})
+        if len(batches) == 1:
+            return ""
+        return (
+            f" The meshes train different global batches, of {batches[0]:,} to {batches[-1]:,} sequences a step: "
+            "compare them at the same batch, --global-batch N."
+        )
 
     @staticmethod
     def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:

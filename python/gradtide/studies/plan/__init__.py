@@ -177,10 +177,15 @@ def plan(  # noqa: PLR0913 - the options of the command
 
 
 def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, Plan]:
-    """Return the baselines by name: `ddp`; and `scenario`, if its schedule is named or differs from the default."""
+    """Return the baselines by name: `ddp`; and `scenario`, unless its schedule is the default of unrecorded layers.
+
+    A layer of a trace is a recorded bucket, so the scenario's schedule is what the user has, and DDP's default buckets
+    would be other buckets.
+    """
     plans = {"ddp": ddp(base, layers)}
-    if is_named or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
-        own = base.jobs[0].schedule
+    own = base.jobs[0].schedule
+    is_recorded = own.fusion_bytes == 0
+    if is_named or is_recorded or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
         # A plan without buckets keeps the scenario's schedule.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     return plans

@@ -326,9 +326,18 @@ def caps(plan: Plan) -> str:
     return f"[{', '.join(f'{cap:g}' for cap in rounded)}]"
 
 
+def _baseline(found: Found) -> str:
+    """Return what gains are relative to, in words."""
+    if found.baseline == "ddp":
+        return "DDP"
+    job = found.base.jobs[0]
+    is_recorded = job.schedule.fusion_bytes == 0 and not found.base.is_stated(f"job.{job.name}.schedule.fusion")
+    return "the recorded buckets" if is_recorded else "the scenario's schedule"
+
+
 def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
     runtime = found.settings.runtime
-    baseline = "DDP" if found.baseline == "ddp" else "the scenario's schedule"
+    baseline = _baseline(found)
     before = words.milliseconds(found.baseline_ms)
     who = f"{plan.model} on {words.workers(plan.workers or 0)}, {runtime.name}"
     if plan.level == "none":
@@ -353,14 +362,13 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
     row = next(row for row in rows if row["chosen"])
     said = []
     if chosen == "none":
-        what = "DDP" if found.baseline == "ddp" else "the schedule"
         most = _most(rows)
         why = "no plan saves anything" if most is None else f"the best plan found saves {_gain_of(most)}"
         if most is not None and most["saves_percent"] >= worth:
             low = most["saves_low_percent"]
             reach = f"a loss of {-low:.1f} %" if low < 0 else f"{low:.1f} %"
             why += f", and measured savings differed so much from predictions that it may be {reach}"
-        said.append(f"Leave {what} alone: {why}.")
+        said.append(f"Leave {_baseline(found)} alone: {why}.")
     elif not _pays(row, worth):
         saves = row["saves_percent"]
         gain = f"{'saves' if saves > 0 else 'loses'} {abs(saves):.1f} %"

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from gradtide import _core, report, words
 from gradtide.answer import Answer, Feasibility, Premise
-from gradtide.answer.build import build
+from gradtide.answer.build import build, errors_of
 from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, TraceError
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.scenario import Scenario
@@ -351,10 +351,11 @@ class SweepResult(StudyRows):
         read = known[:: -(-len(known) // MAX_READ)]
         candidates = [point.candidate for point in ranked]
         has_best = ranked[0].rank is not None
+        scenarios = [study.scenario(run) for run in read]
         answer = build(
             "sweep",
             headline,
-            [study.scenario(run) for run in read],
+            scenarios,
             candidates,
             most=self.is_most_best,
             # A varied key is a premise only if its value is equal at all points, which is known only if all were read.
@@ -362,6 +363,9 @@ class SweepResult(StudyRows):
             more=self._more(),
             scenario=BEST if has_best else None,
         )
+        if (self.figure or "").startswith("traffic."):
+            # Completion times of flows have other errors than iteration times.
+            answer = replace(answer, uncertainty=errors_of(scenarios, "tenants"))
         # The command runs the whole study, even if this process executed only a shard or merged stores.
         return (
             answer
