@@ -34,7 +34,7 @@ PULL_SCHEDULES = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded",
 TASKS = ("train", "inference")
 
 RANDOM_ITERATIONS = 100
-"""Smallest number of iterations with a random order without barrier, unless the engine is the slow packet engine.
+"""Smallest number of iterations of a schedule with a random order and no barrier, except in the slow packet engine.
 
 Without a barrier, a run can end with up to one iteration's transfers more or less unsent than at its start. This is at
 most 1 % of the transfers in 100 iterations.
