@@ -114,7 +114,7 @@ def make(
         try:
             made[name] = part.make(jobs, share_of, None, keep, limits, **how)
         except NothingRun:
-            continue  # an estimate: the runs of this part are counted, and the next part's follow
+            continue  # only an estimate is wanted: the part's runs are counted, and the next part follows
         except Unfinished as stop:
             if made:
                 ended = f"{stop.how} at {name}; {len(made)} of {len(wanted)} parts are made."

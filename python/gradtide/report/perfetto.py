@@ -30,7 +30,7 @@ class _Fixed(int):
 
 
 _Flows = dict[int, list[_Fixed]]
-"""Ids of the arrows at a slice, by field number of TrackEvent."""
+"""Arrows that begin or end at a slice: {field number of TrackEvent: ids of the arrows}."""
 
 
 def _varint(value: int) -> bytes:

@@ -35,7 +35,7 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 
 
 class Axis(NamedTuple):
-    """Horizontal axis of a chart: values, label, and the name and unit of the value that the pointer reads."""
+    """Horizontal axis of a chart: values, label, and the name and unit with which the value at the pointer is shown."""
 
     values: Sequence[float]
     label: str

@@ -243,7 +243,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     if not transfers:
         return None
     slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
-    # A step shows the smallest value of adjacent buckets, because the bucket with the smallest margin delays compute.
+    # If adjacent buckets share a step of the line, it shows their smallest value, because that bucket delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []
     for name, key, token in (

@@ -196,7 +196,7 @@ class Store:
         if found is None:
             return None
         try:
-            # Detects damage, because zlib verifies a checksum (Adler-32).
+            # zlib verifies a checksum (Adler-32), so a damaged payload raises an error here.
             return read(zlib.decompress(found[0]))
         except Unfinished:
             raise

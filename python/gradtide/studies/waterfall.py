@@ -33,7 +33,8 @@ HIDDEN = 0.05
 """A transfer is hidden if compute waits for it (exposed time) during less than this share of its duration."""
 
 MOSTLY = 0.5
-"""A wait is the bottleneck from this share of a transfer's time on; a bus rate below this share of the best is low."""
+"""A wait that takes at least this share of a transfer's time is its bottleneck. A bus rate is low if it is below this
+share of the best one."""
 
 LEFT = 0.1
 """A transfer cannot be hidden if the compute left when it is ready is shorter than this share of its moving time."""
@@ -260,7 +261,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
         "reduce_scatter": others / max(ranks, 1),
         "reduce_scatter_block": others / max(ranks, 1),
         "all_to_all": others / max(ranks, 1),
-        # Traces record the size of a rank's input, which is only its shard.
+        # A trace records the size of a rank's input to an all-gather, which is only the rank's shard.
         "all_gather": float(others),
         "broadcast": 1.0,
         "reduce": 1.0,

@@ -347,7 +347,7 @@ def check(found: Found, how: Mapping[str, Any]) -> None:
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
-    """Return the modes up to a level; Caramel's mode only if its order is requested, because it was never measured."""
+    """Return the modes up to a level. Caramel's order was never measured, and is included only on request."""
     orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
     return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 
@@ -359,7 +359,7 @@ def run_noisy(
     progress: Callable[[float], object] | None,
     how: Mapping[str, Any],
 ) -> None:
-    """Run all scenarios with noise and the same seeds, so that runs can be paired; `None` is the baseline."""
+    """Run every scenario with noise and the same seeds, so that runs can be paired; the key `None` is the baseline."""
     requested = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
@@ -378,7 +378,7 @@ def _noisy(found: Found, scenario: Scenario, seed: int) -> Scenario:
 
 
 def _finalists(search: Search) -> list[Choice]:
-    """Return for each mode the best choice on each channel, and the best choice with another number of buckets."""
+    """Return, for each mode, the best choice on each channel and the best one with a different number of buckets."""
     found: list[Choice] = []
     for mode in search.space.modes:
         ranked = sorted((choice for choice in search.scores if choice.mode == mode), key=search.key)

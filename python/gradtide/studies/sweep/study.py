@@ -111,7 +111,7 @@ class Axis:
 
 
 def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Return a study without its inline scenario or model, and the latter (`None` if the study only names it)."""
+    """Return the study without an inline scenario or model, and that scenario or model (`None` if there is none)."""
     table = study.get("sweep")
     if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
@@ -328,7 +328,7 @@ class Study:
         return found[::-1]
 
     def _load(self, values: dict[str, Any], run: int) -> Scenario:
-        """Return the scenario in which `values` are to be set, and remove the values that it already includes."""
+        """Return the base scenario of a run, and remove the values that it already includes from `values`."""
         base, cluster = self._named(values)
         cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
         keys: dict[str, Any] = {}
