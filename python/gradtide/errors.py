@@ -331,9 +331,7 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _jsonable(value: Any, left: list[int]) -> Any:
-    """Return a value with JSON types. `left[0]` is the number of items that tables and lists may still have; it is
-    updated.
-    """
+    """Return a value with JSON types. Tables and lists share `left[0]` items, a number that is counted down."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -420,8 +420,7 @@ class _Model:
         self.highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     def minimise(self, costs: Mapping[int, float]) -> tuple[list[float], float, bool] | None:
-        """Return values of the variables, a lower bound of the objective, and whether the values are optimal; else None.
-        """
+        """Return values of all variables, a lower bound of the objective, and whether they are optimal; or None."""
         for variable in range(self.count):
             self.highs.changeColCost(variable, costs.get(variable, 0.0))
         self.highs.run()

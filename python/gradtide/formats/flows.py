@@ -462,7 +462,8 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
         if is_sorted:
             _append(body, file)
         else:
-            # HPCC starts flows in file order. All starts have nine decimals, so the longer of two texts is the later.
+            # HPCC starts flows in file order. All starts have nine decimals, so of two starts with texts of different
+            # lengths the longer text is the later start.
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)
