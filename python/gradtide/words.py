@@ -482,7 +482,7 @@ def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for name, figures in job["parallel"]["groups"].items():
         least, most = (figures["slack_ms"][key] for key in ("min", "max"))
-        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # The slack is "–" if no op of this rank waits for transfers of the group.
+        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" if no op waits
         counts = [str(figures["ranks"]), f"{figures['transfers']:,}", size(figures["bytes_per_rank"])]
         rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), slack])
     return header, rows

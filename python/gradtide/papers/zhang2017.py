@@ -46,7 +46,7 @@ PACKED, DISTRIBUTED, FLAT, LAYERED = METHODS = ("ps+packed", "ps+distributed", "
 NAMES = {PACKED: "PS, packed", DISTRIBUTED: "PS, distributed", FLAT: "BF, flat", LAYERED: "BF, layered"}
 
 SPREAD = "The paper ran on SimGrid, whose routes are d-mod-k."
-"""Reason why a row with another routing is not counted."""
+"""Reason why rows with a routing other than d-mod-k are not counted."""
 
 FACTOR, AGAINST = "{:.2f}x", "{:.1f} ms against {:.1f} ms"
 AFFECTED = 1.05

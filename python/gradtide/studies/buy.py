@@ -165,7 +165,7 @@ class BuyResult(StudyRows):
 
 @with_lists
 @within_limits
-def buy(  # noqa: PLR0913 - the options of the command
+def buy(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

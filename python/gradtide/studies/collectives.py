@@ -93,7 +93,7 @@ class CollectivesResult(StudyRows):
 
 @with_lists
 @within_limits
-def collectives(  # noqa: PLR0913 - the options of the command
+def collectives(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

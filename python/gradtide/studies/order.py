@@ -67,12 +67,12 @@ class OrderResult:
 
     @property
     def gap(self) -> float:
-        """Excess of the makespan over `lower_bound`, relative to the bound; not always 0 for an optimal order."""
+        """Excess of the makespan over `lower_bound`, as a share of it. An optimal order can have a gap above 0."""
         return self._above(self.lower_bound)
 
     @property
     def proven_gap(self) -> float:
-        """Excess of the makespan over `proven_bound`, relative to the bound; 0 for an optimal order."""
+        """Excess of the makespan over `proven_bound`, as a share of this bound; 0 for an optimal order."""
         return self._above(self.proven_bound)
 
     def to_dict(self) -> dict[str, Any]:

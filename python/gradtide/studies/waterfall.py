@@ -206,7 +206,7 @@ _HEADER = (
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """Return a row per transfer of the rank `shown`, and by row, whether all ranks of the transfer were recorded."""
+    """Return a row per transfer of the rank `shown`, and for each row, whether all of its ranks recorded it."""
     found: list[tuple[dict[str, Any], int]] = []
     all_seen: list[bool] = []
     for transfer in step["transfers"]:

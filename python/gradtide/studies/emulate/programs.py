@@ -215,7 +215,7 @@ class Players:
 
 
 _LAST = 1_000_000
-"""Number of iterations of a job without a given number, which trains until the run ends."""
+"""Number of iterations of a job for which the scenario states none. The job trains until the run ends."""
 
 
 def _chunks(size: int, chunk: int | None) -> list[int]:

@@ -51,7 +51,7 @@ SEARCHED = "what a search runs depends on what it has found, and is mostly of la
 
 @with_lists
 @within_limits
-def plan(  # noqa: PLR0913 - the options of the command
+def plan(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: "Scenario | str | Path | Mapping[str, Any] | None" = None,

@@ -485,7 +485,7 @@ def _have(states: Mapping[int, int]) -> str:
 
 @with_lists
 @within_limits
-def sweep(  # noqa: PLR0913 - the options of the command
+def sweep(  # noqa: PLR0913 - one argument per option of the command
     study: str | Path | Mapping[str, Any] | Study,
     *,
     cluster: Any = None,
