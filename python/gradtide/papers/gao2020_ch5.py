@@ -45,9 +45,9 @@ from gradtide.studies.tenants.comparison import colour
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}
 # Table 5.4: flows per second on each host.
 FLOW_RATES = (23, 46, 92, 184)
-# "Each configuration is run three times with different seeds" (section 5.4.4).
+# Each run of the thesis is repeated "three times with different seeds" (section 5.4.4).
 SEEDS = (0, 1, 2)
-# "Small flows (<100KB)" in figs 5.5 to 5.12.
+# The thesis calls flows below 100 kB small ("Small flows (<100KB)", figs 5.5 to 5.12).
 SMALL_BYTES = 100_000
 QUANTITIES = ("small", "large", "iteration")
 PAPER = published(__name__)

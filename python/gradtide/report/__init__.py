@@ -48,8 +48,8 @@ _UPLOT = "uplot-1.6.32"
 
 # CSS variables of colours: (light theme, dark theme). A colour has one meaning in all reports: `compute` to `slowdown`
 # are parts of an iteration, `good`, `warn` and `bad` are verdicts, and `s1` to `s7` are alternatives such as schedules.
-# Tests check the distances between these groups, and that the contrast of texts is at least 4.5:1. Hues are from Okabe
-# & Ito (2008), so that colour-blind readers can distinguish them.
+# Tests check that colours of these groups differ enough, and that the contrast of texts is at least 4.5:1. Hues are
+# from Okabe & Ito (2008), so that colour-blind readers can distinguish them.
 _TOKENS = {
     "bg": ("#ffffff", "#11161d"),
     "panel": ("#f3f5f8", "#1b222c"),

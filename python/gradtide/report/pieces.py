@@ -393,7 +393,7 @@ def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps)
     """Return charts of the queue and the utilisation of one switch port over time; None without samples.
 
     `runs` are the rows of `queues.csv` by run, and `tokens` the colours of the runs. Charts of all runs have the same
-    axes. `busiest` selects the port.
+    axes. The port is the one that `busiest` returns.
     """
     link = busiest([row for rows in runs.values() for row in rows])
     if link is None:

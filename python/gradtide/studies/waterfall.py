@@ -272,7 +272,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return a transfer's bottleneck; `left_us` is the compute left, `best` the highest bus rate (with its bytes)."""
+    """Return a transfer's bottleneck; `left_us`: compute left when it is ready; `best`: highest bus rate, its bytes."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:

@@ -236,7 +236,7 @@ class Study:
         return self.points * self.seeds
 
     def values(self, run: int) -> dict[str, Any]:
-        """Return the values of the keys `keys` in a run."""
+        """Return {path: value in the run} for every key of the grid, the zip and the sample."""
         return {key: value for axis, index in self._indices(run) for key, value in axis.at(index).items()}
 
     def sampled(self, key: str) -> list[Any]:
@@ -263,7 +263,7 @@ class Study:
         base = self._load(values, run)
         nth_seed = run % self.seeds
         try:
-            if nth_seed:  # then `seeds` > 1, so `run.seed` is not a varied key
+            if nth_seed:  # with several seeds, `run.seed` is not a varied key
                 first = base.set({SEED: values[SEED]}) if SEED in values else base
                 values[SEED] = first.seed + nth_seed
             scenario = base.set(values) if values else base

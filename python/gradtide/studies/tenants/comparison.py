@@ -60,7 +60,7 @@ class Effect:
 
     @property
     def is_free(self) -> bool | None:
-        """Whether the effect, as a cost, is below `FREE_PERCENT`; `None` if unknown, or if the interval spans it."""
+        """Whether the effect, as a cost, is below `FREE_PERCENT`; `None` if unknown, or if its interval contains it."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
