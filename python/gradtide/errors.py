@@ -321,7 +321,6 @@ def _cut(text: str) -> str:
 
 
 def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
-    """Cut a long source line to the part with the fault."""
     width = max(1, width)
     if len(text) > WINDOW:
         start = max(0, min(column - WINDOW // 4, len(text) - WINDOW))

@@ -236,7 +236,6 @@ def _bucket(given: Mapping[str, Any] | TimedBucket, index: int) -> TimedBucket:
 
 
 def _plain(value: Any) -> Any:
-    """Return a numpy scalar as a Python number."""
     return value.item() if hasattr(value, "item") else value
 
 

@@ -395,7 +395,6 @@ def _of_text(text: str) -> str:
 
 
 def _root(text: str) -> str:
-    """Return the name of the first element of an XML text."""
     match = re.search(r"<(?![?!])(?:\w+:)?(\w[\w.-]*)[\s/>]", text)
     return match[1].lower() if match else ""
 

@@ -162,8 +162,6 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
 
 @dataclass
 class _Tally:
-    """Totals of the flows, counted while they are read."""
-
     flows: int = 0
     hosts: int = 0
     bytes: int = 0

@@ -100,12 +100,10 @@ class Case:
 
 
 def _again(case: Case) -> list[Case]:
-    """Return the `AGAIN` repetitions of a case."""
     return [replace(case, repetition=number) for number in range(AGAIN)]
 
 
 def _pair(case: Case) -> tuple[Case, Case]:
-    """Return a case (without, with) announcements."""
     return replace(case, announced=None), case
 
 

@@ -128,7 +128,6 @@ def make(
 
 
 def _figures(part: Part, *, is_quick: bool) -> list[str]:
-    """Return the names of the figures that are made."""
     return [name for name in part.figures if not (is_quick and name in part.slow)]
 
 

@@ -413,7 +413,6 @@ def _batch_claims(study: Study) -> Iterable[Claim]:
 
 
 def _sizes(task: str, models: Iterable[str]) -> list[int]:
-    """Return the number of ops of each model, from table 1."""
     return [TABLE_1[model][task] for model in models]
 
 

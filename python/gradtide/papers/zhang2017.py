@@ -357,7 +357,6 @@ def _time_tables(study: Study) -> list[Drawn]:
 def _over_ratio(
     title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
 ) -> Callable[[Study], Drawn]:
-    """Return a function that draws exchange times over the bisection ratio."""
     ratios = sorted(RATIOS)
 
     def drawn(study: Study) -> Drawn:

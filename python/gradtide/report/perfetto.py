@@ -163,7 +163,6 @@ def encode_timeline(run_dir: Path) -> bytes:
 
 
 def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, _Flows]) -> bytes:
-    """Encode a row of `operations.csv` as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
     arguments: dict[str, Any]
     if row["class"] is not None:

@@ -23,7 +23,6 @@ _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
-    """Return the list of dictionaries at `key` of the summary; empty if it is missing."""
     found = summary.get(key, [])
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
         raise RunFolderError(f"{path}: key `{key}`: a list of objects was expected")
@@ -86,7 +85,6 @@ def _figure(
     drawn: Mapping[str, Sequence[Mapping[str, Any]]],
     commands: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return a figure with its verdict, its checks and its drawings."""
     name = _word(item, "figure")
     own = [check for check in checks if check["figure"] == name]
     return {

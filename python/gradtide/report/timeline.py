@@ -373,7 +373,6 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
 
 
 def _is_wide(drawing: Drawing, row: Row) -> bool:
-    """Return whether the block of an op is wide enough for a separator between layers."""
     return drawing.x(row["end_us"]) - drawing.x(row["start_us"]) >= 3
 
 

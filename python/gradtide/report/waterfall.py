@@ -206,7 +206,6 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
-    """Return a sentence about the network of the predictions, or why there are no predictions."""
     why_not = pieces.clip(advice.get("why_not") or "", 300)
     if "link_rate_bps" not in advice:
         return f"No prediction: {why_not}."

@@ -317,10 +317,7 @@ def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float
 
 
 def _written(cluster: dict[str, Any]) -> tuple[float, float, list[float]]:
-    """Return the time per message, the delay between hosts and the times per byte in `cluster`, in seconds.
-
-    The wire is the first of the times per byte, and the other stages follow.
-    """
+    """Return time per message, delay between hosts, and times per byte (wire first) in `cluster`, in seconds."""
     link, host = cluster["link"], cluster.get("host", {})
     message_s = units.parse_time(host.get("message", "0us")) / 1e12
     rates = [link["rate"], *host.get("stages", {}).values()]

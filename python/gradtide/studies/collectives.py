@@ -256,10 +256,7 @@ def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float
 
 
 def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str, str]:
-    """Return the term in which the winner leads most, and the second-fastest collective.
-
-    The terms are latency, bandwidth and contention, at the middle of the range of sizes `span`.
-    """
+    """Return the term in which the winner leads most at the middle of the range `span`, and the second collective."""
     middle = (span["from_bytes"] * span["to_bytes"]) ** 0.5
     size = min({row["bytes"] for row in rows}, key=lambda at: abs(at - middle) / (at + middle))
     own = next(row for row in rows if row["bytes"] == size and row["collective"] == span["collective"])

@@ -81,7 +81,6 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
 
 
 def _moved(base: Scenario, cluster: Cluster) -> Scenario:
-    """Return the scenario on another cluster, which has any form that `trained` accepts."""
     if isinstance(cluster, Scenario):
         return base.on_cluster(cluster)
     data, base_dir, name = _described(cluster)

@@ -244,10 +244,7 @@ def _first_difference_ms(flows: Table) -> float | None:
 
 
 def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str, Any]:
-    """Return statistics of the differences between two columns of times.
-
-    Two times count as equal if they differ by less than `HALF_NS` + `rounding_ns`.
-    """
+    """Return statistics of two columns of times; times that differ by < `HALF_NS` + `rounding_ns` are equal."""
     ours, theirs = np.asarray(ours_us, dtype=np.float64), np.asarray(theirs_us, dtype=np.float64)
     both = np.isfinite(ours) & np.isfinite(theirs)
     only_one = int((np.isfinite(ours) ^ np.isfinite(theirs)).sum())

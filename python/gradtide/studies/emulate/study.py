@@ -163,10 +163,7 @@ def _check_load(network: Mapping[str, Any], players: Players) -> None:
 
 
 def _sampled(scenario: Scenario, network: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the links whose queues are sampled, and the interval.
-
-    Without `run.probe` these are up to 16 links between switches, or from switches to hosts if there are no others.
-    """
+    """Return the links to sample: those in `run.probe`, else up to 16 between switches or, without these, to hosts."""
     links, hosts = network["links"], network["hosts"]
     probe = scenario.probe
     if probe is not None:

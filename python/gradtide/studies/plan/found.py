@@ -284,7 +284,6 @@ def most_work(
 
 
 def _is_deep(settings: Settings) -> bool:
-    """Whether pipelining depths other than the scenario's are searched."""
     return settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel")
 
 

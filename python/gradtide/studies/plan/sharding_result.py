@@ -289,7 +289,6 @@ def _times() -> Errors:
 
 
 def _basis() -> str:
-    """Return the sentence on the measurements from which the interval of the saving is derived."""
     savings = _savings()
     low, high = (f"{100 + end:.0f}" for end in savings.range_percent)
     return (

@@ -258,7 +258,6 @@ class SweepResult(StudyRows):
         yield from map(self._point, range(self.study.points))
 
     def _point(self, place: int) -> Point:
-        """Return the point at position `place` of the ranking, from 0."""
         study, (order, ys, states) = self.study, self._order
         point = order[place]
         run = point * study.seeds
