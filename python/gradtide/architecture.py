@@ -286,7 +286,8 @@ class Fields:
     def _is_idle(self, name: str, value: Any, family: str) -> bool:
         """Whether a field has no effect because of its value, or because another field disables the feature."""
         if name in ("sliding_window", "max_window_layers"):
-            # In Qwen, windows are off by default; if they are on, layers from `max_window_layers` on have a window.
+            # In Qwen, sliding windows are off by default; if they are on, layers from `max_window_layers` on have a
+            # window.
             is_on = self._config.get("use_sliding_window", not family.startswith("qwen"))
             first, layers = self._config.get("max_window_layers"), self._config.get("num_hidden_layers")
             is_late = is_on and isinstance(first, int) and isinstance(layers, int) and first >= layers

@@ -321,7 +321,6 @@ def _cut(text: str) -> str:
 
 
 def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
-    """Cut a long source line to the part with the fault."""
     width = max(1, width)
     if len(text) > WINDOW:
         start = max(0, min(column - WINDOW // 4, len(text) - WINDOW))
@@ -331,7 +330,7 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _jsonable(value: Any, left: list[int]) -> Any:
-    """Return a value with JSON types. Tables and lists are cut to `left[0]` items, which is counted down."""
+    """Return a value with JSON types. Tables and lists share `left[0]` items, a number that is counted down."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -452,6 +451,6 @@ def repr_short(value: object) -> str:
     """Return a short `repr` of a value; never raises."""
     try:
         text = repr(value[:80] if isinstance(value, (str, bytes, list, tuple)) else value)
-    except Exception:  # a user's own `__repr__`, or an integer too long to print
+    except Exception:  # raised by the value's own `__repr__`, or an integer is too long to print
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -261,7 +261,7 @@ def _estimated(work: _Work) -> Estimate:
     flows, segments, messages, operations = work.flows, work.segments, work.messages, work.operations
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if work.is_packet else 0.0
     hops = scenario.reach.hops * packets
-    # The more hosts, the more of the simulator's state exceeds the processor's caches.
+    # With more hosts, less of the simulator's state fits into the processor's caches, so that a hop takes longer.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,

@@ -20,7 +20,7 @@ MOST_HOSTS = 2
 """Maximum ratio of host ports to requested nodes. Bisection ratios that need more host ports are not offered."""
 
 MAX_PORTS = 1024
-"""Largest number of ports of a switch in a Clos or leaf-spine network, as in scenarios."""
+"""Largest number of ports of a switch in a Clos or leaf-spine network; scenarios have the same limit."""
 
 
 SOLD = (

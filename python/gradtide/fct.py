@@ -87,7 +87,8 @@ class Window:
         starts = np.asarray(start_ps, dtype=np.uint64)
         is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(self.warmup_ps)
         if self.cooldown_ps and starts.size:
-            # Subtracted as Python integers, because a cool-down longer than the run gives a negative difference.
+            # The times are subtracted as Python integers, because a cool-down longer than the run gives a negative
+            # difference.
             end_ps = int(starts.max()) - self.cooldown_ps
             is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
         if self.until_ps is not None:

@@ -263,7 +263,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
         ),
     },
 }
-"""Unmodelled features by (vocabulary, alternative, page): the names of each feature, separated by blanks, by title."""
+"""Unmodelled features: {(vocabulary, alternative, page): {title of the feature: its names, separated by blanks}}."""
 
 LACKING = tuple(
     Lacking(kind, title, tuple(names.split()), instead, page)
@@ -281,7 +281,7 @@ _RELATED = (
 
 
 def lacking(kind: str, name: object) -> str | None:
-    """Return a sentence that gradtide does not model a name, with the alternative; `None` if the name is unknown.
+    """Return a sentence which says that gradtide does not model a feature; `None` if the table has no such name.
 
     Args:
         kind: vocabulary in which the name was written, a `Lacking.kind`; "" for any.

@@ -20,13 +20,13 @@ from gradtide.errors import GradtideError, InternalError
 from gradtide.extras import how_to_install
 
 MOST_DECIDED = 16
-"""Largest number of buckets whose order the programme decides. It does so only if no list order is proven optimal."""
+"""Largest number of buckets whose order the programme decides, if no order of `by_rank` is proven optimal."""
 
 MOST_NODES = 2_000
 """Largest number of nodes of a branch-and-bound search. A time limit would make results depend on the machine."""
 
 MOST_CUTS = 1_000
-"""Largest number of rows for the lower bound over all orders; a chain of layers has one row per bucket."""
+"""Largest number of constraints for the lower bound over all orders. A chain of layers needs one per bucket."""
 
 SAME = 1e-7
 """Relative tolerance within which times and shares count as equal, because solvers use floats."""
@@ -236,7 +236,6 @@ def _bucket(given: Mapping[str, Any] | TimedBucket, index: int) -> TimedBucket:
 
 
 def _plain(value: Any) -> Any:
-    """Return a numpy scalar as a Python number."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -420,7 +419,7 @@ class _Model:
         self.highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     def minimise(self, costs: Mapping[int, float]) -> tuple[list[float], float, bool] | None:
-        """Return the variables, a lower bound of the objective, and whether they are optimal; None if none is found."""
+        """Return values of all variables, a lower bound of the objective, and whether they are optimal; or None."""
         for variable in range(self.count):
             self.highs.changeColCost(variable, costs.get(variable, 0.0))
         self.highs.run()

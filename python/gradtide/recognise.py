@@ -313,8 +313,8 @@ def seen(head: bytes | str) -> Seen | None:
     if not name:
         text = head.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         name = _of_text(text)
-        # Columns named a and b alone do not identify cables. A `result` counts as unsure, so that the readers of
-        # gradtide's own documents report schema errors in more detail.
+        # Columns named a and b alone do not identify a list of cables. The format `result` counts as not sure, so that
+        # the readers of gradtide's own documents report schema errors in more detail.
         is_cables = re.search(r"\b(rate|delay|h\d+)\b", text) is not None
         is_sure = name != "result" and (name != "links" or is_cables)
         if not name:
@@ -395,7 +395,6 @@ def _of_text(text: str) -> str:
 
 
 def _root(text: str) -> str:
-    """Return the name of the first element of an XML text."""
     match = re.search(r"<(?![?!])(?:\w+:)?(\w[\w.-]*)[\s/>]", text)
     return match[1].lower() if match else ""
 

@@ -14,7 +14,7 @@ PS_PER_S = 1e12
 
 
 class Table:
-    """Named columns of one length. polars, pyarrow and pandas read it directly (Arrow PyCapsule interface).
+    """A table of named columns, which polars, pyarrow and pandas read directly (Arrow PyCapsule interface).
 
     Times are float64 microseconds, with the unit in the column's name.
     """
@@ -24,7 +24,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Table":
-        """Make a table from columns of one length: str, bool, int, or float and None."""
+        """Return a table from columns of equal length, with values of type str, bool or int, or float with None."""
         return cls(_core.Table.from_columns(list(columns.items())))
 
     @classmethod

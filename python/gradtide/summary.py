@@ -151,7 +151,6 @@ def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any
 
 
 def _of_mesh(parallel_model: "ParallelModel", mean_ms: float) -> dict[str, Any]:
-    """Return mesh, training settings, throughput and memory of a parallel job."""
     described = parallel_model.described
     peak = parallel_model.accelerator.peaks[parallel_model.training.precision]
     return {

@@ -52,7 +52,7 @@ def most_resident_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the bytes that the process can still get: free memory of the system, or of its container if less."""
+    """Return the bytes of memory that are free in the system, or in the process's container if that is less."""
     if sys.platform != "linux":
         import psutil
 
@@ -69,12 +69,12 @@ def free_bytes() -> int:
             open("/sys/fs/cgroup/memory.current", encoding="ascii") as used,
         ):
             known.append(int(most.read()) - int(used.read()))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
+    except (OSError, ValueError):  # the process is in no container, or its container has no limit ("max")
         pass
     return max(0, min(known))
 
 
-# Locks, which end with the process even if it is killed
+# Locks. The system releases a lock when its process ends, even if the process is killed.
 
 
 def lock(handle: int, *, wait: bool) -> bool:

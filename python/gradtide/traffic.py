@@ -295,7 +295,7 @@ class Poisson:
 
     @property
     def expected_bytes(self) -> int:
-        """Mean payload of all flows together, rounded up."""
+        """Expected payload of all flows together, in bytes, rounded up."""
         return math.ceil(self.expected_count * self.sizes.mean_bytes)
 
     def between(self) -> None:

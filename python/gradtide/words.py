@@ -270,7 +270,7 @@ def _parallel_sentence(job: Mapping[str, Any]) -> str:
 
 
 def _fit(parts: Mapping[str, Any]) -> str:
-    """Return a sentence that a rank does not (or may not) fit in memory, and the changes with which it would."""
+    """Return the sentence that a rank does not, or may not, fit in memory, with changes that would make it fit."""
     sentence = f"It does not fit in memory: a rank needs {memory(parts)}"
     if parts["feasibility"] == "too close to call":
         least, most = (size(count, 3) for count in parts["likely_bytes"])
@@ -482,7 +482,7 @@ def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for name, figures in job["parallel"]["groups"].items():
         least, most = (figures["slack_ms"][key] for key in ("min", "max"))
-        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" if no op of this rank waits for it
+        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"  # "–" if no op waits
         counts = [str(figures["ranks"]), f"{figures['transfers']:,}", size(figures["bytes_per_rank"])]
         rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), slack])
     return header, rows

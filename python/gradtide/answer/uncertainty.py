@@ -85,7 +85,7 @@ class Uncertainty:
         return f"Predicted {self.of} were off by {off} where they were compared with {other} (n = {self.count:,})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON object, with the sentence of this kind; parts have their sentences themselves."""
+        """Return the fields and the sentence of this kind as a JSON object. Each part has its own sentence."""
         return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self._own()}
 
 

@@ -1,4 +1,4 @@
-"""`python -m gradtide.emulated PLAN`: plays the part of one host."""
+"""`python -m gradtide.emulated PLAN`: sends and receives the flows of one host, and runs its ranks of jobs."""
 
 import json
 import sys
@@ -10,13 +10,13 @@ from gradtide.emulated.job import Rank
 
 
 def main() -> None:
-    """Play the flows and jobs of a plan until they end."""
+    """Run the plan's flows and jobs, report when all have ended, and keep receiving until the process is killed."""
     plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     receiver = Receiver()
     threading.Thread(target=receiver.run, daemon=True).start()
     ranks = [Rank(job) for job in plan["jobs"]]
     print(json.dumps({"kind": "ready"}), flush=True)
-    # The start is known once all hosts are ready: its file appears by rename.
+    # gradtide creates the start file, by rename, as soon as all hosts are ready.
     start = Path(plan["start"])
     while not start.exists():
         threading.Event().wait(0.005)
@@ -28,7 +28,7 @@ def main() -> None:
     for part in parts:
         part.join()
     print(json.dumps({"kind": "done"}), flush=True)
-    # Flows from other hosts may still arrive. gradtide ends this process.
+    # Flows from other hosts may still arrive, so the process runs until gradtide ends it.
     threading.Event().wait()
 
 

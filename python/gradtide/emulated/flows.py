@@ -1,4 +1,4 @@
-"""Background flows over TCP: a connection for each, whose first bytes are its number and size."""
+"""Background flows over TCP. Each flow has its own connection, which begins with the flow's number and size."""
 
 import json
 import selectors
@@ -13,7 +13,7 @@ from typing import Any
 from gradtide.emulated import FLOW_PORT
 
 HEADER = struct.Struct("!QQ")
-"""Number of the flow and size of its payload."""
+"""First bytes of a connection: the flow's number, and its size, which includes these bytes."""
 CHUNK_BYTES = 1 << 18
 PROGRESS_S = 1.0
 """Time between reports of unfinished flows."""
@@ -34,7 +34,7 @@ def sleep_until(at_ns: int) -> None:
 
 
 def connect(address: str, port: int, service: int) -> socket.socket:
-    """Open a connection whose packets have this type of service."""
+    """Return a connection whose packets have the IP type of service `service`."""
     tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     tcp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)
     tcp.connect((address, port))
@@ -52,14 +52,14 @@ def listening(port: int) -> socket.socket:
 
 
 class Receiver:
-    """Receives flows. Prints when each has arrived, and every second how much of the others has."""
+    """Receives flows. Reports when a flow has arrived, and every second the received bytes of unfinished flows."""
 
     def __init__(self) -> None:
         self._listener = listening(FLOW_PORT)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._open: dict[socket.socket, list[int]] = {}
-        """Connection -> number of its flow, its size, and the bytes that have not arrived."""
+        """Connection -> [number of its flow, size of the flow, bytes that have not arrived]."""
         self._next_report_s = time.monotonic() + PROGRESS_S
 
     def run(self) -> None:
@@ -111,7 +111,7 @@ class Receiver:
 
 
 def send_all(flows: Sequence[Mapping[str, Any]], start_ns: int) -> None:
-    """Send flows, each at its time after the start; return when all are sent."""
+    """Start every flow at its own start time, relative to `start_ns`; return when all flows are sent."""
     senders = []
     for flow in sorted(flows, key=lambda flow: int(flow["start_ns"])):
         sleep_until(start_ns + flow["start_ns"])
@@ -134,7 +134,7 @@ def _send(flow: Mapping[str, Any]) -> None:
                 part = min(left, CHUNK_BYTES)
                 tcp.sendall(zeros[:part])
                 left -= part
-            # The connection ends when the receiver has everything.
+            # Wait until the receiver, which has then read everything, closes the connection.
             tcp.shutdown(socket.SHUT_WR)
             tcp.recv(1)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""One rank of a job: sleeps where the job computes, and exchanges real messages.
+"""One rank of a job on an emulated host: sleeps instead of computing, and exchanges real messages.
 
-As in the emulation of Gao (2020), section 3.6.1. Rank 0 decides which transfer is next, as Horovod's coordinator does,
-and tells the other ranks; a rank begins once it has the gradients. In step s of a collective, a rank sends its messages
-after it has received those of earlier steps.
+The emulation follows Gao (2020), section 3.6.1. Rank 0 chooses the next transfer, as Horovod's coordinator does, and
+announces it to the other ranks. A rank begins the transfer once it has the gradients. In step s of a collective, a rank
+sends its messages after it has received the messages of all earlier steps.
 """
 
 import socket
@@ -15,7 +15,7 @@ from typing import Any
 from gradtide.emulated.flows import CHUNK_BYTES, connect, listening, report, sleep_until
 
 MESSAGE = struct.Struct("!IIIQ")
-"""Iteration, transfer, step and size of a message. Step `NEXT` is the coordinator's order to begin a transfer."""
+"""Header of a message: iteration, transfer, step, bytes. With step `NEXT`, it is rank 0's order to begin a transfer."""
 NEXT = 0xFFFF_FFFF
 
 
@@ -27,7 +27,7 @@ class Rank:
         self.rank: int = plan["rank"]
         self._changed = threading.Condition()
         self._received: dict[tuple[int, int, int], int] = {}
-        """(iteration, transfer, step) -> messages that have arrived."""
+        """(iteration, transfer, step) -> number of messages that have arrived."""
         self._began: set[tuple[int, int]] = set()
         self._ready: dict[int, set[int]] = {}
         self._done: dict[int, set[int]] = {}
@@ -81,7 +81,7 @@ class Rank:
         exchange.start()
         sleep_until(start_ns + self.plan["start_ns"])
         now_ns = time.time_ns()
-        # An iteration is measured from its backward pass to the next one, as in the packet engine.
+        # An iteration lasts from its backward pass to the next backward pass, as in the packet engine.
         for iteration in range(count + 1):
             now_ns = self._forward(iteration, now_ns)
             report(kind="iteration", job=self.plan["job"], rank=self.rank, iteration=iteration, start_ns=now_ns)
@@ -104,7 +104,7 @@ class Rank:
         return now_ns
 
     def _wait_for(self, iteration: int, transfers: Any, now_ns: int) -> int:
-        """Wait until transfers have ended. Return the later of `now_ns` and the time at which the last one ended."""
+        """Wait until the transfers have ended. Return the end of the last one, or `now_ns` if that is later."""
         missing = set(transfers) - self._done.get(iteration, set())
         if not missing:
             return now_ns
@@ -127,7 +127,7 @@ class Rank:
         return now_ns
 
     def _exchange(self, iterations: int) -> None:
-        """Run the transfers of all iterations, at most `credit` at a time, in the coordinator's order."""
+        """Run the transfers of all iterations in the order of rank 0, at most `credit` of them concurrently."""
         slots = threading.Semaphore(self.plan["credit"])
         count = len(self.plan["transfers"])
         for iteration in range(iterations):
@@ -139,7 +139,7 @@ class Rank:
                 threading.Thread(target=self._transfer, args=(iteration, number, slots), daemon=True).start()
 
     def _next(self, iteration: int, begun: set[int]) -> int:
-        """Return the next transfer, in the order of priority among those that rank 0 has ready."""
+        """Return the ready transfer with the highest priority. Other ranks choose among those announced by rank 0."""
 
         def candidates() -> set[int]:
             ready = self._ready.get(iteration, set())

@@ -162,8 +162,6 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
 
 @dataclass
 class _Tally:
-    """Totals of the flows, counted while they are read."""
-
     flows: int = 0
     hosts: int = 0
     bytes: int = 0
@@ -462,7 +460,8 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
         if is_sorted:
             _append(body, file)
         else:
-            # HPCC starts flows in file order. All starts have nine decimals, so the longer of two texts is the later.
+            # HPCC starts flows in file order. All starts have nine decimals, so of two starts with texts of different
+            # lengths the longer text is the later start.
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)

@@ -163,7 +163,6 @@ def _checked(
     hosts: int | None,
     switches: Sequence[str] | None = None,
 ) -> Wiring:
-    """Return the network of these cables, checked for use in a scenario."""
     wiring, complaints = wired(cables, hosts, switches, MAX_NODES)
     wrong = Complaints(str(path), "GT046")
     for complaint in complaints:

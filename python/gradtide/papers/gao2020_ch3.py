@@ -41,7 +41,8 @@ CPU = ("Xeon-E5-2686v4", 32)
 CPU_S = 3.0
 """Iteration time in seconds on the CPU in the thesis, which does not name the CPU."""
 MODULES, FEW, MOST = 180, 80, 150
-"""Number of modules; index after the modules with very few parameters; index of the first with the most parameters."""
+"""Of the thesis's 180 modules, those before index 80 have very few parameters, and those from index 150 on have the
+most."""
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:

@@ -45,9 +45,9 @@ from gradtide.studies.tenants.comparison import colour
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}
 # Table 5.4: flows per second on each host.
 FLOW_RATES = (23, 46, 92, 184)
-# "Each configuration is run three times with different seeds" (section 5.4.4).
+# Each run of the thesis is repeated "three times with different seeds" (section 5.4.4).
 SEEDS = (0, 1, 2)
-# "Small flows (<100KB)" in figs 5.5 to 5.12.
+# The thesis calls flows below 100 kB small ("Small flows (<100KB)", figs 5.5 to 5.12).
 SMALL_BYTES = 100_000
 QUANTITIES = ("small", "large", "iteration")
 PAPER = published(__name__)
@@ -121,7 +121,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs by key: `results` with the thesis's recovery, `others` with the default recovery and seed 0."""
+    """The runs by key: `results` with the thesis's loss recovery, `others` with the default recovery and seed 0."""
 
     base: Scenario
     results: Mapping[Key, Seen]
@@ -198,7 +198,7 @@ def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str
 
 
 def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
-    """Return a function that checks means against the thesis, for values from plots also with the tolerance of text."""
+    """Return a function that compares means with the thesis; values from plots also with the tolerance of text."""
 
     def claims(study: Study) -> Iterable[Claim]:
         for quantity in QUANTITIES:
@@ -497,7 +497,7 @@ def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
 
 
 def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], Iterable[Drawn]]:
-    """Return a function that draws changes of FCT and iteration time over a utilisation, entry `use` of `_use`."""
+    """Return a function that draws changes of FCT and iteration time over the utilisation `_use(...)[use]`."""
 
     def series(study: Study) -> Iterable[Drawn]:
         x = (label, [round(_use(study.base, cell)[use], 3) for cell in cells])

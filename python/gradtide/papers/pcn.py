@@ -100,12 +100,10 @@ class Case:
 
 
 def _again(case: Case) -> list[Case]:
-    """Return the `AGAIN` repetitions of a case."""
     return [replace(case, repetition=number) for number in range(AGAIN)]
 
 
 def _pair(case: Case) -> tuple[Case, Case]:
-    """Return a case (without, with) announcements."""
     return replace(case, announced=None), case
 
 
@@ -222,7 +220,7 @@ class Burst:
 
     @property
     def rate(self) -> float:
-        """Bursts per second, if they followed each other without pauses and all took as long as this one."""
+        """Bursts per second that a host would send if all took as long as this one, with no pauses between them."""
         return 1 / self.sent_s
 
 
@@ -311,7 +309,7 @@ class Study:
         return [case for case in REPEATED if (case.announced is not None) == is_announced]
 
     def of(self, cases: Iterable[Case]) -> list[Burst]:
-        """Return the bursts of these cases, as far as the cases were run."""
+        """Return the bursts of those given cases that were run."""
         return [burst for case in cases if case in self.seen for burst in self.seen[case].bursts]
 
     def values(self, is_announced: bool, figure: str) -> Floats:
@@ -353,7 +351,7 @@ def _queue_claims(study: Study) -> Iterable[Claim]:
 def _changes(
     published: str, figures: Mapping[str, str], note: str, *, fitted: bool
 ) -> Callable[[Study], Iterable[Claim]]:
-    """Return a function that compares a published change with changes of several figures, of which the first counts."""
+    """Return a function that compares a published change with changes of our figures; only the first is counted."""
 
     def claims(study: Study) -> Iterable[Claim]:
         theirs = PAPER[published]

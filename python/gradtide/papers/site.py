@@ -114,7 +114,7 @@ def make(
         try:
             made[name] = part.make(jobs, share_of, None, keep, limits, **how)
         except NothingRun:
-            continue  # an estimate: the runs of this part are counted, and the next part's follow
+            continue  # only an estimate is wanted: the part's runs are counted, and the next part follows
         except Unfinished as stop:
             if made:
                 ended = f"{stop.how} at {name}; {len(made)} of {len(wanted)} parts are made."
@@ -128,7 +128,6 @@ def make(
 
 
 def _figures(part: Part, *, is_quick: bool) -> list[str]:
-    """Return the names of the figures that are made."""
     return [name for name in part.figures if not (is_quick and name in part.slow)]
 
 

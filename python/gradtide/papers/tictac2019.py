@@ -178,7 +178,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """The data of a run that are kept: figures, and per iteration time, overlap, waits and pull orders.
+    """The data of a run that are kept: its figures, and the time, overlap, waits and pull orders of each iteration.
 
     The run itself is dropped, because it has one row per pull, worker and iteration, some ten megabytes.
     """
@@ -413,7 +413,6 @@ def _batch_claims(study: Study) -> Iterable[Claim]:
 
 
 def _sizes(task: str, models: Iterable[str]) -> list[int]:
-    """Return the number of ops of each model, from table 1."""
     return [TABLE_1[model][task] for model in models]
 
 

@@ -46,7 +46,7 @@ PACKED, DISTRIBUTED, FLAT, LAYERED = METHODS = ("ps+packed", "ps+distributed", "
 NAMES = {PACKED: "PS, packed", DISTRIBUTED: "PS, distributed", FLAT: "BF, flat", LAYERED: "BF, layered"}
 
 SPREAD = "The paper ran on SimGrid, whose routes are d-mod-k."
-"""Reason why a row with another routing is not counted."""
+"""Reason why rows with a routing other than d-mod-k are not counted."""
 
 FACTOR, AGAINST = "{:.2f}x", "{:.1f} ms against {:.1f} ms"
 AFFECTED = 1.05
@@ -357,7 +357,6 @@ def _time_tables(study: Study) -> list[Drawn]:
 def _over_ratio(
     title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
 ) -> Callable[[Study], Drawn]:
-    """Return a function that draws exchange times over the bisection ratio."""
     ratios = sorted(RATIOS)
 
     def drawn(study: Study) -> Drawn:

@@ -302,7 +302,7 @@ class Costs:
         op = Op("attn", "attention", beside=self._beside(modules))
         self._products(op, modules, again)
         keys = max(core.kv_heads, mesh.tp) / mesh.tp * (core.key_size + core.value_size)
-        # Norms, the rotary embedding or the split of queries and keys, and the residual addition.
+        # Kernels of the norms, the rotary embedding or the split of queries and keys, and the residual addition.
         op.moved = self._norms(modules) + self._moved(self.tokens * 2 * (width + keys)) + self._residual()
         op.kernels += 6
         op.exchanged_bytes = round(self.tokens * keys * training.element_bytes)

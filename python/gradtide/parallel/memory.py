@@ -142,7 +142,7 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
     entering = training.element_bytes * costs.tokens * costs.model.hidden / sequence
     sizes = [kept(block, costs) for block in blocks]
     if training.recompute == "full":
-        # The input of each block, and all activations of the block that is in its backward pass.
+        # A stage keeps the input of each block, and all activations of the block whose backward pass is running.
         return round(under_way * len(blocks) * entering + max(sizes))
     if training.recompute == "selective" and training.attention == "flash":
         own = [selected(block, costs) for block in blocks]

@@ -48,8 +48,8 @@ _UPLOT = "uplot-1.6.32"
 
 # CSS variables of colours: (light theme, dark theme). A colour has one meaning in all reports: `compute` to `slowdown`
 # are parts of an iteration, `good`, `warn` and `bad` are verdicts, and `s1` to `s7` are alternatives such as schedules.
-# Tests check the distances between these groups, and that the contrast of texts is at least 4.5:1. Hues are from Okabe
-# & Ito (2008), so that colour-blind readers can distinguish them.
+# Tests check that colours of these groups differ enough, and that the contrast of texts is at least 4.5:1. Hues are
+# from Okabe & Ito (2008), so that colour-blind readers can distinguish them.
 _TOKENS = {
     "bg": ("#ffffff", "#11161d"),
     "panel": ("#f3f5f8", "#1b222c"),
@@ -219,14 +219,14 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         f":root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
         f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
     )
-    # Draws canvases with at least two device pixels per CSS pixel, so that charts are sharp in print.
+    # Makes uPlot draw canvases with at least two device pixels per CSS pixel, so that charts are sharp in print.
     uplot = (
         f"/*!\n{_asset(_UPLOT + '.LICENSE.txt')}\n*/\nconst uPlot = (() => {{\n"
         "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
         f"{_asset(_UPLOT + '.iife.min.js')}\nreturn uPlot;\n}})();\n"
     )
     context = {"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)}
-    # If the summary has no premises (a recorded step), the line of premises comes from the view.
+    # The summary of a recorded step has no premises. The view of its report makes the line of premises instead.
     context["rests_on"] = context["rests_on"] or view.get("rests_on", [])
     versions = read_json(run_dir / "versions.json")
     known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]

@@ -106,13 +106,11 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _gain(row: Row, first: Row) -> str:
-    """Return the change of throughput against the row `first` as text; empty for `first` itself."""
     gain = 100 * (first["iteration_time_us"] / row["iteration_time_us"] - 1)
     return "" if row is first else f"{gain:+.1f} %".replace("-", "−")
 
 
 def _fastest(rows: Sequence[Row]) -> str:
-    """Return a sentence that names the fastest schedules of a group."""
     rows = words.settled(rows)
     least = min(row["iteration_time_us"] for row in rows)
     some = [row["schedule"] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
@@ -152,8 +150,6 @@ def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _figures(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of the figures of each schedule in a group, the fastest first."""
-
     def text(key: str, digits: int, unit: str = "", scale: float = 1.0) -> Callable[[Row], str]:
         # `+ 0.0` turns -0.0 into 0.0.
         return lambda row: pieces.fixed(

@@ -30,7 +30,7 @@ class _Fixed(int):
 
 
 _Flows = dict[int, list[_Fixed]]
-"""Ids of the arrows at a slice, by field number of TrackEvent."""
+"""Arrows that begin or end at a slice: {field number of TrackEvent: ids of the arrows}."""
 
 
 def _varint(value: int) -> bytes:
@@ -163,7 +163,6 @@ def encode_timeline(run_dir: Path) -> bytes:
 
 
 def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, _Flows]) -> bytes:
-    """Encode a row of `operations.csv` as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
     arguments: dict[str, Any]
     if row["class"] is not None:

@@ -35,7 +35,7 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 
 
 class Axis(NamedTuple):
-    """Horizontal axis of a chart: values, label, and the name and unit of the value that the pointer reads."""
+    """Horizontal axis of a chart: values, label, and the name and unit with which the value at the pointer is shown."""
 
     values: Sequence[float]
     label: str
@@ -393,7 +393,7 @@ def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps)
     """Return charts of the queue and the utilisation of one switch port over time; None without samples.
 
     `runs` are the rows of `queues.csv` by run, and `tokens` the colours of the runs. Charts of all runs have the same
-    axes. `busiest` selects the port.
+    axes. The port is the one that `busiest` returns.
     """
     link = busiest([row for rows in runs.values() for row in rows])
     if link is None:

@@ -28,7 +28,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     baseline = words.level(pieces.clip(entry(path, predicted, "baseline", str), 20))
     timelines, legend = _timelines(run_dir, summary, plan, baseline, caps)
     scored = read_table(run_dir, "scored.csv", required=False)
-    # Plans that ask less of the runtime come first.
+    # Plans of lower levels, which need less support by the runtime, come first.
     by_level = sorted(
         scored, key=lambda row: (_LEVELS.index(row["level"]) if row["level"] in _LEVELS else 9, row["order"])
     )

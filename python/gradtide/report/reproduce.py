@@ -23,7 +23,6 @@ _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
-    """Return the list of dictionaries at `key` of the summary; empty if it is missing."""
     found = summary.get(key, [])
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
         raise RunFolderError(f"{path}: key `{key}`: a list of objects was expected")
@@ -86,7 +85,6 @@ def _figure(
     drawn: Mapping[str, Sequence[Mapping[str, Any]]],
     commands: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return a figure with its verdict, its checks and its drawings."""
     name = _word(item, "figure")
     own = [check for check in checks if check["figure"] == name]
     return {
@@ -102,7 +100,7 @@ def _figure(
 def _charts(
     path: Path, series: Sequence[Mapping[str, Any]], caps: pieces.Caps, *, by_figure: bool
 ) -> list[dict[str, Any]]:
-    """Return charts of the series. With `by_figure`, six times as many are allowed, and charts have no hint."""
+    """Return one chart per series. With `by_figure`, six times as many charts are allowed, and they have no hint."""
     made = []
     for item in series[: caps.charts * (6 if by_figure else 1)]:
         names = {"title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
@@ -254,7 +252,7 @@ def _timelines(
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the style of a line for a band; empty for other lines. Published lines are dashed and lie below ours."""
+    """Return the style of a line that belongs to a band, else nothing. Published lines are dashed, and below ours."""
     if line.get("band") not in BANDS:
         return {}
     published = line.get("who") == "published"

@@ -107,7 +107,6 @@ def bursts_table(run_dir: Path, caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of completion times of a tenant's flows, by size class."""
     figures = {f"{name}_fct_ms": f"{name}, ms" for name in ("mean", "p50", "p90", "p99")}
     if all("mean_slowdown" in of for of in classes.values() if isinstance(of, Mapping)):
         figures |= {"mean_slowdown": "slowdown, mean", "p99_slowdown": "slowdown, p99"}
@@ -243,7 +242,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     if not transfers:
         return None
     slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
-    # A step shows the smallest value of adjacent buckets, because the bucket with the smallest margin delays compute.
+    # If adjacent buckets share a step of the line, it shows their smallest value, because that bucket delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []
     for name, key, token in (

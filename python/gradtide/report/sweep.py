@@ -54,7 +54,6 @@ def named(figure: str) -> str:
 
 
 def _axis(figure: str) -> str:
-    """Return the label of an axis: the name of a figure, with its unit."""
     found = re.search(rf"_({'|'.join(_UNITS)})(?=\.|$)", figure)
     return named(figure) + (f", {_UNITS[found[1]]}" if found else "")
 

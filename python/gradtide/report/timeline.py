@@ -28,8 +28,10 @@ TIGHTEST = 16
 """Number of rows, out of `MAX_ROWS`, that are reserved for the buckets with the smallest margin."""
 
 _LEFT, _RIGHT = 122.0, 84.0
-_TOLERANCE_US = 1e-5  # ten times the rounding error of a difference, since times have six decimals
-_MERGE_PX = 0.75  # blocks that are closer to each other are drawn as one block
+_TOLERANCE_US = 1e-5
+"""Ten times the rounding error of a difference of two times, which have six decimals."""
+_MERGE_PX = 0.75
+"""Blocks of a drawing that are closer to each other than this, in pixels, are drawn as one block."""
 
 
 class Drawing:
@@ -302,7 +304,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     x, text, block = drawing.x, drawing.text, drawing.block
     gap = _MERGE_PX / drawing.plot * span
 
-    # Time axis, and the length of the iteration on it.
+    # Draw the time axis, with the length of the iteration above it.
     drawing.axis(8, top_compute - 8, height - 4, top_compute - 12)
     turn = x(view.turn)
     drawing.path("bracket", f"M{x(view.start):.1f} 19v-5H{turn:.1f}v5")
@@ -310,7 +312,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     if x(view.end) - turn > 80:
         text("muted", (turn + x(view.end)) / 2, 10, "next forward", "middle")
 
-    # Compute: a pass is a block with separators between layers, except where a layer is too narrow.
+    # Draw each pass as a block, with separators between layers that are wide enough.
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
         drawing.lane(name, y + 1, lane - 2, y + 15)
     if view.worker is not None:
@@ -371,7 +373,6 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
 
 
 def _is_wide(drawing: Drawing, row: Row) -> bool:
-    """Return whether the block of an op is wide enough for a separator between layers."""
     return drawing.x(row["end_us"]) - drawing.x(row["start_us"]) >= 3
 
 

@@ -122,7 +122,7 @@ def _what(path: Path, summary: Row) -> str:
 
 
 def _premises(path: Path, summary: Row, advice: Mapping[str, Any]) -> str:
-    """Return the line of premises: how the step was recorded and, if savings were predicted, on which network."""
+    """Return the premises as one line: how the step was recorded, and the network for which savings were predicted."""
     text = f"Premises: times as recorded, {_what(path, summary)}"
     if advice.get("rows"):
         text += "; savings are simulated on a network that is fitted to the recorded all-reduces"
@@ -206,7 +206,6 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
-    """Return a sentence about the network of the predictions, or why there are no predictions."""
     why_not = pieces.clip(advice.get("why_not") or "", 300)
     if "link_rate_bps" not in advice:
         return f"No prediction: {why_not}."

@@ -25,7 +25,7 @@ from gradtide.studies.result import Flow, RunResult
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
 PAUSES = (1, 16, 256)
-"""Factors of the interval between the starts of two flows, in the order in which they are tried."""
+"""Multiples of the interval between the starts of two flows, tried in this order until flows no longer overlap."""
 
 PAUSE_PS = 20 * 10**9
 SPARE_PACKETS = 100
@@ -47,7 +47,7 @@ def flows_of(results: Sequence[RunResult]) -> set[Flow]:
 def alone_ps(runs_and_flows: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
     """Return, for each scenario, the lower bound of each flow's completion time in picoseconds.
 
-    A flow that never completes, or that overlaps with another flow for all of `PAUSES`, is left out.
+    A flow that never completes, or that overlaps with another flow even with the longest of `PAUSES`, is left out.
     """
     known: list[dict[Flow, int]] = [{} for _ in runs_and_flows]
     left = [sorted(flows) for _, flows in runs_and_flows]
@@ -70,8 +70,8 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
         starts.append(at_ps)
         start = units.format_time(at_ps)
         if "bursts" in own:
-            # A listed flow has no `setup`, the pause before the first byte of a burst. It is part of the burst's
-            # completion time, so bursts remain bursts.
+            # Only bursts can have a `setup`, the pause before their first byte, which is part of the completion time.
+            # So bursts remain bursts here, and other flows are listed one by one.
             burst = {**own["bursts"], "src": [f"h{src}"], "count": 1, "start": start}
             tables[f"burst{index}"] = {"bursts": burst}
         else:
@@ -99,7 +99,7 @@ def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: i
 
 
 def _ended(flows: Sequence[Flow], starts: Sequence[int], result: RunResult) -> Mapping[Flow, int]:
-    """Return the completion times of flows that overlap no other flow, up to the first flow that does not complete."""
+    """Return the completion time of each flow that overlaps with no other, up to the first that does not complete."""
     rows = sorted(result.flows.to_dicts(), key=lambda row: row["start_us"])
     found, free_ps = {}, 0
     for flow, start_ps, next_ps, row in zip(flows, starts, [*starts[1:], None], rows, strict=True):

@@ -54,7 +54,7 @@ def with_lists(study: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Raise if any of the options is not `None`; `why` is the reason why they would have no effect."""
+    """Raise if any of the options is given, i.e. not `None`. The message begins with `why` it would have no effect."""
     given = [option for option, value in options.items() if value is not None]
     if given:
         raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")

@@ -1,4 +1,4 @@
-"""Bursts of a run or an emulation, and the queues that they met (Kang et al. 2021, figures 9 and 10)."""
+"""Table of the bursts of a run or an emulation, with the queue that each one met (Kang et al. 2021, figures 9, 10)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QueueSamples:
-    """The sampled queue of one link, in the order of time.
+    """Samples of one link's queue, in the order of time.
 
     Attributes:
         at_us: time of each sample.
-        packets, size_bytes: length of the queue at this time.
-        utilisation, drops: share of the time that the link sent, and packets dropped, since the previous sample.
+        packets, size_bytes: length of the queue at the time of each sample.
+        utilisation, drops: share of time in which the link was sending, and number of dropped packets, both since the
+            previous sample.
     """
 
     at_us: Floats
@@ -32,7 +33,7 @@ class QueueSamples:
 
     @classmethod
     def of_link(cls, queues: Table, link: str) -> "QueueSamples":
-        """Return the samples of a link from a table of queues; without samples all arrays are empty."""
+        """Return the samples of a link from a table of queues. If no link was sampled, all arrays are empty."""
         if not len(queues):
             return cls(*[np.array([])] * 5)
         mine = np.asarray(queues["link"]).astype(str) == link
@@ -40,10 +41,13 @@ class QueueSamples:
         return cls(*(np.asarray(queues[name], dtype=np.float64)[mine] for name in names))
 
     def met(self, first_us: float, end_us: float, rate_bps: float) -> dict[str, float | None]:
-        """Return what a burst met that reached the link at `first_us` and ended at `end_us`.
+        """Return figures of a link's queue for a burst that reached the link at `first_us` and ended at `end_us`.
 
-        The queue at the start is that of the last sample before `first_us`. The mean wait follows from Little's law:
-        mean queue divided by the rate at which the link sends. Unknown values are None.
+        The queue at the burst's start is taken from the last sample before `first_us`. The mean wait of a packet
+        follows from
+        Little's law: the mean queue in bytes, divided by the mean rate at which the link was sending. All figures are
+        None
+        without a sample before the burst and another one during it.
         """
         before = int(np.searchsorted(self.at_us, first_us)) - 1
         during = slice(before + 1, int(np.searchsorted(self.at_us, end_us, side="right")))
@@ -57,18 +61,18 @@ class QueueSamples:
 
 
 def slowest_link(path: Sequence[int], links: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """Return the first of the slowest links on a path, and the delay in microseconds of the links before it."""
+    """Return the slowest link of a path (the first of equal ones), and the delay of the links before it in us."""
     slowest = min(path, key=lambda link: int(links[link]["rate_bps"]))
     return slowest, sum(links[link]["delay_ps"] for link in path[: path.index(slowest)]) / 1e6
 
 
 def bursts_of_run(scenario: Scenario, flows: Table, queues: Table) -> Table:
-    """Return the table of bursts of a simulated run. A burst ends when its sender has its last acknowledgement.
+    """Return the table of bursts of a simulated run. A burst ends with its last acknowledgement.
 
     Args:
         scenario: the scenario of the run.
-        flows: the run's flows, of which those of tenants with bursts count.
-        queues: the run's sampled queues; may be empty.
+        flows: the run's flows. Flows of tenants without bursts are skipped.
+        queues: the run's sampled queues. If the table is empty, figures of queues are None.
     """
     network = routed(scenario)
     links = network["links"]

@@ -45,7 +45,7 @@ KNEE = 0.05
 """The knee is the cheapest candidate whose iteration takes at most this share longer than the fastest candidate's."""
 
 ITERATIONS = 2
-"""Largest number of iterations of a run without random draws, in which all iterations are equal."""
+"""Limit on the iterations of a run without random draws, because all of its iterations are equal."""
 
 HOTTEST = 8
 """Number of busiest links that are reported for each candidate."""
@@ -150,7 +150,7 @@ class BuyResult(StudyRows):
 
     @property
     def knees(self) -> list[dict[str, Any]]:
-        """The rows of the knees, one for each link rate."""
+        """The recommended row of each link rate, i.e. its knee."""
         return [row for row in self.rows if row["is_knee"]]
 
     def write(self, folder: Path) -> None:
@@ -165,7 +165,7 @@ class BuyResult(StudyRows):
 
 @with_lists
 @within_limits
-def buy(  # noqa: PLR0913 - the options of the command
+def buy(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,
@@ -277,7 +277,7 @@ def _has(own: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
 
 
 def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, Any] | None:
-    """Return the scenario's own network and the names of the candidates with it; `None` if it is a single switch."""
+    """Return the scenario's topology, the candidates that have it, and a sentence on both; `None` for one switch."""
     topology = base.to_dict()["cluster"]["topology"]
     if topology["kind"] == "star":
         return None
@@ -432,7 +432,7 @@ def _judge(rows: list[dict[str, Any]]) -> None:
 
 
 def _knee(rows: Sequence[dict[str, Any]], time: str = "iteration_ms") -> tuple[float, dict[str, Any]]:
-    """Return the shortest time of the rows, and the knee; `time` is the column of the times."""
+    """Return the time of the fastest row, and the row of the knee. `time` names the column with the times."""
     fastest_ms = min(row[time] for row in rows)
     near = [row for row in rows if row[time] <= fastest_ms * (1 + KNEE)]
     return fastest_ms, min(near, key=lambda row: (row["cost"], row[time]))
@@ -447,7 +447,7 @@ def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return by link rate and collective the knee of the collective's candidates, and the range of exchange times."""
+    """Return, by link rate and collective, the knee among the collective's rows and the range of exchange times."""
     found = []
     for group in _comparable(rows):
         for collective in dict.fromkeys(row["collective"] for row in group):
@@ -465,7 +465,7 @@ def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
-    """Return the links with the longest busy times: of a host only the busiest, if there are links between switches."""
+    """Return the links with the longest busy times; if there are links between switches, only one host link is kept."""
     rows = sorted(exchange.links.to_dicts(), key=lambda row: -row["busy_us"])
     hosts = [row for row in rows if re.search(r"(^|-)h\d+$", row["link"])]
     own = {row["link"] for row in hosts}

@@ -26,15 +26,16 @@ from gradtide.studies.channels import line
 SCHEMA = "gradtide.calibration/1"
 COLLECTIVES = ("send", "all_reduce", "all_gather", "reduce_scatter")
 LEAST_SIZES = 3
-"""Smallest number of different sizes in a table. A fit to two sizes would be exact, and would leave no residuals."""
+"""Fewest different message sizes that a fit accepts. A fit to two sizes would be exact, and would leave no
+residuals."""
 LEAST_RANGE = 16
-"""Smallest ratio of the largest to the smallest size in a table."""
+"""A fit requires that the largest size in the table is at least this many times the smallest size."""
 STAGES = ("copy", "serialise", "receive")
 NEGLIGIBLE = 0.02
 """A stage is omitted if its time per byte is below this share of the time per byte in all stages."""
 MAX_ROWS = 10_000
 POOR_PERCENT = 20
-"""Error of a row, in percent, above which a note says that the times do not follow the formula."""
+"""If the error of a row exceeds this percentage, a note says that the times do not follow the formula."""
 
 
 class Timing(NamedTuple):
@@ -244,7 +245,7 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
         host["message"] = _time(message_s)
     if stages:
         host["stages"] = dict(zip(STAGES, map(_rate, stages), strict=False))
-    # The part of the fixed time that is not the host's is the delay of the two links that a message crosses.
+    # The host keys cover a part of the fixed time. The rest is the delay of the two links that a message crosses.
     delay_s = max(0.0, fixed_s - (message_s or 0.0)) / 2
     cluster = {"link": {"rate": _rate(wire_s), "delay": _time(delay_s)}, **({"host": host} if host else {})}
     found = Calibration(
@@ -299,7 +300,7 @@ def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[flo
 
 
 def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float]:
-    """Return the times per byte of stages other than the wire, whose sum is `rest_s`, and none above `slowest_s`."""
+    """Return the times per byte of stages other than the wire. Their sum is `rest_s`; none exceeds `slowest_s`."""
     whole_s = rest_s + wire_s
     if rest_s <= NEGLIGIBLE * whole_s:
         return []
@@ -316,7 +317,7 @@ def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float
 
 
 def _written(cluster: dict[str, Any]) -> tuple[float, float, list[float]]:
-    """Return the time per message, the delay between hosts, and times per byte (wire, then stages), in seconds."""
+    """Return time per message, delay between hosts, and times per byte (wire first) in `cluster`, in seconds."""
     link, host = cluster["link"], cluster.get("host", {})
     message_s = units.parse_time(host.get("message", "0us")) / 1e12
     rates = [link["rate"], *host.get("stages", {}).values()]
@@ -398,7 +399,7 @@ BANDWIDTH = re.compile(r"\d{1,15}(?:\.\d*)?", re.ASCII)
 
 
 def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
-    """Read a CSV file; return the collective and the ranks that it names, and its rows. Errors are added to `wrong`."""
+    """Return the collective and number of ranks that a CSV file names, and its rows. Errors are added to `wrong`."""
     numbered = [(number, text) for number, text in enumerate(lines, 1) if text.strip() and not text.startswith("#")]
     header_number, header = numbered[0]
     names = [name.strip() for name in header.split(",")]
@@ -434,11 +435,11 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
 
 
 def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int | None) -> tuple[dict[str, str], Rows]:
-    """Read the output of nccl-tests; return the collective and ranks found in it, and its rows, as `_csv` does.
+    """Return the collective and number of ranks that output of nccl-tests names, and its rows, as `_csv` does.
 
-    The time of a row is the first one in it. If no collective is named, it follows from the ratio of the bandwidths.
-    Columns are found by their header, because versions differ: `redop` or `root` may be missing, there may be
-    statistics of single iterations or time stamps, and out-of-place columns may be blank.
+    A row's time is its first time column. If the output names no collective, it follows from the ratio of the
+    bandwidths. Columns are found by their header, because versions differ: `redop` or `root` may be missing, there may
+    be statistics of single iterations or time stamps, and out-of-place columns may be blank.
     """
     said: dict[str, str] = {}
     rows: Rows = []

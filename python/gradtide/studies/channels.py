@@ -18,10 +18,11 @@ MAX_MESSAGES = 1_000_000
 """Largest number of messages of one exchange. Depths that need more messages are not searched."""
 
 FIT_STEP = 4
-"""Ratio of consecutive message sizes that are simulated for a fit."""
+"""Each message size that is simulated for a fit is this many times the previous one."""
 
 SAME_CHANNEL = 0.005
-"""A channel is not searched if an earlier one is at most this share slower at every size."""
+"""A channel (a collective with a depth) is not searched if an earlier one is at most this share slower at every
+size."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def tried(
 
 
 def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return the keys of the named collectives; `own`, the kind of the scenario, is allowed on every runtime."""
+    """Return the scenario keys of each named collective. `own`, the scenario's kind, is allowed on every runtime."""
     tables = summing_collectives(names, "--collectives")
     for name, table in tables.items():
         if "depth" in table:

@@ -44,7 +44,7 @@ SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
 
 LATENCY = 0
-"""Pseudo-size under which the latency is stored. The latency is measured with an exchange of one byte."""
+"""Key of the latency in tables by size. The latency is measured with an exchange of one byte."""
 NOISE = 1e-9
 """Relative difference below which two times are equal, because times are rounded to a picosecond."""
 
@@ -93,7 +93,7 @@ class CollectivesResult(StudyRows):
 
 @with_lists
 @within_limits
-def collectives(  # noqa: PLR0913 - the options of the command
+def collectives(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,
@@ -138,7 +138,8 @@ def collectives(  # noqa: PLR0913 - the options of the command
     cases: dict[tuple[str, int, bool], Scenario] = {}
     for name in collectives:
         own = _with(base, name, engine)
-        # The group size is kept, because its default, the hosts of an edge switch, differs on a single switch.
+        # The group size is set explicitly, because its default, the hosts of an edge switch, would differ on a single
+        # switch.
         star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
         for size in (LATENCY, *counts):
             cases[name, size, False] = alone(own, size or 1)
@@ -186,7 +187,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
             contention_s = here_s - latency_s - bandwidth_s
             if abs(contention_s) < NOISE * here_s:
                 contention_s = 0.0
-            # Ranks that are not in lock step overlap transfers with the latency of others: less latency is exposed.
+            # Without lock step, ranks hide part of the latency behind other ranks' transfers.
             hidden_s = min(max(-contention_s, 0.0), latency_s)
             rows.append(
                 {
@@ -255,7 +256,7 @@ def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float
 
 
 def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str, str]:
-    """Return the term with the winner's largest lead at the middle of a range of sizes, and the second-fastest."""
+    """Return the term in which the winner leads most at the middle of the range `span`, and the second collective."""
     middle = (span["from_bytes"] * span["to_bytes"]) ** 0.5
     size = min({row["bytes"] for row in rows}, key=lambda at: abs(at - middle) / (at + middle))
     own = next(row for row in rows if row["bytes"] == size and row["collective"] == span["collective"])
@@ -267,7 +268,7 @@ def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str,
 
 
 def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
-    """Return every row of `candidates` as a candidate of the answer, grouped by size."""
+    """Return each row of `candidates` as a `Candidate` of the study's answer, grouped by size."""
     job = base.jobs[0]
     found = []
     for row in candidates(rows):

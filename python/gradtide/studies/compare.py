@@ -34,10 +34,10 @@ PULL_SCHEDULES = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded",
 TASKS = ("train", "inference")
 
 RANDOM_ITERATIONS = 100
-"""Smallest number of iterations with a random order without barrier, unless the engine is the slow packet engine.
+"""Smallest number of iterations of a schedule with a random order and no barrier, except in the slow packet engine.
 
-Without a barrier, a run can end with up to one iteration's transfers more or less unsent than at its start. This is at
-most 1 % of the transfers in 100 iterations.
+Without a barrier, the transfers of up to one iteration may still be unsent at the end of the measurement, and as many
+at its start. Their difference is at most 1 % of the transfers of 100 iterations.
 """
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
@@ -197,7 +197,7 @@ def _over_groups(model: str, rows: Sequence[dict[str, Any]], baseline: str) -> s
 
 @with_lists
 @within_limits
-def compare(  # noqa: PLR0913 - the options of the command
+def compare(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -13,7 +13,7 @@ VERSION = "0.0.4"
 """Default Chakra schema version of written traces."""
 
 
-def convert(  # noqa: PLR0913 - the options of the command
+def convert(  # noqa: PLR0913 - one argument per option of the command
     source: str | Path,
     target: str | Path | None = None,
     *,

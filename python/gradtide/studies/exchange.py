@@ -25,7 +25,7 @@ PLACEMENTS = ("packed", "distributed")
 
 
 def suits(base: Scenario, kind: str) -> bool:
-    """Return whether the job can use a kind of collective; `tree`, for one, needs equally many ranks on each node."""
+    """Return whether the job can use a kind of collective: `tree` needs equally many ranks on each node."""
     try:
         base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
     except ScenarioError:
@@ -34,7 +34,7 @@ def suits(base: Scenario, kind: str) -> bool:
 
 
 def offered(base: Scenario, names: Sequence[str]) -> Sequence[str]:
-    """Return `names`; if they are the default list, without `tree` where the job cannot use it."""
+    """Return `names`. If these are the default names, `tree` is left out for a job that cannot use it."""
     return names if tuple(names) != COLLECTIVES or suits(base, "tree") else [name for name in names if name != "tree"]
 
 
@@ -93,7 +93,8 @@ def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
     """Return a one-job scenario with its collective replaced, and with further changes.
 
     `name` has the syntax of `parse_collective`. If the kind stays the same, other keys of the scenario's collective are
-    kept. Otherwise only keys of the reduction are kept, if the new collective reduces. Keys in `name` take precedence.
+    kept. If the kind changes, only keys that describe the reduction are kept, and only if the new collective reduces.
+    Keys in `name` take precedence.
     """
     keys = parse_collective(name)
     depth = {"depth": keys.pop("depth")} if "depth" in keys else {}
@@ -117,7 +118,7 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
     """Return a scenario with a single exchange of `size_bytes` on the cluster, without compute."""
     data = scenario.to_dict()
     ((name, job),) = data["job"].items()
-    # A layer must have a compute time; this is the shortest possible one.
+    # Compute times must be positive, so the single layer gets the shortest possible one.
     layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
     kept: dict[str, Any] = {"task": "exchange", "schedule": {"fusion": "0B"}}
     kept["schedule"] |= {key: job["schedule"][key] for key in OF_AN_EXCHANGE if key in job["schedule"]}
@@ -137,7 +138,7 @@ def exchange_s(result: RunResult) -> float:
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
-    """Raise unless the scenario is one data-parallel job that exchanges data or, with `trains`, sums gradients."""
+    """Raise unless the scenario is one data-parallel job that exchanges data; with `trains`, it must sum gradients."""
     if len(base.jobs) != 1:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"

@@ -25,7 +25,7 @@ SHOWN = 5
 
 
 class FolderError(GradtideError):
-    """A folder cannot be written, or contains no results. The message has the folder and the remedy."""
+    """A folder cannot be written, or contains no results. The message names the folder, and says how to fix it."""
 
 
 class ForeignError(FolderError):
@@ -58,7 +58,7 @@ def as_folder_error(path: Path) -> Iterator[None]:
 def refuse_foreign(path: Path, *known: str) -> None:
     """Raise if results at `path` would replace foreign files. Called before a long study, so that no result is lost.
 
-    Leftovers of a killed process at `path` are repaired first. Entries of the folder that `known` names are ignored.
+    A folder that a killed process has left half replaced is repaired first. Files named in `known` are not foreign.
     """
     with as_folder_error(path):
         files.heal(path)
@@ -78,7 +78,7 @@ def refuse_foreign(path: Path, *known: str) -> None:
 
 
 def what_is_replaced(path: Path) -> str | None:
-    """Return the kind of results, such as `run`, that a new folder at `path` would replace; `None` without any."""
+    """Return the kind of results at `path`, such as `run`, which a new folder would replace; `None` without results."""
     schema = _peek(path / SUMMARY).get("schema")
     return None if schema is None else str(schema).removeprefix("gradtide.").partition("/")[0]
 
@@ -119,7 +119,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def write_versions(folder: Path) -> None:
-    """Write `versions.json`. Folders of equal runs on one machine differ only in its `made_at`."""
+    """Write `versions.json`. The folders of equal runs on one machine differ only in the `made_at` of this file."""
     write_json(
         folder / VERSIONS,
         {

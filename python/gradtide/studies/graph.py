@@ -9,7 +9,7 @@ from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
 
 DEVICE, TASK, RATE = "K80", "train", "10Gbps"
-"""Defaults of built-in graphs: TicTac's evaluation trains on K80s in a cloud with 10 Gbit/s."""
+"""Defaults of built-in graphs: GPU, task and link rate as in the evaluation of TicTac, on cloud machines with K80s."""
 
 
 def preset_graph(
@@ -58,7 +58,7 @@ def find_dag(
     task: str | None = None,
     rate: str | None = None,
 ) -> OpDag:
-    """Return the op DAG in the file `given`, or of a built-in model if that is no file and has no dot or slash."""
+    """Return the op DAG in the file `given`. A name that is not a file and has no dot or slash is a built-in model."""
     name = str(given)
     is_file = isinstance(given, Path) or os.path.exists(name) or "." in name or "/" in name
     if not is_file:

@@ -23,7 +23,8 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.store import Store, StoreError, code_digest, key_of
 
 RUNS = "finished"
-"""Subfolder of the store. Stores of other versions in it are ignored, and deleted with the unfinished folder."""
+"""Subfolder of the store. Stores of other versions of gradtide in this subfolder are ignored, and deleted with the
+unfinished folder."""
 
 MOST_PATH_BYTES = 504
 """Longest path of a store in bytes. SQLite allows 512 bytes, which include the suffix `-journal`."""
@@ -91,7 +92,7 @@ class Kept:
             raise
 
     def show(self, write: Callable[[Path], object]) -> None:
-        """Call `write` to replace the partial results beside the finished runs."""
+        """Replace the partial results of the unfinished folder by those that `write` writes; finished runs are kept."""
         if self.folder is None:
             return
         with as_folder_error(self.folder):
@@ -100,7 +101,7 @@ class Kept:
                 write(part)
 
     def show_part(self, stop: Unfinished) -> None:
-        """Write the partial results of an interrupted study, if it has a folder, and mark them as incomplete."""
+        """If the study has a folder, write an interrupted study's partial results into it, marked as incomplete."""
         if stop.study is not None:
             self.show(stop.study.write)
             return

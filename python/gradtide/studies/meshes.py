@@ -53,7 +53,7 @@ class MeshesResult(StudyRows):
         }
 
     def _candidates(self, results: Mapping[str, RunResult]) -> list[Candidate]:
-        """Return one candidate per mesh, with its tokens/s per GPU and whether it fits in memory."""
+        """Return one candidate per mesh, with its speed in tokens/s per GPU, and whether it fits in memory."""
         return [
             Candidate(row["mesh"], row["tokens_per_s_per_gpu"], feasibility(result.job))
             for row, result in zip(self.rows, results.values(), strict=True)
@@ -98,10 +98,10 @@ class MeshesResult(StudyRows):
 
     @staticmethod
     def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:
-        """Return a caveat if the lead `ahead` of one mesh is below the mean error of such predictions.
+        """Return a caveat if the fastest mesh's lead `ahead`, as a share, is below the mean error of such predictions.
 
-        Prediction errors for two meshes of one model partly cancel, because they have common causes; by how much was
-        not measured. Hence a larger lead gets no caveat, but is not called certain either.
+        Prediction errors for two meshes of one model partly cancel, because they have common causes. How much of them
+        cancels was not measured. Hence a larger lead gets no caveat, but is not called certain either.
         """
         if not all(one.is_compared for one in kinds):
             return ", a difference that was never compared with a measurement"
@@ -171,7 +171,7 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
 
 
 def _parts(mesh: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the sizes of tp, cp and ep, the axes on which a rank's share of an op depends."""
+    """Return the sizes of tp, cp and ep: the mesh axes that determine a rank's share of an op."""
     return tuple(mesh[axis] for axis in ("tp", "cp", "ep"))
 
 

@@ -53,21 +53,21 @@ def run_of_network(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_its_spines(base: Scenario) -> dict[str, Any]:
-    """Return the keys of a leaf-spine topology, with the present number of spines instead of a bisection ratio."""
+    """Return the keys of a leaf-spine topology, with its current number of spines in place of a bisection ratio."""
     given = base.given["cluster"]["topology"]
     kept = {key: value for key, value in given.items() if key != "bisection"}
     return {**kept, "spines": base.fabric.written()["spines"]}
 
 
 def has_rate_of_links(scenario: Scenario) -> bool:
-    """Return whether `link.rate` has an effect. It has none if a custom topology has the rate of every cable."""
+    """Return whether `link.rate` has an effect. It has none if a custom topology gives the rate of every cable."""
     if scenario.fabric.kind != "custom":
         return True
     return altered(scenario, link_rate=units.format_rate(2 * scenario.link_rate_bps)).fabric != scenario.fabric
 
 
 def card_count(scenario: Scenario) -> int:
-    """Return the number of hosts of the topology. If the cluster has nodes, these are network cards."""
+    """Return the number of hosts in the topology, i.e. of network cards if the cluster has nodes with several GPUs."""
     fabric = scenario.fabric
     return fabric.cards.host_count if isinstance(fabric, Nodes) else fabric.host_count
 
@@ -79,5 +79,5 @@ def cards_per_node(scenario: Scenario) -> tuple[int, int]:
 
 
 def on_one_switch(base: Scenario) -> Scenario:
-    """Return the scenario with the same hosts and nodes on a single switch, so that no link is shared."""
+    """Return the scenario with the same hosts and nodes, but on a single switch, where ranks share no link."""
     return altered(base, topology={"kind": "star", "hosts": card_count(base)})

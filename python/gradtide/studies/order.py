@@ -1,4 +1,4 @@
-"""`gradtide order`: an order in which a worker receives its parameters, the makespan, and the gap to the optimum."""
+"""`gradtide order`: orders the parameter transfers of a worker; returns the makespan and its gap to the optimum."""
 
 import traceback
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from gradtide.studies.graph import find_dag
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
 WITH_TIES, WITH_SEED = ("tac", "tac_folded"), ("random", "arbitrary", "optimal")
-"""Schedulers whose result depends on `ties`, and schedulers whose result depends on the seed."""
+"""Schedulers whose result depends on `ties` (first tuple) or on the seed (second tuple)."""
 
 
 class OrderScheduler(Protocol):
@@ -67,12 +67,12 @@ class OrderResult:
 
     @property
     def gap(self) -> float:
-        """Excess of the makespan over `lower_bound`, relative to the bound; not always 0 for an optimal order."""
+        """Excess of the makespan over `lower_bound`, as a share of it. An optimal order can have a gap above 0."""
         return self._above(self.lower_bound)
 
     @property
     def proven_gap(self) -> float:
-        """Excess of the makespan over `proven_bound`, relative to the bound; 0 for an optimal order."""
+        """Excess of the makespan over `proven_bound`, as a share of this bound; 0 for an optimal order."""
         return self._above(self.proven_bound)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class OrderResult:
 
     @property
     def answer(self) -> Answer:
-        """The study's answer: headline, premises, and the makespan next to its lower bound."""
+        """The study's answer: headline, premises, and the makespan as a candidate with its lower bound."""
         by = self.scheduler
         most = words.difference(100 * self.proven_gap)
         best = "and no order is faster" if self.optimal else f"at most {most} more than with the best order"
@@ -197,7 +197,7 @@ def _order_file(scheduler: object) -> Path | None:
 
 
 def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
-    """Return the ranks of a user-defined scheduler, renumbered from 0 with ties by id; raise a `SchedulerError`."""
+    """Return the ranks of a user-defined scheduler, renumbered from 0, ties by op id; raise a `SchedulerError`."""
     name, recvs = type(scheduler).__name__, dag.recvs
     try:
         given = scheduler.ranks(dag)
@@ -228,5 +228,5 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
 def _place(error: Exception) -> str:
     """Return the file and line of the user's code that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
-    # The first frame is the call in `ranks_of`. If there is no other frame, the call itself failed.
+    # The first frame of the traceback is the call in `ranks_of`. Without a second one, the call itself failed.
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""

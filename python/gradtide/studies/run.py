@@ -19,7 +19,7 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
-# In seconds: interval at which active runs are polled; time for which an interrupted study waits for them to end.
+# Interval at which active runs are polled, and time for which an interrupted study waits for them, in seconds.
 POLL_S = 0.1
 GRACE_S = 0.3
 
@@ -82,7 +82,7 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
 
 
 def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str, float]]:
-    """Return, by tenant, mean flow times with announcements of bursts to switches, and without in a second run."""
+    """Return the mean flow times of each tenant, with and (in a second run) without announcements of bursts."""
     tenants = [name for name, table in result.scenario.to_dict().get("traffic", {}).items() if table.get("announce")]
     if not tenants:
         return {}
@@ -266,14 +266,14 @@ def _run_each(
         end.results, end.share = known, done()
         raise
     finally:
-        # Stop the other runs, also after a failure. Nothing waits for them.
+        # Stop the other runs without waiting for them. This also happens after a failure.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
 
 
 def head(kind: str, engine: str) -> dict[str, Any]:
-    """Return the first keys of a study's summary."""
+    """Return the keys with which the summary of every study begins."""
     return {"schema": f"gradtide.{kind}/1", "version": _core.__version__, "complete": True, "engine": engine}
 
 

@@ -66,7 +66,7 @@ class Contender:
     def on(self, point: Scenario) -> tuple[Scenario, str]:
         """Return the scenario under this schedule, and the name under which the schedule is reported."""
         is_pulled = all(job.is_pulled for job in point.jobs)
-        # Jobs that pull at the start of each iteration always have a barrier, and keep keys that a name would reset.
+        # Jobs that pull at the start of each iteration always have a barrier, and keep the keys in `_OWN`.
         changes = {k: v for k, v in self.changes.items() if not is_pulled or (k != "barrier" and v is not None)}
         if is_pulled and self.name in UNENFORCED:
             # `disorder`, the share of transfers that leave their order, applies to enforced orders only.
@@ -146,7 +146,7 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
         ranks = load_ranks(scheduler, dag) if isinstance(scheduler, Path) else ranks_of(scheduler, dag)
         places = {op.id: place for place, op in enumerate(op for op in dag.ops if op.kind == "recv")}
         rows = [row.name for row in job.layers if row.parameter_bytes]
-        # Parameters that the iteration does not need come last: in inference, the parameters of the backward pass.
+        # Parameters that the iteration does not pull come last. In inference, these are used by the backward pass only.
         first = [rows[places[op]] for op in sorted(ranks, key=lambda op: (ranks[op], op))]
         rankings[job.name] = [*first, *(name for name in rows if name not in set(first))]
     for name, ranking in rankings.items():

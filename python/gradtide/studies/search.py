@@ -54,7 +54,7 @@ BETTER = 1e-4
 
 
 def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
-    """Return factors on compute times that represent noise: 1, and mean ± standard deviation of the slowest worker's.
+    """Return factors on compute times that represent noise: 1, and the slowest worker's mean ± standard deviation.
 
     `noise` is the coefficient of variation of a worker's compute time. A worker's factor is uniform within
     1 ± √3 · noise, as for `compute.noise`. The maximum over N workers has the mean 1 + √3 · noise · (N - 1)/(N + 1) and
@@ -105,7 +105,7 @@ class Choice:
 
 
 class Layers:
-    """Sizes and times of a model's layers, with prefix sums. Layer indices are those among layers with parameters."""
+    """Sizes and times of a model's layers, with prefix sums. A layer's index counts only layers with parameters."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -117,9 +117,9 @@ class Layers:
         total = [row.forward_ps + row.backward_ps + row.update_ps for row in rows]
         below = [0, *accumulate(total)]
         backward_below = [0, *accumulate(row.backward_ps for row in rows)]
-        # By layer: compute time from its update, through the forward and the backward pass, to its next gradient.
+        # For each layer: compute time from the update of its parameters to its next gradient.
         self.cycle_ps = [below[-1] - below[place] for place in self.places]
-        # By layer: compute time from the barrier to its gradient.
+        # For each layer: compute time from the end of the barrier until its gradient is ready.
         self.ready_ps = [below[-1] - backward_below[place] for place in self.places]
 
     @property
@@ -219,7 +219,7 @@ class Space:
         return self.overhead_ps * self.channels[choice.channel].depth
 
     def allows(self, choice: Choice) -> bool:
-        """Whether the choice is in the search space; at level `buckets` the depth is the scenario's, as DDP needs."""
+        """Whether the choice is in the search space. At level `buckets`, DDP needs the scenario's own depth."""
         own = self.channels[0].depth
         if choice.mode.order == "caramel" and len(choice.cuts) >= MOST_PACKED:
             return False

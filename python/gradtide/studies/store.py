@@ -196,7 +196,7 @@ class Store:
         if found is None:
             return None
         try:
-            # Detects damage, because zlib verifies a checksum (Adler-32).
+            # zlib verifies a checksum (Adler-32), so a damaged payload raises an error here.
             return read(zlib.decompress(found[0]))
         except Unfinished:
             raise
@@ -217,7 +217,7 @@ class Store:
         if not other.exists():
             raise StoreError(f"there is no store {other}; name a file that --store has made")
         with Store(other):
-            pass  # raises if the file is not a store
+            pass  # raises an error if `other` is not a store
         with self._as_store_error(), self._lock:
             before = len(self)
             self._db.execute("ATTACH DATABASE ? AS other", (_file_of(other),))

@@ -30,8 +30,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             trained with parameter servers, unless the cluster is a scenario. If no op updates parameters, the task is
             inference.
         cluster: for a scenario, replacement of its `[cluster]` (`Scenario.on_cluster`). For a model, where it is
-            trained: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts (a fifth of the hosts are
-                servers for an op graph); a file or dict with a cluster only; or a scenario with one job, whose model is
+            trained: the name of a cluster, as in `ethernet-25g/16` for 16 hosts, of which a fifth are servers if the
+                model is an op graph; a file or dict with a cluster only; or a scenario with one job, whose model is
                 replaced. Default: the default cluster.
         workers: number of workers. Default: the scenario's.
         keys: changes by short name (`Scenario.replace`); `None` keeps the scenario's value.
@@ -81,7 +81,6 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
 
 
 def _moved(base: Scenario, cluster: Cluster) -> Scenario:
-    """Return the scenario on another cluster, which has any form that `trained` accepts."""
     if isinstance(cluster, Scenario):
         return base.on_cluster(cluster)
     data, base_dir, name = _described(cluster)
@@ -125,7 +124,7 @@ def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(given: Any, *, is_on_cluster: bool) -> Any:
-    """Return `given` if it is a model, `None` if it is a scenario. With a cluster, unknown names are models."""
+    """Return `given` if it is a model, `None` if it is a scenario. On a cluster, unknown names count as models."""
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):

@@ -33,7 +33,8 @@ HIDDEN = 0.05
 """A transfer is hidden if compute waits for it (exposed time) during less than this share of its duration."""
 
 MOSTLY = 0.5
-"""A wait is the bottleneck from this share of a transfer's time on; a bus rate below this share of the best is low."""
+"""A wait that takes at least this share of a transfer's time is its bottleneck. A bus rate is low if it is below this
+share of the best one."""
 
 LEFT = 0.1
 """A transfer cannot be hidden if the compute left when it is ready is shorter than this share of its moving time."""
@@ -205,7 +206,7 @@ _HEADER = (
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """Return a row per transfer of the rank `shown`, and by row, whether all ranks of the transfer were recorded."""
+    """Return a row per transfer of the rank `shown`, and for each row, whether all of its ranks recorded it."""
     found: list[tuple[dict[str, Any], int]] = []
     all_seen: list[bool] = []
     for transfer in step["transfers"]:
@@ -260,7 +261,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
         "reduce_scatter": others / max(ranks, 1),
         "reduce_scatter_block": others / max(ranks, 1),
         "all_to_all": others / max(ranks, 1),
-        # Traces record the size of a rank's input, which is only its shard.
+        # A trace records the size of a rank's input to an all-gather, which is only the rank's shard.
         "all_gather": float(others),
         "broadcast": 1.0,
         "reduce": 1.0,
@@ -271,7 +272,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return a transfer's bottleneck; `left_us` is the compute left, `best` the highest bus rate (with its bytes)."""
+    """Return a transfer's bottleneck; `left_us`: compute left when it is ready; `best`: highest bus rate, its bytes."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:

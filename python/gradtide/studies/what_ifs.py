@@ -54,7 +54,6 @@ def bandwidth(scenario: Scenario) -> Table:
 
 
 def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
-    """Return the combinations (link rate, order, barrier) that `bandwidth` runs."""
     own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
     orders = dict.fromkeys(("fifo", *own))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))

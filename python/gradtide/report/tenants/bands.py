@@ -240,7 +240,6 @@ def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]
 
 
 def _cdfs(pairs: Sequence[Pair], classes: fct.Classes, caps: pieces.Caps) -> list[dict[str, Any]]:
-    """Draw the CDF of completion times for each size class with completed flows."""
     titles = {
         "small": f"Small flows, up to {_round_size(classes.small_bytes)}",
         "medium": "Medium flows",
@@ -412,7 +411,6 @@ def _links(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str,
 
 
 def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the flows that gain and lose most time in the lower band."""
     known = sorted(
         (p for p in pairs if p.same is not None and p.low is not None),
         key=lambda p: (-p.gain_us, p.seed, p.row["traffic"], p.row["flow"]),

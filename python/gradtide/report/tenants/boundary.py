@@ -78,7 +78,7 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
 def _command(
     scenario_of: str | None, rows: Sequence[float], columns: Sequence[float], seeds: Sequence[int]
 ) -> str | None:
-    """Return the command that repeats the study; None without a scenario, or if the seeds are not consecutive."""
+    """Return the command that repeats the study; None if no scenario was saved, or the seeds are not consecutive."""
     if scenario_of is None or list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
     job_loads, traffic_loads = (",".join(map(repr, loads)) for loads in (sorted(rows), columns))

@@ -125,7 +125,7 @@ def _plot(rows: Sequence[Row]) -> Markup:
 
 
 def _drawn(buckets: Sequence[Row], bands: Sequence[int]) -> Markup:
-    """Draw a row per bucket: a window from ready to needed time, and the transfer in the colour of its band."""
+    """Draw a row per bucket: the window between its ready and needed times, and its transfer in its band's colour."""
     last = max(max(bucket["end_ms"], bucket["needed_ms"]) for bucket in buckets) or 1.0
     height = _ROW * len(buckets) + 28
     label = "Buckets: windows from ready to needed, and transfers"

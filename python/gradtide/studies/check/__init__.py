@@ -1,4 +1,4 @@
-"""`gradtide check`: compares a run with another simulator or an emulation, by flow and iteration."""
+"""`gradtide check`: compares flows and iterations of a run with those in ns-3, or in an emulation on real packets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from gradtide.units import PS_PER_MS
 
 SIMULATORS = ("ns3", emulation.NAME)
 HALF_NS = 0.5
-"""Times are equal if they differ by less than this, in nanoseconds, because ns-3 counts whole nanoseconds."""
+"""Two times count as equal if they differ by less than this, in nanoseconds, because ns-3 counts whole nanoseconds."""
 SHARE_OF_OURS = 0.02
-"""Share of the progress for gradtide's run; ns-3's run takes about 100 times as long."""
+"""Fraction of the progress that gradtide's run takes. ns-3's run takes about 100 times as long."""
 __all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures", "is_emulation"]
 
 
@@ -122,7 +122,7 @@ def _against_emulation(
     limits: Limits | None,
     keys: dict[str, Any],
 ) -> CheckResult:
-    """Simulate a scenario on the packet engine, and compare the run with an emulation, a recorded or a new one."""
+    """Compare the packet engine's run of a scenario with an emulation: a finished one if `scenario` is its folder."""
     if isinstance(scenario, (str, Path)) and is_emulation(str(scenario)):
         loaded, emulated = emulation.of_folder(Path(scenario))
     else:
@@ -133,7 +133,7 @@ def _against_emulation(
         emulated = emulation.of_run(loaded, part_of(progress, SHARE_OF_OURS, 1))
     rows = run.flows.to_dicts()
     columns = {name: [row[name] for row in rows] for name in ("traffic", "flow", "start_us", "src", "dst", "bytes")}
-    # An emulation knows when a flow has arrived, not when its connection has closed.
+    # An emulation measures when a flow has arrived, but not when its connection closes.
     columns["fct_us"] = [row["received_us"] for row in rows]
     columns["other_fct_us"] = [emulated.flows.get((row["traffic"], row["flow"])) for row in rows]
     times = zip(run.iterations["iteration"].tolist(), run.iterations["time_us"], strict=True)
@@ -149,7 +149,7 @@ def _against_emulation(
 
 @dataclass(frozen=True)
 class Other:
-    """The other side of a comparison: its name, the packets that it moved, and the seconds that it took."""
+    """What gradtide's run is compared with. In an emulation, `cpu_s` is the duration of the emulation in seconds."""
 
     name: str
     packets: int
@@ -236,7 +236,7 @@ def _flows(traffic: Sequence[BackgroundFlows], run: RunResult, measured: simulat
 
 
 def _first_difference_ms(flows: Table) -> float | None:
-    """Return the time, in ms, at which the first flow ends whose completion times differ; `None` if all are equal."""
+    """Return when the first flow ends, in ms, whose two completion times differ; `None` if no flow's times differ."""
     ours, theirs = flows["fct_us"], flows["other_fct_us"]
     differ = (np.isfinite(ours) | np.isfinite(theirs)) & ~(np.abs(ours - theirs) * 1e3 < HALF_NS)
     ends_us = flows["start_us"] + np.fmin(ours, theirs)
@@ -244,7 +244,7 @@ def _first_difference_ms(flows: Table) -> float | None:
 
 
 def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str, Any]:
-    """Return statistics on two columns of times; times that differ by less than `HALF_NS` + `rounding_ns` are equal."""
+    """Return statistics of two columns of times; times that differ by < `HALF_NS` + `rounding_ns` are equal."""
     ours, theirs = np.asarray(ours_us, dtype=np.float64), np.asarray(theirs_us, dtype=np.float64)
     both = np.isfinite(ours) & np.isfinite(theirs)
     only_one = int((np.isfinite(ours) ^ np.isfinite(theirs)).sum())

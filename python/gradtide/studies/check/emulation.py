@@ -1,4 +1,4 @@
-"""An emulation on real packets beside the simulation of the same scenario."""
+"""Reads what an emulation on real packets measured, for the comparison with a simulation of the same scenario."""
 
 import csv
 import json
@@ -24,19 +24,19 @@ BURSTS = {
     "burst_ms": "burst, ms",
     "completion_ms": "burst with its announcement and setup, ms",
 }
-"""Columns of `bursts.csv` that are compared, and their names."""
+"""Columns of `bursts.csv` whose means are compared -> name and unit of the figure."""
 _ABSENT = (None, "")
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """What an emulation measured.
+    """Measurements of an emulation.
 
     Attributes:
-        flows: time in us until each flow had arrived, by tenant and number, of those that have.
-        iterations: time of each iteration in us, by number.
-        figures: what `figures` returns for its tables.
-        summary: its summary.
+        flows: time in us until each flow had arrived, by tenant and index; only flows that have arrived.
+        iterations: time of each iteration in us, by index.
+        figures: the result of `figures`, applied to the tables of the emulation.
+        summary: content of the emulation's `summary.json`.
     """
 
     flows: Mapping[tuple[str, int], float]
@@ -64,7 +64,7 @@ def is_emulation(path: str) -> bool:
 
 
 def of_folder(path: Path) -> tuple[Scenario, Emulated]:
-    """Read the folder of an emulation: its scenario, and what it measured.
+    """Read the scenario and the measurements of an emulation from its folder.
 
     Raises:
         TraceError: if a table is damaged.
@@ -85,9 +85,10 @@ def of_run(scenario: Scenario, progress: Callable[[float], object] | None) -> Em
 
 
 def figures(links: Sequence[Row], flows: Sequence[Row], bursts: Sequence[Row]) -> dict[str, float]:
-    """Return what a simulation and an emulation of one scenario have in common, by name and unit.
+    """Return the figures that both a simulation and an emulation have, by name and unit.
 
-    Means over the bursts, and over the unfinished flows of each tenant; figures that no row has are left out.
+    Figures of bursts are means over all bursts, and rates are means over the unfinished flows of each tenant. A figure
+    without values is left out.
     """
     found = {
         "drops of all queues": sum(float(row["drops"]) for row in links),

@@ -33,7 +33,8 @@ TESTED = "3.37"
 """The supported version of ns-3."""
 LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
-"""IP type of service (ToS) that selects each band of pfifo_fast. Other queues need 0, as other values disable ECN."""
+"""IP type of service (ToS) for each band of pfifo_fast. Flows through other queues have ToS 0, because others
+disable ECN."""
 POLL_S = 0.1
 
 
@@ -171,7 +172,7 @@ def measure(
 
 
 def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], object] | None) -> str:
-    """Run a command, and return its stderr if it fails (else ""); exceeded limits and Ctrl-C kill the command."""
+    """Run a command; return "" if it succeeds, otherwise its stderr. Exceeded limits and Ctrl-C kill the command."""
     watch = current()
     with (folder / "said").open("wb") as said, (folder / "shares").open("wb") as shares:
         # In a new session, the child does not receive Ctrl-C from the terminal; this process does, and kills the child.
@@ -275,7 +276,7 @@ def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
 
 
 def _write_links(links: Sequence[Mapping[str, Any]], folder: Path) -> dict[int, int]:
-    """Write the two directions of each link as adjacent rows of `links.csv`; return row by port (index in `links`)."""
+    """Write the two directions of each link as adjacent rows of `links.csv`; return {index in `links`: row}."""
     back: dict[tuple[int, int], list[int]] = {}
     for port, link in enumerate(links):
         back.setdefault((link["to"], link["from"]), []).append(port)
@@ -312,7 +313,7 @@ def _ns(time_ps: int) -> int:
 
 
 def rounding_ns(jobs: Sequence[Job]) -> int:
-    """Return, in ns, by how much an iteration time can differ because ns-3 rounds times of layers to nanoseconds."""
+    """Return the largest error of an iteration time, in ns, if ns-3 rounds the times of layers to nanoseconds."""
     times = [time_ps for job in jobs for layer in job.layers for time_ps in (layer.forward_ps, layer.backward_ps)]
     rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
     return -(-rounded_ps // NS)

@@ -1,7 +1,7 @@
-"""A scenario on real packets: hosts are network namespaces, and their switches are the packet engine's.
+"""Emulates a scenario with real packets: hosts are Linux network namespaces, joined by the packet engine's switches.
 
-programs   what runs on the hosts: commands of the user, senders of background flows and bursts, ranks that sleep
-results    tables and figures of an emulation
+programs what runs on the hosts: commands of the user, senders of background flows and bursts, ranks that sleep instead
+of computing results tables and figures of an emulation
 """
 
 from gradtide.studies.emulate.results import EmulationResult

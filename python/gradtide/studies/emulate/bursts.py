@@ -1,4 +1,4 @@
-"""Bursts of an emulation: what their senders measured, and the queues that they met."""
+"""Table of an emulation's bursts: what their senders measured, and the queue that each burst met."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bursts_of(run: "_Run", core: Mapping[str, Any], network: Mapping[str, Any], queues: Table) -> Table:
-    """Return the table of bursts, in the order of their first packets."""
+    """Return one row per burst, ordered by the time at which its first packet reached the switch."""
     links = network["links"]
     rows = []
     for src, (tenant, dst, path, sent) in _paths(run, network).items():
@@ -42,7 +42,7 @@ def bursts_of(run: "_Run", core: Mapping[str, Any], network: Mapping[str, Any], 
 
 
 def _paths(run: "_Run", network: Mapping[str, Any]) -> dict[int, tuple[str, int, list[int], list[dict[str, Any]]]]:
-    """Return for each sender of bursts its tenant, its receiver, its path, and the rows that it printed."""
+    """Return {sending host: (tenant, receiving host, links of the path, rows that the sender printed)}."""
     outputs = {program.host: run.text(program) for program in run.players.bursts if not program.is_receiver}
     found = {}
     for tenant, ways in zip(run.scenario.traffic, network["flows"], strict=True):

@@ -1,4 +1,4 @@
-"""What runs on emulated hosts, by host: commands, and the plans of `gradtide.emulated`."""
+"""Programs of emulated hosts: the user's commands, senders of bursts, and plans for `gradtide.emulated`."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from gradtide.scenario.core.queries import Queries
 _PS_PER_NS = 1000
 _CLASS_SELECTORS = 8
 HIGH, NORMAL, LOW = 4, 0, 2
-"""DSCPs of low delay, none and high throughput, by which Linux distinguishes bands (RFC 1349, section 4)."""
+"""DSCPs for low delay, no preference and high throughput, from which Linux selects a band (RFC 1349, section 4)."""
 MASTER_PORT = 29_500
 
 
@@ -26,11 +26,11 @@ class Program:
     Attributes:
         host: number of the host.
         command: program and arguments.
-        environment: environment variables beside the caller's.
+        environment: variables that are added to the environment of gradtide's process.
         name: name of its output file, without suffix.
-        ends_run: whether the run ends when all such programs have ended.
-        is_played: whether it is a `gradtide.emulated` program, which waits for a common start.
-        is_receiver: whether it receives bursts, and so must listen before others start.
+        ends_run: the run ends when all programs with this flag have ended.
+        is_played: whether the command is `python -m gradtide.emulated`, which waits for the common start of all hosts.
+        is_receiver: whether the command receives bursts, and therefore must listen before the senders start.
     """
 
     host: int
@@ -43,16 +43,18 @@ class Program:
 
 
 def address(host: int) -> str:
-    """Return the address of a host; crates/emulate assigns it."""
+    """Return the IPv4 address of a host, by the rule with which crates/emulate assigns addresses."""
     high, low = divmod(host + 1, 256)
     return f"10.71.{high}.{low}"
 
 
 def bands(count: int) -> list[int]:
-    """Return the band of each DSCP.
+    """Return the band of each of the 64 DSCPs in a queue with `count` bands.
 
-    The class selectors CS7 to CS0 are bands 0 to 7. Low delay is in the first band, high throughput in the last one.
-    Without a mark, a packet is in the middle one of three bands, as in Linux's pfifo_fast, and in the last of others.
+    Class selector CS7 selects band 0, CS6 band 1 and so on; if there are fewer bands, the rest select the last one. Low
+    delay always selects band 0 and high throughput the last one. Packets without a mark use the last band, but the
+    middle
+    one of three bands, as in Linux's pfifo_fast.
     """
     last = count - 1
     found = [min(_CLASS_SELECTORS - 1 - (dscp >> 3), last) for dscp in range(64)]
@@ -63,7 +65,7 @@ def bands(count: int) -> list[int]:
 
 
 def service(band: int, count: int) -> int:
-    """Return a type of service whose packets are in a band."""
+    """Return an IP type of service whose packets enter `band` of a queue with `count` bands."""
     of_band = bands(count)
     if count == 1:
         return NORMAL
@@ -72,7 +74,7 @@ def service(band: int, count: int) -> int:
 
 
 def commands(scenario: Scenario, on: Mapping[str, str], command: Sequence[str], hosts: Sequence[int]) -> list[Program]:
-    """Return the user's commands: those of single hosts, and one for each of `hosts` with its rank."""
+    """Return the user's programs: the shell commands in `on`, by host, and a rank of `command` on each of `hosts`."""
     found = []
     for name, text in on.items():
         number = int(name[1:]) if name[:1] == "h" and name[1:].isdecimal() else -1
@@ -94,7 +96,7 @@ def commands(scenario: Scenario, on: Mapping[str, str], command: Sequence[str], 
 
 
 def _host_environment(scenario: Scenario, host: int) -> dict[str, str]:
-    """Return the variables by which a program finds itself and the other hosts, and by which libraries find eth0."""
+    """Return environment variables with the host's number, all addresses, and the interface for NCCL and Gloo."""
     return {
         "GRADTIDE_HOST": str(host),
         "GRADTIDE_HOSTS": " ".join(address(number) for number in range(scenario.hosts)),
@@ -104,13 +106,13 @@ def _host_environment(scenario: Scenario, host: int) -> dict[str, str]:
 
 
 class Players:
-    """The plans of hosts that play flows and jobs of a scenario, and its senders of bursts."""
+    """Turns a scenario's flows and jobs into one plan per host, and its bursts into senders and receivers."""
 
     def __init__(self, scenario: Scenario, *, plays_jobs: bool) -> None:
         self.scenario = scenario
         self.count = scenario.band_count
         self.flows: list[dict[str, Any]] = []
-        """Background flows in the order of their numbers: tenant, source, destination, bytes, start."""
+        """Background flows with tenant, source, destination, bytes and start time, by the index that messages use."""
         self.plans: dict[int, dict[str, Any]] = {}
         self.bursts: list[Program] = []
         for tenant in scenario.traffic:
@@ -201,7 +203,7 @@ class Players:
             )
 
     def programs(self, folder: Path, start: Path) -> list[Program]:
-        """Write the plans into `folder`, and return the programs that play them once the file `start` exists."""
+        """Write one plan per host into `folder`, and return the programs. They wait until the file `start` exists."""
         played = []
         for host, plan in sorted(self.plans.items()):
             path = folder / f"plan-h{host}.json"
@@ -213,7 +215,7 @@ class Players:
 
 
 _LAST = 1_000_000
-"""Number of iterations of a job that ends with the run."""
+"""Number of iterations of a job for which the scenario states none. The job trains until the run ends."""
 
 
 def _chunks(size: int, chunk: int | None) -> list[int]:
@@ -223,7 +225,7 @@ def _chunks(size: int, chunk: int | None) -> list[int]:
 
 
 def _steps(messages: Any, ranks: int) -> list[list[tuple[int, list[tuple[int, int]]]]]:
-    """Return for each rank and step of a collective the number of messages to it, and its messages: peer and bytes."""
+    """Return, by rank and step, the number of messages that the rank receives, and (peer, bytes) of those it sends."""
     columns = [messages.column(name) for name in ("step", "from_rank", "to_rank", "bytes")]
     rows = [tuple(int(value) for value in row) for row in zip(*columns, strict=True)]
     steps = 1 + max((step for step, *_ in rows), default=-1)

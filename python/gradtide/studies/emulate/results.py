@@ -1,4 +1,4 @@
-"""The results of an emulation: its tables, its figures, and its folder."""
+"""The results of an emulation: its tables, the figures of its summary, and its folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ FIGURES = {
     **dict.fromkeys(("p50_us", "p99_us", "p999_us", "max_us", "late_share"), "lateness"),
     "differing_decisions": "",
 }
-"""Figures that `--fail-if` checks, and the part of the summary that contains each."""
+"""Figures that `--fail-if` can test, each with the part of the summary that contains it ("": the top level)."""
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures that `--fail-if` checks; the iteration time is that of the slowest job."""
+    """Return the figures that `--fail-if` can test; `iteration_time_ms` is that of the slowest job."""
     times = [job["iteration_time_ms"] for job in summary["jobs"].values()]
     parts = {**summary, "": summary, "jobs": {"iteration_time_ms": max(times, default=None)}}
     return {name: parts[part][name] for name, part in FIGURES.items()}
@@ -39,11 +39,11 @@ class EmulationResult:
         scenario: the scenario.
         summary: the figures of `summary.json`.
         links: one row per link and direction.
-        queues: one row per sampled link and sample.
+        queues: one row per sample of a link's queue.
         flows: one row per background flow.
         bursts: one row per burst.
-        iterations: one row per iteration of each job that was played.
-        outputs: the output of each program, by the name of its file.
+        iterations: one row per iteration of each job of the scenario; empty if the user's commands ran instead.
+        outputs: what each command and each program for bursts printed, by the name of its file.
     """
 
     scenario: Scenario
@@ -91,9 +91,9 @@ def links_of(core: Mapping[str, Any], rates_bps: Sequence[int]) -> Table:
 
 
 def queues_of(core: Mapping[str, Any], names: Sequence[str], offset_us: float) -> Table:
-    """Return the table of queues, with times since the start of the programs.
+    """Return one row per sample of a link's queue, with times since the start of the programs.
 
-    Utilisation, drops and marks are those since the last sample of the link.
+    Utilisation, drops and ECN marks refer to the interval since the link's previous sample.
     """
     before: dict[int, Mapping[str, Any]] = {}
     rows = []
@@ -124,12 +124,13 @@ def queues_of(core: Mapping[str, Any], names: Sequence[str], offset_us: float) -
 
 
 def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], start_ns: int) -> Table:
-    """Return the table of flows that started, from what the hosts printed.
+    """Return one row per background flow that has started.
 
     Args:
         flows: the flows of the scenario, in the order of their numbers.
-        rows: the printed rows. Those of unfinished flows say how much has arrived, every second.
-        start_ns: start of the programs, CLOCK_REALTIME.
+        rows: rows that `gradtide.emulated` printed: start, arrival or failure of a flow, and every second the bytes
+            that have arrived of each unfinished flow.
+        start_ns: start of the programs, in ns of CLOCK_REALTIME.
     """
     began = {row["flow"]: row["start_ns"] for row in rows if row["kind"] == "started"}
     arriving = {row["flow"]: (row["bytes"], row["at_ns"]) for row in rows if row["kind"] == "unfinished"}
@@ -143,7 +144,7 @@ def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
     sizes = [flows[number]["bytes"] for number in numbers]
     delivered, rates = [], []
     for number, size, start, us in zip(numbers, sizes, starts, arrived, strict=True):
-        # A flow that failed, or that ended before the first report, has delivered an unknown part, which counts as 0.
+        # If a flow has neither arrived nor been reported as unfinished, its delivered bytes are unknown and count as 0.
         part, at_ns = (size, start + us * 1e3) if us is not None else arriving.get(number, (0, start))
         delivered.append(part)
         rates.append(part * 8e9 / (at_ns - start) if at_ns > start else None)
@@ -156,7 +157,7 @@ def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
             "dst": [flows[number]["dst"] for number in numbers],
             "bytes": sizes,
             "band": [flows[number]["band"] for number in numbers],
-            # The close of a connection is not observed.
+            # `fct_us` would end with the close of the connection, which hosts do not report.
             "fct_us": [None] * len(numbers),
             "received_us": arrived,
             "delivered_bytes": delivered,
@@ -166,7 +167,7 @@ def flows_of(flows: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any
 
 
 def iterations_of(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table of iterations: on rank 0, the time from each backward pass to the next."""
+    """Return one row per iteration k: the time on rank 0 from the backward pass of iteration k to that of k + 1."""
     starts: dict[str, dict[int, int]] = {}
     for row in rows:
         if row["kind"] == "iteration" and row["rank"] == 0:

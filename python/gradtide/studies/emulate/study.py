@@ -1,4 +1,4 @@
-"""`emulate`: starts a network on real packets, runs programs on its hosts, and collects what happened."""
+"""`emulate`: starts a network of real hosts and packets, runs programs on its hosts, and collects the measurements."""
 
 import json
 import os
@@ -27,23 +27,23 @@ from gradtide.studies.emulate.results import (
 )
 
 MAX_LATE = 0.001
-"""Default share of packets that may leave more than 100 us after their time."""
+"""Default limit on the share of packets that leave the switch more than 100 us after their computed time."""
 PACKETS_PER_S = 280_000
-"""Largest number of packets per second, of all hosts together; crates/emulate counts them."""
+"""Most packets per second that all hosts may send together; equals `PACKETS_PER_S` in crates/emulate."""
 PREFIX = "gradtide-emulate-"
-"""Beginning of the name of a temporary folder; the process id follows."""
+"""Prefix of the name of an emulation's temporary folder. The process id follows."""
 SAMPLE_NS = 1_000_000
 """Default time between samples of queues."""
 READY_S = 60.0
-"""Time limit for programs on hosts to be ready."""
+"""Longest wait until all `gradtide.emulated` programs have reported that they are ready."""
 LISTENS_S = 2.0
-"""Time after which a receiver of bursts listens."""
+"""Wait after the start of the receivers of bursts, which do not report when they are ready."""
 _POLL_S = 0.05
 _ACKNOWLEDGED = 1.5
-"""Packets per data packet: TCP acknowledges every second one."""
+"""Packets on the network per data packet: TCP acknowledges every second data packet."""
 
 CONGESTION = {"cubic": "cubic", "newreno": "reno"}
-"""Congestion control of the kernel, by that of the scenario."""
+"""Congestion control in the scenario -> its name in the Linux kernel."""
 
 FIXES = {
     "privilege": "Run it as root, or in a user namespace: unshare --user --map-root-user gradtide emulate ...",
@@ -54,10 +54,10 @@ FIXES = {
     "route": "Connect all hosts.",
     "other": "Run it on Linux.",
 }
-"""How to mend each refusal of the core."""
+"""Code of an `EmulationRefusal` of the core -> the advice that is appended to its message."""
 
 PACKETS = ("sent", "delivered", "dropped", "marked", "packets_per_s_max")
-"""Counts of packets; the other counts are those of the switch."""
+"""Counts that the summary lists under `packets`. It lists all other counts under `switch`."""
 
 FAILURES = {
     "late": "more than {late:.2%} of the packets left over 100 us after their time ({share:.2%}). Stop other work on "
@@ -79,19 +79,20 @@ def emulate(
     compares: bool = False,
     progress: Callable[[float], object] | None = None,
 ) -> EmulationResult:
-    """Run a scenario on real packets. Needs Linux, and the right to create namespaces.
+    """Run a scenario with real packets between network namespaces. Needs Linux, and the right to create namespaces.
 
     Args:
-        scenario: a scenario of the packet engine.
+        scenario: its engine is replaced by the packet engine. Its jobs run only if neither `on` nor `command` is given,
+            and sleep instead of computing.
         on: shell commands by host, as in {"h0": "iperf3 -s"}.
-        command: a command for each rank of the job, or for each host without a job.
-        max_late: share of packets that may leave more than 100 us after their time.
-        compares: also replay all packets in the simulator, and count the packets on which it decides otherwise.
-        progress: called with the share of the run that is complete.
+        command: program and arguments, which run on the host of each rank, or on every host if the scenario has no job.
+        max_late: largest share of packets that may leave the switch more than 100 us after their computed time.
+        compares: also replay all packets in the simulator, and count the packets for which its decision differs.
+        progress: called with the completed fraction, if the scenario has a duration.
 
     Raises:
         EmulationRefusal: if the scenario cannot be emulated on this system.
-        SimulationError: if a program failed, or too many packets were late.
+        SimulationError: if a program failed, or more than `max_late` of the packets were late.
     """
     if isinstance(command, str):
         raise ValueError(f"command: a list of words is expected; write {shlex.split(command)}")
@@ -120,7 +121,7 @@ def emulate(
 
 
 def remove_leftovers() -> None:
-    """Remove the temporary folders of emulations that were killed. Nothing else is left of them."""
+    """Remove the temporary folders of killed emulations, which leave nothing else behind."""
     for path in Path(gettempdir()).glob(f"{PREFIX}*"):
         pid = path.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", pid).exists():
@@ -128,7 +129,7 @@ def remove_leftovers() -> None:
 
 
 def _check(scenario: Scenario) -> None:
-    """Refuse scenarios with parts that real hosts and packets do not have."""
+    """Raise if the scenario has a network inside machines, or a transport that Linux's TCP does not implement."""
     if scenario.node is not None:
         raise EmulationRefusal(
             "nodes", "cluster.node joins GPUs by a network without packets. Remove it, or simulate: gradtide run."
@@ -143,10 +144,9 @@ def _check(scenario: Scenario) -> None:
 
 
 def _check_load(network: Mapping[str, Any], players: Players) -> None:
-    """Refuse flows and jobs that could send more packets than two processors can switch.
+    """Raise if flows and jobs could send more packets per second than the switch can forward on two processors.
 
-    A connection sends at most at the rate of the slowest link on its path, and all connections over a link together at
-    its rate. Full packets have 1500 bytes, and are acknowledged.
+    Upper bound: on each path the slowest link is fully used, by packets of 1500 bytes that TCP acknowledges in pairs.
     """
     rates = [link["rate_bps"] for link in network["links"]]
     paths = [ways["there"] for tenant in network["flows"] for ways in tenant]
@@ -163,7 +163,7 @@ def _check_load(network: Mapping[str, Any], players: Players) -> None:
 
 
 def _sampled(scenario: Scenario, network: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which links are sampled: those of `run.probe`, otherwise those between switches or, without, to hosts."""
+    """Return the links to sample: those in `run.probe`, else up to 16 between switches or, without these, to hosts."""
     links, hosts = network["links"], network["hosts"]
     probe = scenario.probe
     if probe is not None:
@@ -175,17 +175,17 @@ def _sampled(scenario: Scenario, network: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Run:
-    """The programs of an emulation, from start to end."""
+    """Starts the programs of one emulation, waits until they have ended, and reads their outputs."""
 
     def __init__(self, scenario: Scenario, folder: Path, own: list[Program], players: Players) -> None:
         self.scenario, self.folder, self.own, self.players = scenario, folder, own, players
         self.start = folder / "start"
         self.start_ns = 0
-        """Start of the programs, in ns of CLOCK_REALTIME; that of the switch is earlier."""
+        """Common start of the programs, in ns of CLOCK_REALTIME. The switch starts earlier."""
         self.offset_us = 0.0
         self.programs = [*players.bursts, *players.programs(folder, self.start), *own]
         if own:
-            # The user's commands end the run, whatever flows are left.
+            # The run ends with the last of the user's commands, even if flows are unfinished.
             for program in self.programs:
                 program.ends_run = program in own
         self._read_bytes: dict[str, int] = {}
@@ -195,7 +195,7 @@ class _Run:
         self.names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="ascii")
 
     def play(self, options: dict[str, Any], progress: Callable[[float], object] | None) -> dict[str, Any]:
-        """Run to the end, and return the results of the core."""
+        """Run the emulation until it ends, and return the measurements of the switch."""
         try:
             network = emulation(self.scenario, options)
         except EmulationRefusal as refusal:
@@ -205,7 +205,7 @@ class _Run:
             early = [program for program in self.programs if program.is_played or program.is_receiver]
             running = {self._spawn(network, program): program for program in early}
             self._await_ready(network, running)
-            # Bursts and commands have start times of their own, from their own start.
+            # Senders of bursts and commands do not wait for the start file: they count time from their own launch.
             self.start_ns = time.time_ns()
             self.offset_us = (self.start_ns - network.start_ns) / 1e3
             rest = [program for program in self.programs if program not in early]
@@ -238,7 +238,7 @@ class _Run:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def _new_lines(self, program: Program) -> list[str]:
-        """Return the whole lines that a program has printed since the last call."""
+        """Return the complete lines that a program has printed since the last call."""
         with self._output(program).open("rb") as file:
             file.seek(self._read_bytes.get(program.name, 0))
             text, newline, _ = file.read().rpartition(b"\n")
@@ -246,7 +246,7 @@ class _Run:
         return text.decode("utf-8", errors="replace").splitlines()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the results that the played programs have printed."""
+        """Return the rows of results that `gradtide.emulated` has printed on all hosts."""
         lines = [line for one in self.programs if one.is_played for line in self.text(one).splitlines()]
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
@@ -264,7 +264,7 @@ class _Run:
             if time.monotonic() > end_s:
                 raise SimulationError(f"{len(waiting)} hosts were not ready within {READY_S:.0f} s")
             time.sleep(_POLL_S)
-        # `gradtide bursts receive` prints nothing before the first burst.
+        # `gradtide bursts receive` does not report that it listens, so a fixed time is given to it.
         time.sleep(max(listens_s - time.monotonic(), 0.0))
 
     def _await_end(
@@ -337,7 +337,7 @@ def _result(run: _Run, core: Mapping[str, Any], network: Mapping[str, Any], max_
 
 
 def _jobs(iterations: Any) -> dict[str, Any]:
-    """Return the mean time of an iteration of each job, without the first."""
+    """Return the number of iterations of each job and their mean time. Iteration 0, the warm-up, is left out."""
     times: dict[str, list[float]] = {}
     for row in iterations.to_dicts():
         if row["iteration"]:

@@ -33,10 +33,10 @@ from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
 
 OVERHEAD = "1ms"
-"""Default time per message of a scheduler in Python; 0.8 to 1.1 ms were measured, with gloo on two loaded cores."""
+"""Default time per message of a scheduler in Python. Measured: 0.8 to 1.1 ms, with gloo on two loaded cores."""
 
 SMALLEST = "1MiB"
-"""Default smallest message. For smaller ones, fixed costs dominate, of which only the network's are modelled."""
+"""Default smallest message. Fixed costs dominate smaller messages, and only those of the network are modelled."""
 
 WORTH_PERCENT = 1.0
 NOISE = 0.03
@@ -44,14 +44,14 @@ NOISE = 0.03
 
 SEEDS = 8
 BUDGET = 500
-"""Default number of scoring runs of the local search, for each mode (level, order and barrier)."""
+"""Default number of simulations of the local search in each mode, i.e. combination of level, order and barrier."""
 
 SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
 
 @with_lists
 @within_limits
-def plan(  # noqa: PLR0913 - the options of the command
+def plan(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: "Scenario | str | Path | Mapping[str, Any] | None" = None,
@@ -197,12 +197,12 @@ def computing(device: str | None) -> str | None:
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
-    """Return the runtime on `device`. Default: the runtime on the scenario's device, or `None` if it has no device."""
+    """Return the runtime for `device`; by default for the scenario's device, or `None` if it has no device."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
     own = base.jobs[0].device.name or getattr(scenario, "device", None)
-    found = runtimes.runtime_of(device or own)  # may be None, because a profile can name any device
+    found = runtimes.runtime_of(device or own)  # `None` is possible, because the device of a profile can be any text.
     if found is None and device is not None:
         raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")
     return found
@@ -296,7 +296,7 @@ def _refuse_ddp(given: Mapping[str, Any]) -> None:
 
 
 def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
-    """Raise a ValueError if the runtime cannot execute the scenario's collective, as predictions would then be void."""
+    """Raise a ValueError if the runtime cannot execute the scenario's collective: predictions would not apply."""
     home, kind, depth = f"job.{base.jobs[0].name}", own_collective(base)["kind"], base.jobs[0].schedule.parts
     if not runtime.allows(kind):
         known = " or ".join(f'"{name}"' for name in runtime.collectives)

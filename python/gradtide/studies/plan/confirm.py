@@ -27,11 +27,11 @@ def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tup
     """Run the best plans of a search with the user's engine.
 
     Args:
-        scenarios: scenarios with the user's engine, by any name.
+        scenarios: scenarios with the user's engine; the keys also identify the returned runs.
         how: arguments `jobs`, `progress`, `keep` and `limits` of `run_all`.
 
     Returns:
-        The runs by name and an empty text; or no runs and the reason, if a run fails or would exceed the limits.
+        The runs and an empty text. If a run fails or would exceed the limits: no runs, and the reason.
     """
     try:
         return dict(zip(scenarios, run_all(list(scenarios.values()), **how), strict=True)), ""
@@ -44,13 +44,13 @@ def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tup
 
 
 def engines(searched_on: str, requested: str, why_not: str) -> dict[str, Any]:
-    """Return keys of a summary with the engines of the search and of the figures; `why_not` is that of `confirmed`."""
+    """Return summary keys on the engine of the search and of the figures. `why_not` is the text of `confirmed`."""
     found = {"searched_on": searched_on, "confirmed_on": searched_on if why_not else requested}
     return {**found, "not_confirmed": why_not} if why_not else found
 
 
 def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
-    """Return the premise that the search used another engine than the user's; empty if it used the user's engine."""
+    """Return the premise that the search used another engine than the user's; empty if it used the user's."""
     if searched_on == requested:
         return []
     figures = f"not confirmed on {requested}" if why_not else f"figures from {requested} runs"

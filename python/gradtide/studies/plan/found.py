@@ -1,4 +1,4 @@
-"""The steps of `gradtide plan` and their intermediate state: the choices, their times and gains over the baseline.
+"""The steps of `gradtide plan` and their intermediate state: choices, their times, and their gains over the baseline.
 
 A choice (`studies.search`) is a communication schedule on a channel, i.e. with a collective and a pipelining depth.
 """
@@ -35,12 +35,14 @@ from gradtide.studies.search import (
 )
 
 TRIALS = 2
-"""Number of runs with noise that select the best choice of each level; only this choice is run with all seeds."""
+"""Number of runs with noise per choice to find the best choice of each level. Only the best one is run with all
+seeds."""
 
 NOISY_ITERATIONS = 10
 
 Part = Callable[[float, float], Callable[[float], object] | None]
-"""Function that returns the progress callback for a part of a study, from one completed share (0 to 1) to another."""
+"""Function (start, end) that returns the progress callback of one part of a study, from share `start` to `end` (0 to
+1)."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class Settings:
 class Gain:
     """Gain of a choice, i.e. the share of the baseline's iteration time that it saves.
 
-    A measured gain is expected to be between `low` and `high` with 95 % probability, according to the errors of earlier
-    predictions; both are `None` for the baseline itself. `jitter` is the 95 % confidence interval of the mean gain over
-    runs with noise that are paired by seed; `None` without noise.
+    A measurement of the gain would be between `low` and `high` with 95 % probability, according to the errors of
+    earlier predictions; both are `None` for the baseline itself. `jitter` is the 95 % confidence interval of the mean
+    gain over runs with noise that are paired by seed; `None` without noise.
     """
 
     mean: float
@@ -92,8 +94,10 @@ class Found:
         base: the scenario of the search.
         requested: the user's scenario, which may have another engine.
         baseline: name of the baseline to which gains are relative.
-        noisy_s: iteration times in seconds of the paired runs with noise, by choice; `None` is the baseline.
-        checked: runs with the user's engine, if it is another one: baselines by name, and each level's best choice.
+        noisy_s: iteration times in seconds of the runs with noise, which are paired by seed, by choice; `None` is the
+            baseline.
+        checked: runs with the user's engine, if the search used another one: baselines by name, and each level's best
+            choice.
         why_not: reason why there are no runs with the user's engine; empty if there are runs, or if none are needed.
     """
 
@@ -112,7 +116,7 @@ class Found:
     why_not: str = ""
 
     def run_of(self, one: Choice | str) -> RunResult | None:
-        """Return the run of a choice or of a named baseline, with the user's engine if possible; `None` if not run."""
+        """Return the run of a choice or named baseline, with the user's engine if possible; `None` without a run."""
         run = self.baselines[one][1] if isinstance(one, str) else self.runs.get(one)
         return self.checked.get(one, run)
 
@@ -132,7 +136,7 @@ class Found:
         return None if self.search is None else self.search.space.least_ps / 1e9
 
     def times_ps(self) -> dict[Choice, float]:
-        """Return mean iteration times in ps by choice: from runs with noise, or else single runs, or else scores."""
+        """Return mean iteration times in ps by choice, from runs with noise, else from single runs, else scores."""
         if self.noisy_s:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
@@ -280,7 +284,6 @@ def most_work(
 
 
 def _is_deep(settings: Settings) -> bool:
-    """Whether pipelining depths other than the scenario's are searched."""
     return settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel")
 
 
@@ -343,7 +346,7 @@ def check(found: Found, how: Mapping[str, Any]) -> None:
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
-    """Return the modes up to a level; Caramel's mode only if its order is requested, because it was never measured."""
+    """Return the modes up to a level. Caramel's order was never measured, and is included only on request."""
     orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
     return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 
@@ -355,7 +358,7 @@ def run_noisy(
     progress: Callable[[float], object] | None,
     how: Mapping[str, Any],
 ) -> None:
-    """Run all scenarios with noise and the same seeds, so that runs can be paired; `None` is the baseline."""
+    """Run every scenario with noise and the same seeds, so that runs can be paired; the key `None` is the baseline."""
     requested = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
@@ -374,7 +377,7 @@ def _noisy(found: Found, scenario: Scenario, seed: int) -> Scenario:
 
 
 def _finalists(search: Search) -> list[Choice]:
-    """Return for each mode the best choice on each channel, and the best choice with another number of buckets."""
+    """Return, for each mode, the best choice on each channel and the best one with a different number of buckets."""
     found: list[Choice] = []
     for mode in search.space.modes:
         ranked = sorted((choice for choice in search.scores if choice.mode == mode), key=search.key)

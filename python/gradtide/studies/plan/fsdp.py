@@ -55,8 +55,8 @@ class Setting:
         units = parallel_model.described.units
         most = len(units) - 1
         reshards = self.zero == 3
-        # The last unit is kept, because its backward pass follows at once. With tied embeddings, the head is last; its
-        # parameters are in the root unit, which torch never reshards.
+        # The last unit keeps its parameters after the forward pass, because its backward pass follows at once. With
+        # tied embeddings this does not apply: the head's parameters are in the root unit, which torch never reshards.
         keeps = reshards and units[0] != ("",)
         return PlannedSharding(units, min(self.forward, most), min(self.backward, most), reshards, keeps)
 
@@ -136,7 +136,7 @@ def best_of(every: Sequence[Tried]) -> Tried:
 
 
 def _best(some: Sequence[Tried]) -> Tried | None:
-    """Return the setting with the fewest changes from the default among the fastest, which differ by up to `ALIKE`."""
+    """Of the settings whose times exceed the shortest by at most `ALIKE`, return the one closest to the default."""
     if not some:
         return None
     limit = (1 + ALIKE) * min(one.time_ms for one in some)
@@ -180,7 +180,8 @@ def _positions(one: Tried) -> list[Position]:
     """Return all units in the order of the forward pass, then of the backward pass, with their times in ms."""
     assert one.result is not None
     described, rows = one.parallel_model.described, one.result.transfers.to_dicts()
-    # Transfers of other groups may have slowed the FSDP transfers down, whose durations are then no lower bounds.
+    # Transfers of other groups may have slowed the FSDP transfers down. Then the measured durations are not lower
+    # bounds, and count as 0.
     is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
     took: dict[tuple[str, int], float] = {}
     for row in rows:

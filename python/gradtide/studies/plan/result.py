@@ -428,7 +428,6 @@ def _exchange(found: Found, choice: Choice) -> list[str]:
 
 
 def _limits(found: Found) -> list[str]:
-    """Return sentences on the limitations of the runtime that restricted the search."""
     settings, runtime = found.settings, found.settings.runtime
     if runtime.any_collective:
         return [
@@ -450,7 +449,6 @@ def _limits(found: Found) -> list[str]:
 
 
 def _basis() -> str:
-    """Return the sentence on the measurements from which the interval of the gain is derived."""
     savings, times = saving_errors(), time_errors()
     ratios, errors = (" to ".join(f"{100 + end:.0f}" for end in one.range_percent) for one in (savings, times))
     return (

@@ -188,7 +188,7 @@ class ShardingResult(Planned):
         yield _basis()
 
     def _order(self) -> str:
-        best_ms = self._best_ms  # with the engine of the search, as for TicTac's order and for the bound
+        best_ms = self._best_ms  # from the engine of the search, as are the times of TicTac's order and the bound
 
         def saves(to_ms: float) -> str:
             share = 1 - to_ms / best_ms
@@ -213,7 +213,7 @@ def _fits(one: Tried) -> Feasibility:
 
 
 def listed(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
-    """Yield the table's settings by name: torch's default, the scenario's, the best of each kind, the best of all."""
+    """Yield (name, setting) per row: torch's default, the scenario's, the best of each kind of change, best of all."""
     yield "torch's default", default
     if own != DEFAULT:
         yield "the scenario's", next(one for one in every if one.setting == own)
@@ -289,7 +289,6 @@ def _times() -> Errors:
 
 
 def _basis() -> str:
-    """Return the sentence on the measurements from which the interval of the saving is derived."""
     savings = _savings()
     low, high = (f"{100 + end:.0f}" for end in savings.range_percent)
     return (

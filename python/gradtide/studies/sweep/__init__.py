@@ -258,7 +258,6 @@ class SweepResult(StudyRows):
         yield from map(self._point, range(self.study.points))
 
     def _point(self, place: int) -> Point:
-        """Return the point at position `place` of the ranking, from 0."""
         study, (order, ys, states) = self.study, self._order
         point = order[place]
         run = point * study.seeds
@@ -489,7 +488,7 @@ def _have(states: Mapping[int, int]) -> str:
 
 @with_lists
 @within_limits
-def sweep(  # noqa: PLR0913 - the options of the command
+def sweep(  # noqa: PLR0913 - one argument per option of the command
     study: str | Path | Mapping[str, Any] | Study,
     *,
     cluster: Any = None,

@@ -147,7 +147,7 @@ def _words(study: Study, axis: Axis, index: int) -> str:
 
 
 def _named(study: Study, axis: Axis, index: int) -> str:
-    """Return the labels of an axis's values at `index`, each after the end of its key, as in "workers 16"."""
+    """Return the values of an axis at `index` as text, each after its key's short name, as in "workers 16"."""
     keys = short(study.keys)
     return ", ".join(f"{keys[key]} {text}" for key, text in study.labels(axis, index).items())
 
@@ -230,7 +230,7 @@ def _listed(axis: Axis, key: str) -> Sequence[Any]:
 
 
 def samples(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return for each sampled key its values with the figure, for scatter plots; unsampled keys have first values."""
+    """Return the values of each sampled key with the figure, for scatter plots; other keys have their first values."""
     found = []
     for axis, stride in _strides(study):
         if axis.kind != "sample":

@@ -28,7 +28,7 @@ _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
 
 
 def quantity(value: Any) -> tuple[float, str | None] | None:
-    """Return a number with unit `None`, or the text of a quantity as an integer with unit bps, ps or B; else `None`."""
+    """Return (number, unit), where a plain number has unit `None`, and a quantity bps, ps or B; else return `None`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value, None
     for parse, unit in _QUANTITIES:

@@ -7,7 +7,8 @@ In each dimension, every interval [i/2^k, (i + 1)/2^k) contains exactly one of t
 
 BITS = 32
 
-# (degree s, coefficients a, direction numbers m_1 to m_s) of dimensions 2, 3, ...; 1 is van der Corput's sequence.
+# (degree s, coefficients a, direction numbers m_1 to m_s) of dimensions 2, 3, ...; dimension 1 is van der Corput's
+# sequence.
 _DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (1, 0, (1,)),
     (2, 1, (1, 3)),

@@ -111,7 +111,7 @@ class Axis:
 
 
 def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Return a study without its inline scenario or model, and the latter (`None` if the study only names it)."""
+    """Return the study without an inline scenario or model, and that scenario or model (`None` if there is none)."""
     table = study.get("sweep")
     if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
@@ -236,7 +236,7 @@ class Study:
         return self.points * self.seeds
 
     def values(self, run: int) -> dict[str, Any]:
-        """Return the values of the keys `keys` in a run."""
+        """Return {path: value in the run} for every key of the grid, the zip and the sample."""
         return {key: value for axis, index in self._indices(run) for key, value in axis.at(index).items()}
 
     def sampled(self, key: str) -> list[Any]:
@@ -263,7 +263,7 @@ class Study:
         base = self._load(values, run)
         nth_seed = run % self.seeds
         try:
-            if nth_seed:  # then `seeds` > 1, so `run.seed` is not a varied key
+            if nth_seed:  # with several seeds, `run.seed` is not a varied key
                 first = base.set({SEED: values[SEED]}) if SEED in values else base
                 values[SEED] = first.seed + nth_seed
             scenario = base.set(values) if values else base
@@ -328,7 +328,7 @@ class Study:
         return found[::-1]
 
     def _load(self, values: dict[str, Any], run: int) -> Scenario:
-        """Return the scenario in which `values` are to be set, and remove the values that it already includes."""
+        """Return the base scenario of a run, and remove the values that it already includes from `values`."""
         base, cluster = self._named(values)
         cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
         keys: dict[str, Any] = {}

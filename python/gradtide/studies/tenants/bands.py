@@ -74,7 +74,7 @@ class TenantsResult(StudyRows):
 
 @with_lists
 @within_limits
-def tenants(  # noqa: PLR0913 - the options of the command
+def tenants(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

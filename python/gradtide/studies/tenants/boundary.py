@@ -73,7 +73,7 @@ class BoundaryResult(StudyRows):
 
 @with_lists
 @within_limits
-def boundary(  # noqa: PLR0913 - the options of the command
+def boundary(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -16,7 +16,7 @@ In a study of policies, each policy is a side as well, by its name.
 BANDS = (SAME, LOW)
 
 SAMPLES, SAMPLED_ROWS = 800, 400_000
-"""How often a run samples its links and queues for plots, and the largest number of rows of the samples."""
+"""Number of samples of links and queues per run, for plots, and largest number of rows of all samples together."""
 
 
 class Cell(NamedTuple):

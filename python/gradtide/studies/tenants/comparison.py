@@ -60,7 +60,7 @@ class Effect:
 
     @property
     def is_free(self) -> bool | None:
-        """Whether the effect, as a cost, is below `FREE_PERCENT`; `None` if unknown, or if the interval spans it."""
+        """Whether the effect, as a cost, is below `FREE_PERCENT`; `None` if unknown, or if its interval contains it."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -75,7 +75,7 @@ class Effect:
         return 1 if low > 0 else -1 if high < 0 else 0
 
     def sentence(self, more: str, less: str, none: str) -> str:
-        """Return text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`; the arguments are words for the signs."""
+        """Return text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`; the arguments are words for each sign."""
         value = self.percent or 0.0
         text = none if round(value, 1) == 0 else f"{abs(value):.1f} % {more if value > 0 else less}"
         if self.ends is None:

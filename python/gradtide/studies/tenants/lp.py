@@ -159,7 +159,7 @@ class LpResult(StudyRows):
 
 @with_lists
 @within_limits
-def plan_bands(  # noqa: PLR0913 - the options of the command
+def plan_bands(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -71,7 +71,7 @@ class PoliciesResult(StudyRows):
 
 @with_lists
 @within_limits
-def policies(  # noqa: PLR0913 - the options of the command
+def policies(  # noqa: PLR0913 - one argument per option of the command
     scenario: Any,
     names: Sequence[str] | None = None,
     *,
