@@ -51,7 +51,7 @@ pub struct GroupOp<'a> {
     pub bytes: Bytes,
     /// Distribution of the group's ranks over nodes.
     pub span: Span,
-    /// Classes of the group's ranks. For a point-to-point send, the class of the sender and that of the receiver.
+    /// Classes of the group's ranks. For a point-to-point send: the sender's class, then the receiver's class.
     pub classes: &'a [u32],
 }
 
@@ -73,10 +73,10 @@ impl Classes {
         Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
-    /// Creates the endpoints of one class, for ranks on these hosts and without contention.
+    /// Creates the endpoints of a single class, whose ranks are on `hosts`. Contention between ranks is not modelled.
     ///
     /// # Errors
-    /// As [`links`].
+    /// Those of [`links`].
     pub fn unshared(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Self, NetworkError> {
         Ok(Self { class_count: 1, links: links(cluster, hosts)? })
     }
@@ -170,8 +170,8 @@ impl Classes {
     }
 }
 
-/// Returns the links of a rank on these hosts, without contention. The link between nodes has the slowest rate of the
-/// hosts' network cards and the delay of the longest route between them. Other hosts have no effect.
+/// Returns the links of a rank on `hosts`, without contention. The link between nodes has the slowest rate of these
+/// hosts' network cards, and the delay of the longest route between these hosts.
 ///
 /// # Errors
 /// [`NetworkError::Node`], [`NetworkError::ZeroRate`] and the errors of the network's shape.

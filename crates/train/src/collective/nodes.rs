@@ -130,7 +130,7 @@ impl Links {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
         let adds = self.reduction_time(levels, bytes, chunking);
-        // Exposed delay if chunks hide some of the delay. `None` leaves the delay to the path.
+        // Delay that chunks leave exposed. If chunks hide nothing, this is `None` and the path's delay applies.
         let exposed = |link: &Link, load: PortLoad| self.exposed_delay(levels, link, load, bytes, chunking);
         let (inside, passing) = (exposed(&self.scale_up, levels.scale_up), exposed(&self.scale_up, levels.passing));
         let outside = exposed(&self.nic, levels.nic);

@@ -265,7 +265,7 @@ impl CollectivePlan {
     }
 }
 
-/// One step of a rank in the pattern of its subgroup.
+/// Place of a rank's step in the pattern of its subgroup.
 struct Place<'a> {
     pattern: &'a dyn Pattern,
     subgroup: Subgroup,

@@ -7,7 +7,7 @@ use gradtide_net::{Bytes, Time};
 use serde::Deserialize;
 use std::ops::Deref;
 
-/// Registers algorithms: declares their modules, and everything that lists or distinguishes them. An entry of the form
+/// Registers algorithms: declares their modules, the enum of all algorithms, and its functions. An entry of the form
 /// `"name" file::Type` is deserialised from `{"kind": "name", …}` with the fields of the type. `tools/generate.py`
 /// writes the names for Python and the table of `docs/models/collectives.md` from it.
 macro_rules! algorithms {
