@@ -126,8 +126,8 @@ impl Communicator {
         }
     }
 
-    /// Returns the release time of each transfer: the number of iterations since the transfer became ready, and an
-    /// offset of compute time in that iteration. Returns an empty list if no release time can delay a ready transfer.
+    /// Returns the release time of each transfer: (k, offset of compute time in the k-th iteration after the transfer's
+    /// own). Returns an empty list if no release time can delay a ready transfer.
     pub fn releases(&self) -> Vec<(u32, Time)> {
         match &self.carries {
             TransferKind::Gradients(gradients) => gradients.later_releases(),

@@ -125,7 +125,6 @@ impl Load {
     }
 }
 
-/// Returns whether the compute times of workers differ.
 fn has_jitter(compute: &ComputeSpec) -> bool {
     compute.noise_ppm > 0 || compute.straggler.is_some()
 }

@@ -30,7 +30,7 @@ pub struct Planned {
     /// Compute time of an iteration, and the window of each bucket. A bucket that is sent within its window delays no
     /// worker.
     pub boundaries: Boundaries,
-    /// Windows of the buckets in each program, if there were no barrier.
+    /// Windows that the buckets of each program would have without a barrier.
     pub without_barrier: Vec<Boundaries>,
 }
 
@@ -49,7 +49,7 @@ pub fn asks_costs(spec: &JobSpec) -> bool {
 }
 
 impl Planned {
-    /// Plans the transfers of a job whose workers compute `programs`, without a barrier.
+    /// Plans the transfers of a job whose workers compute `programs`. The programs contain no barrier.
     ///
     /// # Panics
     /// If `costs` is `None` and the schedule needs them.
@@ -123,7 +123,7 @@ struct Iteration<'a> {
     sizes: Vec<Bytes>,
     /// Windows of the layers that have parameters.
     boundaries: Boundaries,
-    /// Windows of the layers in each program, if there were no barrier.
+    /// Windows that the layers of each program would have without a barrier.
     without_barrier: Vec<Boundaries>,
     /// Layer of each parameter, where the parameters are the layers with bytes.
     layer_of: Vec<u32>,

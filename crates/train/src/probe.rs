@@ -141,7 +141,7 @@ impl Probe {
             let carried = Carried { tenant: source.tenant.clone(), flow: None, src, dst };
             self.samples.windows.push((instant, carried, window));
         }
-        // The engine lists connections in the order of their slots, which is arbitrary.
+        // The engine's order of connections is arbitrary, so rows are sorted.
         self.samples.windows[first..]
             .sort_by(|(_, a, _), (_, b, _)| (&a.tenant, a.flow, a.src, a.dst).cmp(&(&b.tenant, b.flow, b.src, b.dst)));
         while self.samples.at.len() > 1

@@ -57,7 +57,7 @@ pub struct Timers {
     pub delayed_ack_ps: u64,
 }
 
-/// The links that a connection uses in each direction, as indices.
+/// The links that a connection uses in each direction, as indices in [`Routed::links`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ways {
     /// Links from the host that opens the connection to the other host.

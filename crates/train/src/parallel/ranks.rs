@@ -45,7 +45,8 @@ struct Instances<'a> {
     group: &'a Group,
     /// Index of the first of these process groups in the new step.
     first: u32,
-    /// For each rank, the index of its process group among these; `None` if the rank is in none of them.
+    /// For each rank, the index in `members` of its process group; `None` if the group has no process group with this
+    /// rank.
     of_rank: Vec<Option<u32>>,
     /// Ranks of each of these process groups.
     members: Vec<Vec<u32>>,
@@ -158,7 +159,7 @@ impl Step {
     }
 }
 
-/// Builds the edges of the new step, with the indices that ops have there.
+/// Builds the edges of the step of all ranks.
 struct Writer<'a> {
     step: &'a Step,
     instances: &'a [Instances<'a>],

@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
         self.within.push((before, after));
     }
 
-    /// Writes a compute op. It waits for the front and becomes the front.
+    /// Writes a compute op, which waits for the ops and transfers in `front` and then replaces them.
     pub fn compute(&mut self, cost: Time, label: Label) -> Node {
         let op = Node::Compute(self.costs.len() as u32);
         for before in self.front.drain(..).chain(self.awaited.drain(..)) {

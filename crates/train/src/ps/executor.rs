@@ -38,8 +38,8 @@ pub struct PsExecutor<'a> {
     active_count: usize,
     /// Total number of measured iterations that workers have completed.
     measured_count: u64,
-    /// Number of iterations of each worker that count, including the current one; `None` until enough iterations are
-    /// measured.
+    /// Number of iterations of each worker that the results include, with the current one; `None` until enough
+    /// iterations are measured.
     enough: Option<Vec<u32>>,
     operations: Vec<OperationRecord>,
     event_count: u64,
@@ -122,7 +122,7 @@ impl<'a> PsExecutor<'a> {
         let worker = &mut self.workers[index as usize];
         let waited = match self.clocks.may_begin(worker.iteration + 1) {
             true => self.clocks.waited(worker.iteration, worker.own_end()),
-            // The job ends while the bound makes the worker wait.
+            // The job ends while the worker waits because of the bound.
             false => now - worker.own_end(),
         };
         worker.end(now, waited);

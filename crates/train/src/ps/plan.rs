@@ -48,7 +48,7 @@ pub struct PsJob {
     pub pushes: Vec<u32>,
     /// Pull order of each worker.
     pub pulls: Pulls,
-    /// Pull time of each parameter that schedulers expect.
+    /// Pull time of each parameter that schedulers assume.
     expected: Vec<Time>,
     /// Lower bounds of transfer times.
     wires: Wires,

@@ -20,7 +20,7 @@ const ROUNDING: f64 = 1e-9;
 /// Number of figures that are averaged: compute, host, time to the last op, transfers, waits.
 const FIGURES: usize = 5;
 
-/// Sum of the rates of all workers at one instant, per picosecond.
+/// Iterations and figures of all workers at one instant, per picosecond.
 #[derive(Clone, Copy, Default)]
 struct Rates {
     iterations: f64,
