@@ -74,7 +74,7 @@ pub struct CollectiveJob {
     pub start: Time,
     /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
-    /// Duration of a unit of compute that overlaps with a transfer, in millionths of its duration without transfers.
+    /// Duration of a piece of compute that overlaps with a transfer, in millionths of its duration without transfers.
     pub overlap_slowdown_ppm: u64,
     /// Choices that depend on the network engine.
     pub mode: EngineMode,

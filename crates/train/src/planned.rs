@@ -168,7 +168,6 @@ impl Iteration<'_> {
         }
     }
 
-    /// Returns the buckets of [`sends`](Self::sends) as groups of parameters.
     fn groups(&self) -> Vec<ParameterGroup> {
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
         let group = |sent: ReleasedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
@@ -182,7 +181,6 @@ impl Iteration<'_> {
         Bucket { layers, bytes }
     }
 
-    /// Converts the transfers of a plan to buckets.
     fn of_plan(&self, plan: &TransferPlan) -> Vec<ReleasedBucket> {
         let sent = |it: &PlannedTransfer| ReleasedBucket { bucket: self.bucket(&it.parameters), release: it.release };
         plan.transfers.iter().map(sent).collect()
@@ -304,7 +302,6 @@ impl Iteration<'_> {
         }
     }
 
-    /// Returns the groupings of parameters that the search considers.
     fn groupings(&self) -> Vec<Vec<ParameterGroup>> {
         if self.spec.schedule.fusion != FusionSpec::Adaptive {
             return vec![self.groups()];

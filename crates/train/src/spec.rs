@@ -77,14 +77,14 @@ pub struct JobSpec {
     /// `collective` aggregates the buckets.
     pub servers: Option<ServersSpec>,
     /// Op graph of a worker's computation, unless it is a chain of layers. `layers` then contains the parameters that
-    /// the graph receives, without times. Excludes `servers`.
+    /// the graph receives, without times. Cannot be combined with `servers`.
     pub ops: Option<OpsSpec>,
     /// Mesh of a parallel job, with the step of one rank. `layers` then has no effect on the simulation.
     pub parallel: Option<ParallelSpec>,
     /// A recorded step of all ranks, as an alternative to `parallel`.
     pub recorded: Option<RecordedSpec>,
-    /// Announced queue length, in packets: switches mark from this length on while an announced message of the job is
-    /// in flight. A multiple of 5 below 80. `None` disables announcements.
+    /// Announced queue length, in packets: while an announced message of the job is in flight, switches mark packets
+    /// from this queue length on. A multiple of 5 below 80. `None` disables announcements.
     pub announced_packets: Option<u32>,
     /// Policy by which workers change their bands during a run. `None` keeps the bands of `bands`.
     pub adaptive: Option<AdaptiveSpec>,
@@ -296,7 +296,7 @@ pub struct GraphOpSpec {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ComputeSpec {
-    /// Duration of a unit of compute while a transfer of the job is in flight, in millionths of its duration without
+    /// Duration of a piece of compute while a transfer of the job is in flight, in millionths of its duration without
     /// transfers. 1_000_000 means no slowdown.
     pub overlap_slowdown_ppm: u64,
     /// Coefficient of variation of a worker's compute time from iteration to iteration, in millionths.
@@ -318,7 +318,7 @@ impl Default for ComputeSpec {
 pub struct StragglerSpec {
     /// Index of the slow worker. `None` draws a worker in every iteration.
     pub worker: Option<u32>,
-    /// Ratio of the slow worker's compute time to that of the others, in millionths.
+    /// Compute time of the slow worker relative to the other workers, in millionths.
     pub factor_ppm: u64,
     /// Probability that the worker is slow in an iteration, in millionths.
     pub probability_ppm: u64,
@@ -420,7 +420,7 @@ impl Default for ScheduleSpec {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FusionSpec {
-    /// Groups consecutive layers from the output side, as long as they fit.
+    /// Groups consecutive layers from the output side into buckets, as long as a bucket has at most `bytes`.
     Cap {
         /// Largest size of a bucket, in bytes. With 0, every layer is a bucket of its own.
         bytes: Bytes,
@@ -430,7 +430,7 @@ pub enum FusionSpec {
         /// Number of layers in each bucket, from the input side. The sum is the number of all layers.
         layer_counts: Vec<u32>,
     },
-    /// Groups layers from the output side. The layer with which a bucket reaches the cap closes the bucket, as in
+    /// Groups layers from the output side. The layer with which a bucket reaches its size cap closes the bucket, as in
     /// PyTorch DDP.
     Reach {
         /// Cap of the first bucket, in bytes.
@@ -768,7 +768,7 @@ pub struct RunSpec {
     /// Whether each rank of a parallel job is simulated, instead of one rank per class. The packet engine always
     /// simulates each rank.
     pub all_ranks: bool,
-    /// Simulated time after which no further iteration starts.
+    /// Simulated time at which the run ends, even with ops and flows in progress; `None` for no limit.
     #[serde(rename = "duration_ps")]
     pub duration: Option<Time>,
     /// Number of measured iterations of each job whose ops are recorded individually.

@@ -60,8 +60,8 @@ fn is_topological(dag: &OpDag, ops: &[u32]) -> bool {
 }
 
 proptest! {
-    /// A literal implementation of section 4.1, stage 1, with sets. In the drawn DAGs every op is listed after its
-    /// inputs, so the list is a topological order.
+    /// A literal implementation of Caramel's section 4.1, stage 1, with sets. In the drawn DAGs every op is listed
+    /// after its inputs, so the list is a topological order.
     #[test]
     fn the_compute_order_is_the_papers((dag, parameters) in models()) {
         let order = greedy(&dag, &parameters).unwrap();

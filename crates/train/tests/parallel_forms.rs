@@ -319,7 +319,6 @@ proptest! {
             expected.push((Axis::ExpertSharded, all(&|tensor, data, _| (tensor, data % ep, data / block))));
             expected.push((Axis::ExpertReplicated, all(&|tensor, data, _| (tensor, data % block, 0))));
         }
-        // Links between stages are distinguished by their classes.
         let per_node = |group: &[u32]| {
             let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
             group.iter().for_each(|rank| *counts.entry(rank / gpus_per_node).or_default() += 1);

@@ -164,9 +164,10 @@ fn critical_paths_are_the_textbooks() {
         for (algorithm, steps) in expected {
             let plan = plan(algorithm, ranks, 1000);
             assert_eq!(plan.step_count(), steps, "{algorithm:?} {ranks}");
-            // Each of the log2 p exchanges flips one bit of the place, so a path through all of them leads from place a
-            // to place p - 1 - a. It has both a fold and an unfold message only if both places are among the first N -
-            // p, which requires N - p > p/2. Otherwise the longest path is one message shorter.
+            // Let p be the largest power of two up to N. Each of the log2 p exchanges flips one bit of the place, so a
+            // path through all of them leads from place a to place p - 1 - a. It has both a fold and an unfold message
+            // only if both places are among the first N - p, which requires N - p > p/2. Otherwise the longest path is
+            // one message shorter.
             let (members, group) = match algorithm {
                 Algorithm::Butterfly(_) => (ranks, 1),
                 Algorithm::ButterflyLayered(ButterflyLayered { group }) => (ranks / group, group),

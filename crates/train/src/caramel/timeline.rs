@@ -193,7 +193,6 @@ impl PrefixMaxima {
         }
     }
 
-    /// Returns the maximum of the first `count` numbers.
     fn prefix_max(&self, count: usize) -> i128 {
         let (mut node, mut from, mut width) = (1, 0, self.width);
         let (mut sum, mut most) = (0, i128::MIN / 4);
@@ -256,7 +255,6 @@ impl<'a> Channel<'a> {
         (in_flight.map(|it| (it.transfer, ago(it.iteration), it.end - now)).collect(), open)
     }
 
-    /// Returns the transfers that have been started and have not ended by `now`.
     fn in_flight(&self, now: Time) -> &[SentTransfer] {
         &self.sent[self.sent.partition_point(|sent| sent.end <= now)..]
     }

@@ -213,9 +213,6 @@ impl Collective {
     }
 
     /// Returns the concurrent plans for `bytes`, one per chunk, with the hosts of their ranks.
-    ///
-    /// # Panics
-    /// As [`plan`](Self::plan).
     fn plans(&self, bytes: Bytes) -> GroupPlans {
         let depth = self.depth.of(bytes);
         match &self.over {
@@ -475,7 +472,6 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Returns the value of a flow in flight.
     fn get(&self, flow: FlowId) -> &T {
         self.rows[self.index(flow)].1.as_ref().expect("a message arrives once")
     }
@@ -547,7 +543,6 @@ impl Addressing {
         Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }
     }
 
-    /// Returns the host of a rank in a chunk.
     fn host(&self, chunk: u32, rank: u32) -> u32 {
         self.hosts[chunk as usize % self.hosts.len()][rank as usize]
     }

@@ -299,7 +299,6 @@ impl Step {
         Ok(build::build(spec, groups))
     }
 
-    /// Returns whether the step was read from a recording.
     fn is_recorded(&self) -> bool {
         !self.names.recorded.is_empty()
     }

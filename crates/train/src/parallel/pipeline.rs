@@ -23,7 +23,6 @@ use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, PipelineSpec};
 
-/// Direction in which a micro-batch passes through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,

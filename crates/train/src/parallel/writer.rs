@@ -45,7 +45,6 @@ impl<'a> Writer<'a> {
         self.groups.classes[self.class as usize]
     }
 
-    /// Returns the kind of a block, which determines its ops and bytes.
     pub fn kind(&self, block: u32) -> &'a BlockKindSpec {
         &self.spec.kinds[self.spec.blocks[block as usize].kind as usize]
     }

@@ -71,8 +71,7 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Returns the total number of iterations that the workers are to complete; `None` if only the duration limits the
-    /// run.
+    /// Returns the number of iterations of all workers together; `None` if only the duration limits the run.
     fn wanted_count(&self) -> Option<u64> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.workers.len() as u64)
     }
@@ -83,7 +82,6 @@ impl<'a> PsExecutor<'a> {
         self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)
     }
 
-    /// Returns whether the timeline shows the current iteration of a worker.
     fn is_in_timeline(&self, index: u32) -> bool {
         let worker = &self.workers[index as usize];
         let is_extra = self.enough.as_ref().is_some_and(|enough| worker.iteration >= enough[index as usize]);

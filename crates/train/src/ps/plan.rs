@@ -305,7 +305,6 @@ impl PsJob {
     }
 }
 
-/// Returns the source of the pull order that the schedule selects.
 fn pull_order(
     spec: &JobSpec,
     graph: &WorkerGraph,

@@ -1,6 +1,6 @@
 //! The forecast of the rest of an iteration from the state of one worker, and the deadlines that follow from it.
 //!
-//! A *time per KiB* is the time that a chunk takes per KiB in one band. A [`WindowEvent`] is an event in the rest of the
+//! A *time per KiB* is the time that a chunk takes per KiB in one band. A [`WindowEvent`]is a time in the rest of the
 //! iteration at which a bucket becomes ready or compute needs a bucket.
 
 use crate::bands::View;

@@ -149,8 +149,8 @@ impl Workers {
         Some(chunk)
     }
 
-    /// Returns the choice of one worker for a chunk. `idle` is the time per KiB of a round on an idle network. Returns `None`
-    /// if the chunk needs the high band because the network is busy or there are no measurements yet.
+    /// Returns the choice of one worker for a chunk, where `idle` is the time per KiB of a round on an idle network.
+    /// Returns `None` if the chunk needs the high band because the network is busy or there are no measurements yet.
     fn choose(
         &mut self,
         rank: usize,
@@ -410,8 +410,8 @@ mod tests {
 
     #[test]
     fn what_scatters_may_be_late_though_its_mean_is_in_time() {
-        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %: 40 ms, which is in time, or 120
-        // ms, which is 20 ms late. The average lateness is 10 ms.
+        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %: either 40 ms, which is in
+        // time, or 120 ms, which is 20 ms late. The average lateness is 10 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begins_high = |spread_ppm, tolerance_ppm| {

@@ -51,7 +51,6 @@ impl<'n, 's> World<'n, 's> {
         copies.iter_mut().zip(ends).map(outcome).collect()
     }
 
-    /// Forks the current state and starts the chunk in the fork.
     fn copy(&self, band: Band, start: &StartChunk<'_>) -> Copied<'s> {
         let mut network = self.network.borrow().fork();
         let chunk = start(band, &mut network);

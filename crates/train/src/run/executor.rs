@@ -148,7 +148,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         if is_first && now < self.context.last_start {
             let later = (worker.iteration + 1).saturating_sub(self.trace.warmup_count);
             self.trace.warmup_count += later;
-            // A transfer of the iteration may have ended before its first op begins.
+            // A transfer of the iteration may have ended before the iteration's first op begins.
             let before = -i64::from(own_warmup_count(self.job));
             self.trace.operations.iter_mut().for_each(|operation| operation.iteration -= i64::from(later));
             self.trace.operations.retain(|operation| operation.iteration >= before);
