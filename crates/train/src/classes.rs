@@ -106,8 +106,8 @@ impl Classes {
         Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links, has_parts: false }, Policy::Ecmp, seed)
     }
 
-    /// Returns the names and rates of the links with flows, in the order of the fluid engine's ports: the links out of
-    /// all endpoints precede those into them. `classes` contains the names of the classes.
+    /// Returns the names and rates of the links with flows, in the order of the fluid engine's ports: first the links
+    /// out of the endpoints, then the links into them. `classes` contains the names of the classes.
     pub fn link_names(&self, classes: &[String]) -> Vec<(Arc<str>, u64)> {
         let rates = [self.links.scale_up.rate.bps(), self.links.nic.rate.bps()];
         let named = |out: bool| {

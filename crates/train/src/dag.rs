@@ -39,7 +39,7 @@ pub struct DagOp {
 }
 
 impl DagOp {
-    /// Creates an op of the device or the network.
+    /// Creates an op that is not host work.
     pub fn new(kind: OpKind, cost: Time) -> Self {
         Self { kind, cost, is_host: false }
     }

@@ -77,8 +77,8 @@ impl Planned {
             &OrderSpec::Arbitrary { disorder_ppm } => {
                 Box::new(Arbitrary { stream: seed.stream(&format!("order/{}", spec.name)), disorder_ppm })
             }
-            // The forward pass of a layer waits for its own parameters and those of all lower layers, so TIC and TAC
-            // order a chain by layer. `tests/planned.rs` compares them.
+            // The forward pass of a layer waits for the parameters of this layer and of all lower layers, so TIC and
+            // TAC order a chain by layer. `tests/planned.rs` compares them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();

@@ -67,7 +67,7 @@ pub struct Samples {
 }
 
 impl Probe {
-    /// Creates a probe of those `links` that the scenario names, or of all if it names none.
+    /// Creates a probe that samples the `links` that the scenario names, or all links if it names none.
     pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[Job], links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();

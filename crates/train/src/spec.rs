@@ -155,7 +155,7 @@ pub struct DeadlineSpec {
     pub round_trip_ps: u64,
     /// Tolerated increase of the iteration time, relative to sending only in the high band, in millionths.
     pub tolerance_ppm: u64,
-    /// Safety margin that is added to the measured time of a worker's remaining work, in millionths.
+    /// Safety margin that is added to the measured duration of the remaining transfers, in millionths.
     pub margin_ppm: u64,
     /// Whether the smallest slack of all workers determines the band in which a chunk starts.
     pub exchange: bool,
@@ -616,7 +616,8 @@ impl Default for TransportSpec {
 pub enum TimersSpec {
     /// Derived from an estimate of the longest round-trip time.
     Derived,
-    /// The values of Linux: 200 ms, 40 ms and 1 s.
+    /// The values of Linux: a minimum retransmission timeout of 200 ms, delayed ACKs after 40 ms, and an initial
+    /// timeout of 1 s.
     Linux,
 }
 
@@ -733,8 +734,8 @@ pub struct LinkSpec {
     /// Propagation delay.
     #[serde(default, rename = "delay_ps")]
     pub delay: Time,
-    /// Share of the rate that is left for gradients, without headers and retransmissions, in millionths. 1_000_000
-    /// means all of it.
+    /// Share of the link rate that is left for gradients after headers and retransmissions, in millionths. 1_000_000
+    /// means all of the rate.
     #[serde(default = "all_ppm")]
     pub efficiency_ppm: u64,
 }

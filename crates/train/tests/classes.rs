@@ -326,7 +326,7 @@ fn a_ring_over_nodes_is_a_ring_for_each_card() {
     let found = rings(&cluster);
     assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
     assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
-    // Without delays, cards are never idle, so the time is that of sending alone.
+    // Without delays, cards are never idle, so the time is the pure sending time.
     cluster.link.delay = Time::ZERO;
     cluster.node.as_mut().unwrap().scale_up.delay = Time::ZERO;
     assert_near(rings(&cluster), sending, "all ranks without delays");

@@ -204,7 +204,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(received, each(&|i| 2 * bytes - own(i) - own(i + 1)));
 
         // Shuffle and all-to-all send directly to all ranks, all-gather and reduce-scatter around the ring. A rank
-        // sends, or receives, all parts but one, or its own part N-1 times.
+        // sends (or receives) either all parts but one, or one part N-1 times.
         let (sent, received) = sent_and_received(&Shuffle);
         let n = u64::from(ranks);
         assert_eq!(sent, each(&|i| bytes - own(i) + (n - 1) * own(i)));

@@ -198,7 +198,7 @@ impl Collective {
         Ok(Self { over: Some(OverNodes { ranks, links: *links }), ..self })
     }
 
-    /// Sets how every message is announced to switches before it is sent.
+    /// Sets the queue threshold that is announced to switches before each message; `None` announces nothing.
     pub fn announced(self, announced: Option<Announced>) -> Self {
         Self { announced, ..self }
     }

@@ -51,7 +51,7 @@ pub enum ParallelError {
     Experts {
         /// Number of ranks that share the experts.
         ep: u32,
-        /// Number of ranks that share the parameters other than those of experts.
+        /// Number of ranks over which all parameters except experts are sharded.
         sharded: u64,
         /// Number of data-parallel ranks.
         data: u64,

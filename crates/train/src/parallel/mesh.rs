@@ -9,7 +9,7 @@ use super::{Axis, Group, ParallelError, check};
 use crate::collective::levels::Span;
 use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec, ShardingSpec};
 
-/// All groups, and the indices of those with a special purpose.
+/// All process groups of a mesh, and the indices of groups with a special purpose.
 pub(super) struct Groups {
     pub all: Vec<Group>,
     /// Groups within each class.

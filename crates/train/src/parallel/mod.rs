@@ -51,11 +51,11 @@ pub struct Step {
     pub dag: Arc<Dag>,
     /// Label of each compute op.
     pub labels: Vec<Label>,
-    /// Rank classes, one for each program of the graph.
+    /// The rank class of each program of `dag`.
     pub classes: Vec<RankClass>,
-    /// Groups, one for each communicator of the graph.
+    /// The process group of each communicator of `dag`.
     pub groups: Vec<Group>,
-    /// Transfers, one for each transfer of the graph.
+    /// Group, kind, bytes and label of each transfer of `dag`.
     pub transfers: Arc<[GroupTransfer]>,
     /// Whether the step has all ranks, so that each rank is a class of its own.
     pub is_per_rank: bool,

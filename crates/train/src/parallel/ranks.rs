@@ -28,7 +28,7 @@ pub enum RanksError {
         /// Limit of a run.
         limit: u64,
     },
-    /// The number of groups would exceed the number of streams that a job may have.
+    /// The step has more process groups than streams that a job may use, and each group needs one.
     #[error("its ranks form {groups} process groups, more than {limit}")]
     Groups {
         /// Number of process groups.
@@ -213,7 +213,8 @@ impl<'a> Writer<'a> {
         self.keep_together();
     }
 
-    /// Keeps ranks within one step of each other. A single class needs no edge for this, but its individual ranks do.
+    /// Adds edges that keep ranks within one step of each other. A single class needs no such edge, but its individual
+    /// ranks do.
     fn keep_together(&mut self) {
         let Some(norm) = (self.step.transfers.iter()).position(|it| self.group(it).axis == super::Axis::Norm) else {
             return;

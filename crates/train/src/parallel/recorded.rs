@@ -37,7 +37,7 @@ pub enum RecordedError {
         /// Name of the group.
         name: String,
     },
-    /// There are more groups than a job may have streams.
+    /// There are more process groups than streams that a job may use, and each group needs one.
     #[error("has {groups} process groups, more than {GROUP_LIMIT}")]
     Groups {
         /// Number of process groups.

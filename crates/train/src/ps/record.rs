@@ -50,8 +50,7 @@ pub struct WorkerRecord {
     /// Time from the start to the end of the worker's own part, which ends with its last op or the arrival of its last
     /// push, whichever is later.
     pub own: Time,
-    /// Time for which the worker waits for slower workers: from the end of its own part to the last end of the own
-    /// parts that it has to await.
+    /// Time for which the worker waits for slower workers after the end of its own part.
     pub waited: Time,
     /// Time from the start to the end of the worker's last op.
     pub computed: Time,
@@ -73,6 +72,6 @@ pub struct Staleness {
     /// Number of gradients of other workers that were applied to a parameter between the start of the iteration and
     /// this worker's gradient, summed over all parameters that the worker pushed.
     pub updates: u64,
-    /// Maximum over these parameters of the number of gradients that `updates` sums.
+    /// Largest number of these gradients for a single parameter.
     pub most_updates: u64,
 }

@@ -19,7 +19,6 @@ pub struct PsResult<'a> {
     name: Arc<str>,
 }
 
-/// A pull or push of a worker's iteration.
 #[derive(Clone, Copy)]
 struct Carried<'a> {
     iteration: u32,

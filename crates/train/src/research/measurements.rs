@@ -100,8 +100,8 @@ impl History {
         Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
-    /// Returns the times per KiB of the high and of the low band, each if it is known. The time per KiB of the high
-    /// band is limited to that of the low band.
+    /// Returns the times per KiB of the high band and of the low band, each if it is known. The time of the high band
+    /// is at most the time of the low band.
     pub fn times_per_kib(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
         (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)

@@ -374,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
-        // The bucket is needed at 100 ms. A KiB takes 20 ms in the low band, so four are in time. If the first one
-        // takes 50 ms, 50 ms are left for the other three, which need 60 ms.
+        // The bucket is needed at 100 ms. A KiB takes 20 ms in the low band, so the four KiB of the bucket are in time.
+        // If the first KiB takes 50 ms, 50 ms are left for the other three, which need 60 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begun = |rule, at| {

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The network of a run and its background flows. Clones share both, because the main loop and the oracle each need
-/// one.
+/// access.
 #[derive(Clone)]
 pub struct World<'n, 's> {
     network: Rc<RefCell<Box<dyn ForkNetwork + 'n>>>,

@@ -100,7 +100,8 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the last op to end before an op's start among those possible causes for which `wanted` returns `true`.
+    /// Returns the possible cause of an op that ended last before the op's start, among the causes for which `wanted`
+    /// returns `true`.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;

@@ -33,8 +33,8 @@ pub struct JobSummary {
     /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac, section
     /// 6).
     pub straggler_percent: f64,
-    /// Index of the worker with the longest total compute time, whose times are shown. Absent if all workers are
-    /// identical.
+    /// Index of the worker with the longest total compute time, whose times this summary contains. Absent if all
+    /// workers are identical.
     pub slowest_worker: Option<u64>,
     /// Slack of a bucket: the time at which it is needed minus the time at which it is ready. Minimum, median and
     /// maximum over all measured iterations. Absent if no bucket is sent.

@@ -18,7 +18,7 @@ const LOCAL_STEPS: u64 = 200_000_000;
 /// sets that the search reads.
 const SEARCH_STEPS: u64 = 10_000_000;
 
-/// Budget of the search that tests whether an order is optimal, in the units of [`SEARCH_STEPS`] and a tenth of it.
+/// Like [`SEARCH_STEPS`], for the search that tests whether an order is optimal.
 const SHORT_STEPS: u64 = 1_000_000;
 
 /// An order, and a lower bound on the makespans of all orders.
@@ -148,7 +148,7 @@ fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
     }
 }
 
-/// Moves random single transfers to other places, unless this increases the makespan.
+/// Moves one random transfer at a time to another place in the order, unless this increases the makespan.
 fn improve(best: &mut Best, scorer: &mut Scorer<'_>, seed: Seed) {
     let mut stream = seed.stream("order");
     let count = best.order.len() as u64;

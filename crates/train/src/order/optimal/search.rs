@@ -49,7 +49,7 @@ pub struct Search<'a> {
     failed: BTreeSet<(Set, Set)>,
 }
 
-/// A node of the search tree. The transfers of `front` are sent first and those of `back` last; the others are
+/// A node of the search tree. The transfers of `front` are sent first, the transfers of `back` last. All others are
 /// undecided.
 #[derive(Clone)]
 struct SearchNode {
