@@ -97,7 +97,7 @@ impl Classes {
         let numbered = || (0..).zip(self.ports());
         let out = numbered().map(|(e, link)| Directed { from: NodeId(e), to: switch, link });
         let into = numbered().map(|(e, link)| Directed { from: switch, to: NodeId(endpoints + e), link: free(link) });
-        // A graph has links in both directions; no flow uses these reverse links.
+        // A graph needs links in both directions; no flow uses these reverse links.
         let unused = numbered().flat_map(|(e, link)| {
             let (sender, receiver) = (NodeId(e), NodeId(endpoints + e));
             [Directed { from: switch, to: sender, link }, Directed { from: receiver, to: switch, link }]

@@ -1,8 +1,8 @@
 //! A valid scenario in the form in which Python passes it. Quantities are whole numbers with their units in the field
 //! names, and unknown fields are errors.
 //!
-//! Network records use the types of `gradtide_net`. If a field has a default, the default has no effect, so that a
-//! scenario written before the field existed stays valid and keeps its meaning. User-facing defaults, units and error
+//! Network records use the types of `gradtide_net`. A default in these records leaves the field's feature off, so that
+//! a scenario written before the field existed stays valid and keeps its meaning. User-facing defaults, units and error
 //! messages are in `gradtide.scenario` (Python). Constraints that JSON cannot express are checked when the run is
 //! planned ([`crate::SpecError`]).
 //!
@@ -478,7 +478,7 @@ pub enum OrderSpec {
     /// Timing-aware order of TicTac. The transfer that unblocks compute soonest is first. For layers, this is the
     /// lowest layer.
     Tac,
-    /// TAC in which ops that depend only on parameters take no time. Only for pulls.
+    /// TAC in which ops that depend only on parameters take no time. Available only for pulls.
     TacFolded,
     /// Places each bucket in the backward pass or the next forward pass (Caramel, section 4.3).
     Caramel,
@@ -491,7 +491,7 @@ pub enum OrderSpec {
         /// One rank per layer, in layer order. With servers and a graph, one rank per parameter in the order of the
         /// graph.
         ranks: Vec<u32>,
-        /// Whether a bucket waits until all buckets of smaller rank are ready. Not for pulls.
+        /// Whether a bucket waits until all buckets of smaller rank are ready. Not available for pulls.
         #[serde(default)]
         in_turn: bool,
     },
@@ -588,7 +588,7 @@ pub struct TransportSpec {
     /// Minimum retransmission timeout. `None` leaves it to `timers`.
     #[serde(rename = "min_rto_ps")]
     pub min_rto: Option<Time>,
-    /// Whether the window falls to the initial one after an idle time.
+    /// Whether the congestion window falls back to the initial window after an idle time.
     pub restart_after_idle: bool,
 }
 
@@ -644,7 +644,7 @@ pub struct ClusterSpec {
     /// Queue of every egress port.
     #[serde(default)]
     pub queue: QueueSpec,
-    /// Buffer that the ports of a switch share. `None` gives each port its own.
+    /// Buffer that the ports of a switch share. `None` gives each port a buffer of its own.
     pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
     #[serde(default)]

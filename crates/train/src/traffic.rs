@@ -101,7 +101,7 @@ enum Turns {
     /// Each flow starts at its start time. The fields are the number of flows started and, if starts have jitter, the
     /// start times and indices of all flows in order of time.
     ByTime(usize, Option<Vec<(Time, usize)>>),
-    /// Each flow starts some time after the end of the previous flow of its host.
+    /// Each flow starts after the end of the previous flow of its host and an idle time.
     ByHost {
         /// Flows whose start time is known, as time and index.
         due: BTreeSet<(Time, usize)>,

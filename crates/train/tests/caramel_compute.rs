@@ -1,4 +1,5 @@
-//! Caramel's order of compute ops against hand-solved cases and a literal implementation: updates, boundaries and edges.
+//! Caramel's order of compute ops against hand-solved cases and a literal implementation: updates, boundaries, and
+//! edges.
 #![allow(missing_docs)]
 
 mod iterations;

@@ -277,7 +277,7 @@ fn transformer() -> Value {
     with(three_layers(), &[("/kinds", json!([kind])), ("/blocks", json!([block("a"), block("b"), block("c")]))])
 }
 
-/// Returns whether every transfer starts as soon as it is ready, and an op or transfer starts when it ends.
+/// Returns whether every transfer starts as soon as it is ready, and another op or transfer starts at its end.
 fn is_on_the_critical_path(step: &Step, times: &Times) -> bool {
     let transfers = step.labels.len()..times.start.len();
     transfers.into_iter().all(|op| times.ready[op] == times.start[op] && times.start.contains(&times.end[op]))
@@ -414,8 +414,8 @@ fn keys_and_values_go_around_while_ranks_attend() {
         ]
     );
     assert_eq!(end(times), 3 * 30 + 3 * 60 + 5, "all of it is hidden");
-    // A send that takes longer than the compute of a part is exposed: 8 against 5 ps forward, 16 against 10 ps
-    // backward.
+    // A send takes longer than the compute that overlaps with it: 8 ps against 5 ps forward, and 16 ps against 10 ps
+    // backward. The difference is exposed.
     spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(8);
     assert_eq!(end(&run(&build(spec.clone()), 1, &by_bytes)[0]), 3 * (30 + 3) + 3 * (60 + 6) + 5);
     // With four ranks, each rank computes the 10 ps of attention in four parts, of 4, 2, 2 and 2 ps. The keys and values

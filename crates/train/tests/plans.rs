@@ -176,9 +176,9 @@ fn critical_paths_are_the_textbooks() {
             };
             let p = 1 << members.ilog2();
             let in_fold = u32::from(members > p && 2 * (members - p) <= p);
-            // In a binomial reduce, the path from a rank to the root has one message per 1 bit of the rank. If no rank
-            // of the group has log2 of the next power of two such bits, the critical path is shorter than the number of
-            // steps.
+            // In a binomial reduce, the path from a rank to the root has one message per set bit of the rank's index.
+            // If no index of the group has log2 of the next power of two set bits, the critical path is shorter than
+            // the number of steps.
             let ones = (0..group).map(u32::count_ones).max().unwrap_or(0);
             let saved = in_fold + group.next_power_of_two().ilog2() - ones;
             assert_eq!(critical_path(&plan), steps - saved, "{algorithm:?} {ranks}");
@@ -227,8 +227,8 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(sent[0], bytes * u64::from(ranks.next_power_of_two().ilog2()));
         assert_eq!(received, each(&|i| if i > 0 { bytes } else { 0 }));
 
-        // The first 2(N-p) ranks form pairs. Fold and unfold carry S bytes each way within a pair, and the even rank of
-        // a pair takes no part in the exchanges.
+        // Let p be the largest power of two up to N. The first 2(N-p) ranks form pairs. Fold and unfold send S bytes
+        // each way within a pair, and the even rank of a pair takes no part in the exchanges.
         let folded = 2 * (ranks - (1 << ranks.ilog2()));
         let is_out = |i: u32| i < folded && i.is_multiple_of(2);
         let with_fold = |i: u32, inner: u64| if is_out(i) { bytes } else { inner + bytes * u64::from(i < folded) };
@@ -324,8 +324,8 @@ fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
                 let inside = ring_bytes(bytes, size, i);
                 assert_eq!(by_ring[rank as usize], add(add(inside, ring), down), "{what}");
                 if let Some(sharded) = &sharded {
-                    // Reduce-scatter and all-gather within the group; between them, a ring all-reduce of shard i across
-                    // the groups.
+                    // Within the group there are a reduce-scatter and an all-gather. Between them, shard i is
+                    // all-reduced along a ring across the groups.
                     let own = |place: u32| part(bytes, group, place % group);
                     let scatter = [bytes - own(i), bytes - own(i + group - 1)];
                     let gather = [bytes - own(i + 1), bytes - own(i)];

@@ -141,8 +141,8 @@ impl Costs {
         self.lines.iter().map(of_line).fold(0.0, f64::max) + count as f64
     }
 
-    /// Returns the chunk size at which the fixed cost is a tenth of the time, but at least [`LEAST_CHUNK`]. It is six
-    /// thresholds, because the threshold is 1.5 a/b, and a = 0.1 (a + b d) for d = 9 a/b.
+    /// Returns the chunk size at which the fixed cost is a tenth of the time, but at least [`LEAST_CHUNK`]. This size
+    /// is six times the threshold, because the threshold is 1.5 a/b, and a = 0.1 (a + b d) for d = 9 a/b.
     pub fn chunk(&self) -> Bytes {
         Bytes(self.threshold.0.saturating_mul(6)).max(LEAST_CHUNK)
     }

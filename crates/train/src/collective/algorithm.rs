@@ -58,7 +58,7 @@ pub trait CollectiveAlgorithm: Debug {
     /// Returns the description for docs and reports.
     fn about(&self) -> &'static About;
 
-    /// Returns the messages among `ranks` ranks, at least two.
+    /// Returns the messages among `ranks` ranks, at least two, as a list of phases.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support this number of ranks.
@@ -133,7 +133,7 @@ pub trait CollectiveAlgorithm: Debug {
         vec![Self::default()]
     }
 
-    /// Returns the messages among any number of ranks.
+    /// Returns the messages among any number of ranks, as a list of phases.
     ///
     /// # Errors
     /// [`PlanError`] if there are no ranks, or if the algorithm does not support their number.

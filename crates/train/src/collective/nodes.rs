@@ -86,8 +86,8 @@ impl Links {
     }
 
     /// Returns the flows of a load, one for each peer to which the rank sends concurrently. Their first byte is sent
-    /// after the time `before`. The caller sets their endpoints. Flows share a link equally, so an all-to-all gets a
-    /// larger share than a concurrent ring.
+    /// after the time `before`. The caller sets their endpoints. Flows share a link equally, so an all-to-all, which
+    /// has more flows, gets a larger share than a concurrent ring.
     pub fn flows_of(
         &self,
         load: PortLoad,

@@ -41,7 +41,7 @@ pub enum OrderMethod {
     Tic,
     /// Timing-aware (TicTac, Algorithm 3).
     Tac,
-    /// Timing-aware, where ops that depend only on parameters count as taking no time.
+    /// Timing-aware order in which ops that depend only on parameters count as taking no time.
     TacFolded,
     /// Random order. All orders are equally likely.
     Random,

@@ -72,7 +72,7 @@ pub enum ParallelError {
     StageCount {
         /// Number of stages in the specification.
         stages: usize,
-        /// Required number, which is `pp` times the number of virtual stages on each rank.
+        /// Required number of virtual stages, which is `pp` times the number on each rank.
         wanted: u64,
     },
     /// The stages do not contain all blocks of the model exactly once.

@@ -43,7 +43,7 @@ const OP_LIMIT: u64 = 1 << 25;
 /// A group of rank classes, with the process groups that it represents.
 struct Instances<'a> {
     group: &'a Group,
-    /// Index of the first of these process groups in the new step.
+    /// Index, in the step of all ranks, of the first process group that the group represents.
     first: u32,
     /// For each rank, the index in `members` of its process group; `None` if the group has no process group with this
     /// rank.
@@ -168,8 +168,8 @@ struct Writer<'a> {
     /// Program of each rank.
     programs: Vec<Program>,
     compute_count: u32,
-    /// For each transfer of rank classes, the index of its first transfer in the new step. The last entry is the number
-    /// of transfers in the new step.
+    /// For each transfer of rank classes, the index of its first transfer in the step of all ranks. The last entry is
+    /// the number of transfers in that step.
     first_transfer: Vec<u32>,
     within: Vec<Edge>,
     across: Vec<Edge>,

@@ -43,7 +43,7 @@ impl Rates {
 }
 
 /// Returns the iterations of the job, at most `limit`. They begin at the later of `since` and the start of the workers,
-/// and end when the first worker has no more records.
+/// and end when any worker has no more records.
 pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>) -> Vec<WorkerRecord> {
     if workers.iter().any(Vec::is_empty) {
         return Vec::new();

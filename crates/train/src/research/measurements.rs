@@ -121,7 +121,7 @@ impl History {
         self.budget = self.budget.saturating_since(cost);
     }
 
-    /// Records the deviation of the actual end of a chunk from the expected one.
+    /// Records the deviation of the actual end of a chunk from its expected end.
     pub fn on_last_message(&mut self, now: Time, Expected { begun, ends, began_high }: Expected) {
         let way = usize::from(began_high);
         let off = now.ps().abs_diff(ends[way].ps());

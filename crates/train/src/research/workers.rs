@@ -60,7 +60,7 @@ impl Rule {
 #[derive(Clone, Debug)]
 pub struct Workers {
     rule: Rule,
-    /// History of each worker. There is a single one if workers exchange their measurements.
+    /// Measurements of each worker; a single entry if workers exchange their measurements.
     history: Vec<History>,
     /// Waits of each worker.
     waits: Vec<Waits>,

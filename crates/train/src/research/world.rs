@@ -40,8 +40,8 @@ impl<'n, 's> World<'n, 's> {
         Self { network: Rc::new(RefCell::new(network)), background }
     }
 
-    /// Predicts, for each of several bands, the end of a chunk and the time of background flows of at most `largest`
-    /// bytes. `start` starts the chunk in a band.
+    /// Predicts, for each of several bands, the end of a chunk and the total time that background flows of at most
+    /// `largest` bytes spend in the network. `start` starts the chunk in a band.
     pub fn outcomes(&self, bands: &[Band], largest: Bytes, start: &StartChunk<'_>) -> Vec<Outcome> {
         let mut copies: Vec<Copied<'_>> = bands.iter().map(|&band| self.copy(band, start)).collect();
         let ends: Vec<Time> = copies.iter_mut().map(Copied::end).collect();

@@ -100,7 +100,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the possible cause of an op that ended last before the op's start, among the causes for which `wanted`
+    /// Returns the cause that ended last before the op's start, among the possible causes of the op for which `wanted`
     /// returns `true`.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;

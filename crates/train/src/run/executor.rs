@@ -27,7 +27,7 @@ pub struct CollectiveExecutor<'a, 'p> {
     priorities: Vec<u32>,
     /// Whether any scheduler draws a new order in every iteration.
     changes_priorities: bool,
-    /// For each program, the transfers that its first op reads, which it would wait for without the barrier.
+    /// For each program, the transfers that its first op reads. Without the barrier, the op would wait for them only.
     read_at_start: Vec<Vec<u32>>,
     /// Number of iterations that at least one worker has begun.
     begun_count: u32,

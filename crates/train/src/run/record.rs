@@ -164,7 +164,7 @@ impl Records {
         self.blocks(first, count).take_while(is_over).count()
     }
 
-    /// Returns the transfers that have ended, of all iterations, each with its index.
+    /// Returns the ended transfers of all iterations, each with its index within the iteration.
     pub fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
         (0..self.per_iteration as u32).cycle().zip(&self.all).filter(|(_, record)| record.end > Time::ZERO)
     }
@@ -173,7 +173,7 @@ impl Records {
 /// Record of one op or chunk, for timelines.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationRecord {
-    /// Index of the measured iteration; -1 for the one before the first.
+    /// Index of the measured iteration; -1 for the iteration before the first measured one.
     pub iteration: i64,
     /// Kind of the op, and index of its layer or transfer.
     pub kind: OpKind,

@@ -23,8 +23,8 @@ pub struct ParallelSpec {
     /// Whether sequence parallelism shards the activations that tensor parallelism replicates. An all-gather and a
     /// reduce-scatter then replace each all-reduce.
     pub sequence_parallel: bool,
-    /// Whether the collectives of tensor-parallel groups are pipelined with the matrix products of `beside`. Requires
-    /// `sequence_parallel`.
+    /// Whether the collectives of tensor-parallel groups are pipelined with the matrix products of
+    /// [`BlockOpSpec::beside`]. Requires `sequence_parallel`.
     pub async_tp: bool,
     /// Whether each rank of a tensor-parallel group sends 1/`tp` of the group's activations to the next stage, which
     /// gathers them.

@@ -79,7 +79,7 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// Returns the algorithm of a process group that NCCL prefers if several are equally fast.
+    /// Returns the algorithm of a process group that NCCL prefers if several are equally fast, and the load of a rank.
     ///
     /// # Panics
     /// If process groups have no algorithm for the operation.
@@ -87,8 +87,8 @@ impl Algorithm {
         Self::of_groups(operation, span).next().expect("every operation has an algorithm")
     }
 
-    /// Returns the algorithm of a process group that is fastest on an idle network, as NCCL chooses it. Ties go to the
-    /// first of the list.
+    /// Returns the algorithm of a process group that is fastest on an idle network, as NCCL chooses it, and the load of
+    /// a rank. Ties go to the first of the list.
     ///
     /// # Panics
     /// As [`of_group`](Self::of_group).

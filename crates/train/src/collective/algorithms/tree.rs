@@ -57,7 +57,7 @@ impl CollectiveAlgorithm for Tree {
         BinaryTree.phases(ranks)
     }
 
-    /// Returns the costs of both trees. As in the flow model, every rank counts as the busiest one.
+    /// Returns the costs of both trees. As in the flow model, every rank counts like the busiest rank.
     fn closed_form(&self, ranks: u32) -> Counts {
         let n = u64::from(ranks);
         let most = (n - 1).min(2);

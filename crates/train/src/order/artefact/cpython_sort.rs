@@ -98,7 +98,7 @@ impl<F> Merger<F> {
         }
     }
 
-    /// Registers a new run. Before, merges the earlier runs whose border is deeper in the merge tree than the border
+    /// Registers a new run, after merging the earlier runs whose border is deeper in the merge tree than the border
     /// between the last run and the new one.
     fn found<T: Copy>(&mut self, items: &mut [T], start: usize, length: usize)
     where
