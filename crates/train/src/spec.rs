@@ -1,10 +1,10 @@
 //! A valid scenario in the form in which Python passes it. Quantities are whole numbers with their units in the field
 //! names, and unknown fields are errors.
 //!
-//! Network records use the types of `gradtide_net`. A default in these records leaves the field's feature off, so that
-//! a scenario written before the field existed stays valid and keeps its meaning. User-facing defaults, units and error
-//! messages are in `gradtide.scenario` (Python). Constraints that JSON cannot express are checked when the run is
-//! planned ([`crate::SpecError`]).
+//! Network records use the types of `gradtide_net`. A field's default is the behaviour before the field existed, so
+//! that older scenarios stay valid and keep their meaning. User-facing defaults, units and error messages are in
+//! `gradtide.scenario` (Python). Constraints that JSON cannot express are checked when the run is planned
+//! ([`crate::SpecError`]).
 //!
 //! The file is longer than 600 lines because it lists one record for each table of a scenario.
 

@@ -14,7 +14,8 @@
 //! - A6: the compute order ignores the sizes of parameters.
 //! - A7, A8, A9: the ops that the next update needs are delayed until the update before it has ended, through one op of
 //!   zero length per update.
-//! - A10: an update whose ops have all run for earlier updates is placed directly after the update of its last op.
+//! - A10: if all ops that an update needs have run, its last op is among them. The update then has the place of this
+//!   op.
 //! - A11, A12: a parameter is large if it exceeds the batching threshold X. A batch may exceed X by less than the size
 //!   of its last member.
 //! - A13: a large parameter is sent before an open batch. The batch stays open, or is sent if the queue is empty by

@@ -76,7 +76,6 @@ impl<'a> PsExecutor<'a> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.workers.len() as u64)
     }
 
-    /// Returns whether the workers still have iterations to complete.
     fn is_active(&self) -> bool {
         let has_left = |enough: &Vec<u32>| self.workers.iter().zip(enough).any(|(worker, &all)| worker.iteration < all);
         self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)

@@ -185,7 +185,6 @@ impl<'a> DataParallelResult<'a> {
     }
 }
 
-/// Returns one row per measured iteration of each job. Its figures describe the slowest worker.
 pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     parts.iter().flat_map(|part| {
         let comm = part.blocks().map(DataParallelResult::comm);
@@ -194,7 +193,6 @@ pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item
     })
 }
 
-/// Returns one row per worker and measured iteration of jobs whose workers differ.
 pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {

@@ -70,7 +70,6 @@ enum Phase {
 }
 
 impl<'a, 'p> JobRunner<'a, 'p> {
-    /// Creates the runner of a job that has not begun, in a run that stops after `duration`.
     pub fn new(executor: Box<dyn Executor<'a> + 'p>, duration: Option<Time>) -> Self {
         Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
@@ -96,7 +95,6 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         self.has_enough
     }
 
-    /// Ends a job that is no longer needed as load.
     pub fn stop(&mut self) {
         self.phase = Phase::Finished;
     }
