@@ -1,7 +1,8 @@
-//! Simulated time of one exchange, with the CPU time and memory of the simulation: `exchange CASE…`. Without a case,
-//! runs all cases.
+//! Prints the simulated time of a collective, and the CPU time and memory that the simulation takes. `exchange CASE…`
+//! runs the named cases; without a name, all cases run.
 //!
-//! 100 MB over links of 4 GB/s and 0.2 us (stars: 1.25 GB/s, 1 us); d-mod-k.
+//! The buffer has 100 MB. Links have 4 GB/s and a delay of 0.2 us, those of star networks 1.25 GB/s and 1 us. Routes
+//! follow d-mod-k.
 #![allow(missing_docs)]
 
 #[path = "../../net/examples/cost/mod.rs"]

@@ -1,5 +1,5 @@
-//! Flows that start together, or one gradient exchange, on the fluid engine. The options and the output are those of
-//! `validation/simgrid/exchange.cc`: `simgrid --network=clos2 --ports=16 --collective=ring`.
+//! Simulates a list of flows that start together, or one collective, on the fluid engine. The options and the output
+//! are those of `validation/simgrid/exchange.cc`: `simgrid --network=clos2 --ports=16 --collective=ring`.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
@@ -53,7 +53,7 @@ fn option(argument: &str) -> (String, String) {
     (name.into(), value.into())
 }
 
-/// Returns the network, and the number of hosts of an edge switch.
+/// Returns the network and the number of hosts below one edge switch.
 fn fabric(options: &Options, half: u32, link: Link) -> (FatTree, u32) {
     let divisor = options.number("divisor", 1.0) as u32;
     let ratio = Ratio::new(1, divisor.into()).expect("a ratio");
@@ -81,8 +81,8 @@ fn algorithm(name: &str, hosts: u32, group: u32) -> Algorithm {
     }
 }
 
-/// Runs all flows of a file, and writes the time at which each ends. Returns the number of flows and the end of the
-/// last one.
+/// Starts all flows of the file `flows` at once, and writes the end of each flow to the file `out`. Returns the number
+/// of flows and the end of the last flow.
 fn drain(mut network: Fluid, flows: &str, out: &str) -> (u64, Time) {
     let text = std::fs::read_to_string(flows).unwrap_or_else(|error| panic!("{flows}: {error}"));
     let mut order = BTreeMap::new();
@@ -110,7 +110,6 @@ fn drain(mut network: Fluid, flows: &str, out: &str) -> (u64, Time) {
     (finish.len() as u64, network.now())
 }
 
-/// Returns the peak memory of the process in MB, or NaN if the kernel does not report it.
 fn peak_megabytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -11,24 +11,25 @@ use gradtide_net::{Band, Bytes, Network, Time};
 /// Chooses and changes the bands of the chunks of a send queue. The queue numbers its chunks in the order in which it
 /// picks them.
 pub trait BandPolicy {
-    /// Called when a transfer is ready. `_gave_at` yields, for each worker, the time of the last end of an op on which
-    /// other ops or transfers depend.
+    /// Called when a transfer is ready. `_gave_at` yields one time per worker: the end of the worker's last op with
+    /// dependents.
     fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
 
-    /// Called when the queue could pick a chunk.
+    /// Called when the queue could pick a chunk. Returns whether it picks the chunk now.
     fn on_pick(&mut self, _chunk: u64, _view: &View) -> Pick {
         Pick::Send
     }
 
     /// Called when the flows of a picked chunk start. `view` returns the state of the chunk's iteration. `start` starts
-    /// the flows in a band, on the network or on a copy of it.
+    /// the flows in a given band, either on the network itself or on a copy for a forecast.
     fn on_begin(&mut self, chunk: u64, view: &dyn Fn() -> View, start: &StartChunk<'_>) -> Begin;
 
-    /// Called when a rank has received a message of a chunk. The rank then sends its next message.
+    /// Called when a rank has received a message of a chunk, before the rank sends its next message. Returns the bands
+    /// of the messages that follow.
     fn on_message(&mut self, arrival: &Arrival<'_>) -> NextMessage;
 }
 
-/// Starts the flows of a chunk in a band.
+/// Starts the flows of a chunk in a given band on a given network.
 pub type StartChunk<'a> = dyn Fn(Band, &mut dyn Network) -> Aggregation + 'a;
 
 /// Decision on whether to pick a chunk.
@@ -42,7 +43,7 @@ pub enum Pick {
     Wait,
 }
 
-/// State of a chunk's iteration when the chunk could be picked or begins.
+/// State of the iteration of a chunk that could be picked or begins ("this chunk" below).
 #[derive(Clone, Debug)]
 pub struct View {
     /// Current time.
@@ -51,14 +52,14 @@ pub struct View {
     pub iteration: u32,
     /// Bytes of the chunk.
     pub bytes: Bytes,
-    /// Compute time that each worker has passed since the start of the iteration. There is one entry if all workers are
-    /// identical.
+    /// Compute time that each worker has completed since the start of the iteration. There is one entry if all workers
+    /// are identical.
     pub positions: Vec<Time>,
-    /// Bytes of each bucket that are neither sent nor in flight, without this chunk.
+    /// Bytes of each bucket that are neither sent nor in flight. The bytes of this chunk are not included.
     pub left: Vec<Bytes>,
     /// Buckets of the chunks in flight, followed by the bucket of this chunk.
     pub buckets: Vec<u32>,
-    /// Numbers of the chunks in flight, without this chunk.
+    /// Numbers of the other chunks that are in flight.
     pub in_flight: Vec<u64>,
     /// Send priority of each bucket; the lowest number is sent first.
     pub priorities: Vec<u32>,
@@ -69,7 +70,7 @@ pub struct View {
 pub struct Begin {
     /// Bands of the chunk's messages.
     pub bands: Bands,
-    /// End of the chunk, if the policy predicts it. The prediction must be exact.
+    /// Time at which the chunk will end, if the policy predicts it. The prediction must be exact.
     pub ends: Option<Time>,
 }
 
@@ -93,6 +94,6 @@ pub struct Arrival<'a> {
 pub struct NextMessage {
     /// Whether the sender of the message sends the rest of the chunk in the high band.
     pub is_high: bool,
-    /// Band in which the receiver sends from now on, if it may have changed.
+    /// Band in which the receiver sends from now on; `None` if it is unchanged.
     pub band: Option<Band>,
 }

@@ -51,7 +51,7 @@ pub struct GroupOp<'a> {
     pub bytes: Bytes,
     /// Distribution of the group's ranks over nodes.
     pub span: Span,
-    /// Classes of the group's ranks. For a point-to-point send, the class of the sender and that of the receiver.
+    /// Classes of the group's ranks. For a point-to-point send: the sender's class, then the receiver's class.
     pub classes: &'a [u32],
 }
 
@@ -73,10 +73,10 @@ impl Classes {
         Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
-    /// Creates the endpoints of one class, for ranks on these hosts and without contention.
+    /// Creates the endpoints of a single class, whose ranks are on `hosts`. Contention between ranks is not modelled.
     ///
     /// # Errors
-    /// As [`links`].
+    /// Those of [`links`].
     pub fn unshared(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Self, NetworkError> {
         Ok(Self { class_count: 1, links: links(cluster, hosts)? })
     }
@@ -97,7 +97,7 @@ impl Classes {
         let numbered = || (0..).zip(self.ports());
         let out = numbered().map(|(e, link)| Directed { from: NodeId(e), to: switch, link });
         let into = numbered().map(|(e, link)| Directed { from: switch, to: NodeId(endpoints + e), link: free(link) });
-        // A graph has links in both directions; no flow uses these reverse links.
+        // A graph needs links in both directions; no flow uses these reverse links.
         let unused = numbered().flat_map(|(e, link)| {
             let (sender, receiver) = (NodeId(e), NodeId(endpoints + e));
             [Directed { from: switch, to: sender, link }, Directed { from: receiver, to: switch, link }]
@@ -106,8 +106,8 @@ impl Classes {
         Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links, has_parts: false }, Policy::Ecmp, seed)
     }
 
-    /// Returns the names and rates of the links with flows, in the order of the fluid engine's ports: the links out of
-    /// all endpoints precede those into them. `classes` contains the names of the classes.
+    /// Returns the names and rates of the links with flows, in the order of the fluid engine's ports: first the links
+    /// out of the endpoints, then the links into them. `classes` contains the names of the classes.
     pub fn link_names(&self, classes: &[String]) -> Vec<(Arc<str>, u64)> {
         let rates = [self.links.scale_up.rate.bps(), self.links.nic.rate.bps()];
         let named = |out: bool| {
@@ -170,8 +170,8 @@ impl Classes {
     }
 }
 
-/// Returns the links of a rank on these hosts, without contention. The link between nodes has the slowest rate of the
-/// hosts' network cards and the delay of the longest route between them. Other hosts have no effect.
+/// Returns the links of a rank on `hosts`, without contention. The link between nodes has the slowest rate of these
+/// hosts' network cards, and the delay of the longest route between these hosts.
 ///
 /// # Errors
 /// [`NetworkError::Node`], [`NetworkError::ZeroRate`] and the errors of the network's shape.

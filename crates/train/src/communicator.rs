@@ -17,8 +17,8 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A group of ranks with one send queue. Its transfers run one after the other, or concurrently up to the in-flight
-/// limit.
+/// A group of ranks with one send queue. Its transfers run one after the other, or concurrently up to a limit on the
+/// chunks in flight.
 pub struct Communicator {
     /// Name shown to users.
     pub name: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Communicator {
     pub scheduler: Box<dyn Scheduler>,
     /// Limit on the chunks in flight.
     pub in_flight_limit: usize,
-    /// Time from the end of a chunk on all ranks to the earliest start of the next chunk.
+    /// Minimum time between the end of a chunk on all ranks and the start of the next chunk.
     pub sync: Time,
     /// Kind of the transfers, with its parameters.
     pub carries: TransferKind,
@@ -52,7 +52,7 @@ pub struct GroupCollectives {
     pub transfers: Arc<[GroupTransfer]>,
     /// Traffic class of the flows.
     pub band: Band,
-    /// Time that passes before the first byte of each collective.
+    /// Time between the start of each collective and its first byte.
     pub hold: Time,
     /// Ranks of the group if all ranks are simulated; `None` if one rank represents each class.
     pub ranks: Option<GroupRanks>,
@@ -78,7 +78,7 @@ pub struct DataParallel {
     /// Compute time of an iteration, and the window of each bucket. A bucket that is sent within its window delays no
     /// worker.
     pub boundaries: Boundaries,
-    /// Windows of the buckets in each program, if there were no barrier.
+    /// Windows that the buckets of each program would have without a barrier.
     pub without_barrier: Vec<Boundaries>,
     /// Collective that aggregates a chunk.
     pub collective: Collective,
@@ -91,7 +91,7 @@ pub struct DataParallel {
     /// Bands of each bucket. Each band applies from its byte offset on; there is at least one, and the first offset is
     /// 0.
     pub(crate) bands: Vec<Vec<(Bytes, Band)>>,
-    /// Bands in which connections are opened: the band of the lowest layer, or all bands that a policy may choose.
+    /// Bands in which connections are opened: the band of layer 0, or all bands that a policy may choose.
     pub(crate) opening_bands: Vec<Bands>,
     pub(crate) has_several_bands: bool,
     pub(crate) hold: Time,
@@ -126,8 +126,8 @@ impl Communicator {
         }
     }
 
-    /// Returns the release time of each transfer: a number of iterations after its own, and an offset of compute time
-    /// in that iteration. Empty if no release time can delay a ready transfer.
+    /// Returns the release time of each transfer: (k, offset of compute time in the k-th iteration after the transfer's
+    /// own). Returns an empty list if no release time can delay a ready transfer.
     pub fn releases(&self) -> Vec<(u32, Time)> {
         match &self.carries {
             TransferKind::Gradients(gradients) => gradients.later_releases(),
@@ -259,8 +259,8 @@ impl DataParallel {
         if self.releases.iter().zip(windows).all(|(&release, window)| release <= window.update) {
             return Vec::new();
         }
-        // Includes the release times of transfers that are never delayed, so that transfers that are released at the
-        // same time become ready in the order of the plan.
+        // The list also has transfers that are never delayed: if several transfers have the same release time, they
+        // must become ready in the order of the plan.
         let compute = self.boundaries.compute.ps().max(1);
         let release = |(&release, window): (&Time, &crate::caramel::Boundary)| {
             let release = release.max(window.update);
@@ -306,7 +306,7 @@ impl DataParallel {
     }
 }
 
-/// Returns the transfer that becomes ready when the last op with a gradient ends.
+/// Returns the transfer that the last op of the iteration that completes a gradient makes ready.
 pub fn last_transfer(dag: &Dag) -> Option<u32> {
     let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
     targets.map(|target| target - dag.compute_count)

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Index of an op in [`Dag::ops`].
 pub type OpId = u32;
 
-/// A dependency: the first op, and the op that depends on it.
+/// A dependency, as (op, op that waits for it).
 pub type Edge = (OpId, OpId);
 
 /// Kind of an op.
@@ -39,7 +39,7 @@ pub struct DagOp {
 }
 
 impl DagOp {
-    /// Creates an op of the device or the network.
+    /// Creates an op that is not host work.
     pub fn new(kind: OpKind, cost: Time) -> Self {
         Self { kind, cost, is_host: false }
     }
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn compute_ops_and_transfers_may_wait_for_either() {
-        // The programs of two classes are ops 0 to 2, and op 3. Transfer 4 goes from the first class to the second.
-        // Transfer 5 returns after transfer 6, which depends only on transfer 4.
+        // Two classes: ops 0 to 2 are the first program, op 3 is the second. Transfer 4 goes from the first class to
+        // the second. Transfer 5 goes back and also waits for transfer 6, which depends only on transfer 4.
         let two = |within: &[Edge]| {
             let programs = [0..3, 3..4].map(|ops| Program { forward: ops.start, backward: ops.start, ops });
             Dag { programs: programs.to_vec(), ..dag(4, 3, within) }

@@ -26,12 +26,13 @@ pub enum Engine {
     Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
     /// Fluid engine that caches the duration of each exchange, for a job that is alone on the network.
     ExchangeCache(Box<ExchangeCache>, Vec<(Arc<str>, u64)>),
-    /// Packet engine, with queues and TCP. If the cluster has nodes, the ports of their GPUs are simulated beside it.
+    /// Packet engine, with queues and TCP. If the cluster has nodes, the ports of their GPUs are simulated as a
+    /// separate fluid network.
     Packet(Box<Watched>, Option<Box<GpuPorts>>, Vec<(Arc<str>, u64)>),
 }
 
-/// The GPU ports on the scale-up switches of nodes. They are simulated as a fluid network beside the packet network of
-/// the nodes' network cards.
+/// The GPU ports on the scale-up switches of nodes, a fluid network that is simulated separately from the packet
+/// network of the nodes' network cards.
 #[derive(Debug)]
 pub struct GpuPorts {
     /// First host id that represents a GPU port. Smaller ids represent network cards.
@@ -214,7 +215,7 @@ impl Engine {
         Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
     }
 
-    /// Returns the network as a job uses it. `ends` adds the delays of hosts to messages.
+    /// Returns the network interface for a job. `ends` adds the delays of hosts to messages.
     pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
             // The cached exchange times already include the delays of hosts.
@@ -223,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Returns the network with support for forks, which simulate the future.
+    /// Returns the network with support for forks, i.e. copies on which a policy simulates the future.
     ///
     /// # Panics
     /// If the engine caches exchange times, because a job that is alone on the network needs no forks.
@@ -466,8 +467,8 @@ fn check_queue(queue: &QueueSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Largest number of records of a run. There is one record per transfer or, if workers differ, one per worker and
-/// iteration. A record takes 48 bytes during the run and about 170 bytes in the result table, 4.4 GB in all.
+/// Largest number of records of a run: one per transfer or, if workers differ, one per worker and iteration. A record
+/// takes 48 bytes during the run and about 170 bytes in the result table, so the limit corresponds to 4.4 GB.
 pub const RECORD_LIMIT: u64 = 20_000_000;
 
 /// Returns the duration of a flow on an otherwise idle route (`way`), including the time on its hosts.

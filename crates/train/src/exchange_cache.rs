@@ -133,7 +133,7 @@ impl ExchangeCache {
     }
 }
 
-/// Simulates an exchange on an idle network to its end, or until `until`.
+/// Simulates an exchange on an idle network until its end or until the time `until`.
 fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Fluid, until: Time) {
     let mut network = ends.around(fluid);
     let network = network.as_mut();
@@ -154,7 +154,7 @@ fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Flui
     }
 }
 
-/// Returns the load of each link that has been added to `before`.
+/// Returns the load that each link has gained since `before`.
 fn since(before: &[Load], fluid: &Fluid) -> Vec<Load> {
     exchange::loads(fluid).into_iter().zip(before).map(|(after, &before)| after - before).collect()
 }
@@ -189,7 +189,7 @@ impl Network for ExchangeCache {
         }
     }
 
-    /// Returns nothing, because the exchanges of a job have no connections of their own.
+    /// Returns nothing, because the cache opens no connections.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }

@@ -40,8 +40,8 @@ pub struct Fabric {
     pub link_names: Vec<Arc<str>>,
     /// Nominal rate of each link in bit/s; the graph contains the payload rates.
     pub nominal_bps: Vec<u64>,
-    /// Elements between workers and the graph: host stages, and nodes, whose network cards and GPU ports are hosts of
-    /// the graph.
+    /// Elements between workers and the graph: the delays of host stacks, and the nodes, whose network cards and GPU
+    /// ports are hosts of the graph.
     pub ends: Ends,
 }
 
@@ -81,8 +81,8 @@ impl Fabric {
         Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host } })
     }
 
-    /// Returns the graph of the network cards and the graph of the GPU ports; in both, hosts are numbered from 0.
-    /// Returns `None` without nodes. In the whole network, the links of the first graph precede those of the second.
+    /// Returns the graph of the network cards and the graph of the GPU ports; each numbers its hosts from 0. Returns
+    /// `None` without nodes. In the whole network, the links of the card graph precede those of the port graph.
     pub fn apart(&self) -> Option<(Graph, Graph)> {
         let nodes = self.ends.nodes?;
         let Graph { host_count, switch_count, links, has_parts } = &self.graph;
@@ -336,7 +336,7 @@ fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Re
         return Err(NetworkError::Node("there are too many nodes for the tables of their routes"));
     }
     name_cards(&graph, &mut names, node);
-    // Switches are numbered after all hosts, so the GPU ports move them up.
+    // Switches are numbered after all hosts, so adding the GPU ports raises their ids.
     let moved = |id: NodeId| if id.0 < cards { id } else { NodeId(id.0 + gpus) };
     for wire in &mut graph.links {
         (wire.from, wire.to) = (moved(wire.from), moved(wire.to));

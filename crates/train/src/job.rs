@@ -74,7 +74,7 @@ pub struct CollectiveJob {
     pub start: Time,
     /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
-    /// Duration of a unit of compute that overlaps with a transfer, in millionths of its duration without transfers.
+    /// Duration of a piece of compute that overlaps with a transfer, in millionths of its duration without transfers.
     pub overlap_slowdown_ppm: u64,
     /// Choices that depend on the network engine.
     pub mode: EngineMode,
@@ -206,7 +206,7 @@ pub enum JobError {
     /// An iteration takes no time, so it would be repeated for ever at one instant.
     #[error("no layer takes any time")]
     NoTime,
-    /// The announced queue length does not fit in a packet.
+    /// The announced queue threshold cannot be encoded in a packet.
     #[error("a threshold of {0} packets cannot be announced: multiples of 5 up to 75 can")]
     Announced(u32),
     /// The parameters have more bytes than 64 bits can count.
@@ -251,8 +251,8 @@ impl CollectiveJob {
             1 => FactorStream::of_workers(&spec.compute, worker_count, &spec.name, seed),
             _ => Some(FactorStream::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
-        // In an op graph the passes overlap, so there is no time at which the network is idle and all parameters are
-        // present.
+        // In an op graph the passes overlap, so there is no time between them at which the network is idle and all
+        // parameters are present. Iterations are then measured from the forward pass.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { mode.measured_from };
         let mode = EngineMode { measured_from, ..mode };
         let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
@@ -353,7 +353,6 @@ impl CollectiveJob {
         order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), releases[bucket])).collect()
     }
 
-    /// Returns the rank of each transfer in the send order of the next iteration, within its queue.
     fn next_ranks(&mut self) -> Vec<u32> {
         let mut ranks = Vec::new();
         communicator::rank(&self.dag, &mut self.communicators, |_| true, &mut ranks);
@@ -365,7 +364,7 @@ fn band(index: u8) -> Result<Band, JobError> {
     Band::new(index).ok_or(JobError::Band(index))
 }
 
-/// Returns the time of a collective for a number of bytes on an otherwise idle network.
+/// Callback that returns the duration of a collective for a number of bytes on an otherwise idle network.
 pub type Alone<'a> = &'a mut dyn FnMut(&Collective, Bytes) -> Time;
 
 /// Limit on the total time of an iteration's messages, in picoseconds, for schedules that need message costs: one day.
@@ -396,7 +395,7 @@ pub fn costs(spec: &JobSpec, mode: EngineMode, alone: Alone<'_>) -> Result<Costs
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let depth = if plain.has_depth() { spec.collective.depth } else { Some(1) };
     let costs = Costs::measure(depth, &mut time)?;
-    // This upper bound assumes the smallest possible chunks; it is far below the limit of 64 bits.
+    // This upper bound assumes the smallest possible chunks.
     let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
     let chunks = bytes / spec.schedule.chunk.unwrap_or(LEAST_CHUNK).0;
     if costs.most_ps(spec.layers.len() as u64 + chunks, Bytes(bytes)) > MOST_SENDING_PS {

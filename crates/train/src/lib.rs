@@ -93,7 +93,6 @@ fn executors<'p, 'a: 'p, 'n: 'p, 's: 'p>(
     jobs.iter_mut().map(executor).collect()
 }
 
-/// The jobs of a run, with an idle network.
 struct Ready<'a> {
     jobs: Vec<Job>,
     background: Background<'a>,
@@ -150,9 +149,9 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     Ok(result::messages(&collective, bytes))
 }
 
-/// Returns the transfer times that schedulers expect, one for each layer of the job with index `job`, or for each
-/// parameter of its op graph. The time of a pull is its share of the time in which all workers pull. The time of an
-/// exchange is its duration on an idle network.
+/// Returns the transfer times that schedulers assume, one for each layer of the job with index `job`, or for each
+/// parameter of its op graph. If workers pull from servers, the time in which all workers pull everything is divided
+/// among the parameters in proportion to their bytes. In other jobs a transfer takes as long as on an idle network.
 ///
 /// # Errors
 /// [`SpecError`] if there is no such job, or if it is invalid.

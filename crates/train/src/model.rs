@@ -1,4 +1,4 @@
-//! Creates the DAG of an iteration from buckets and from layers, or ops in sequence.
+//! Creates the DAG of an iteration from buckets and from compute, which is given as layers or as a sequence of ops.
 
 use crate::bucket::Bucket;
 use crate::caramel::{Boundaries, Boundary};
@@ -43,8 +43,8 @@ impl ComputeSteps {
         Self(steps)
     }
 
-    /// Returns this compute with a barrier at the start, which reads all layers. The barrier is followed by all
-    /// updates, then by the other steps.
+    /// Returns this compute with an additional barrier op at the start, which reads all layers. The barrier is followed
+    /// by all updates, then by the other steps.
     #[must_use]
     pub fn behind_barrier(&self) -> Self {
         let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Limit on the sum of all times of a DAG, in ticks. Below it, sums of several such sums do not overflow 64 bits.
+/// Limit on the sum of all times of a DAG, in ticks. With this limit, several such sums can be added in 64 bits.
 pub const MAX_TOTAL_TICKS: u64 = 1 << 62;
 
 /// The ops of a DAG, and the target op.

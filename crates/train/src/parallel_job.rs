@@ -125,7 +125,6 @@ impl Load {
     }
 }
 
-/// Returns whether the compute times of workers differ.
 fn has_jitter(compute: &ComputeSpec) -> bool {
     compute.noise_ppm > 0 || compute.straggler.is_some()
 }
@@ -179,7 +178,8 @@ fn build_job(
         start: spec.start,
         iteration_limit: spec.iterations,
         overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
-        // A step ends when none of its ops and transfers is in progress, so the next step begins with an idle network.
+        // A step ends when none of its ops and transfers is in progress, so the next step begins with an idle network
+        // and no warm-up iteration is needed.
         mode: EngineMode {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },

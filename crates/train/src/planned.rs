@@ -30,7 +30,7 @@ pub struct Planned {
     /// Compute time of an iteration, and the window of each bucket. A bucket that is sent within its window delays no
     /// worker.
     pub boundaries: Boundaries,
-    /// Windows of the buckets in each program, if there were no barrier.
+    /// Windows that the buckets of each program would have without a barrier.
     pub without_barrier: Vec<Boundaries>,
 }
 
@@ -49,7 +49,7 @@ pub fn asks_costs(spec: &JobSpec) -> bool {
 }
 
 impl Planned {
-    /// Plans the transfers of a job whose workers compute `programs`, without a barrier.
+    /// Plans the transfers of a job whose workers compute `programs`. The programs contain no barrier.
     ///
     /// # Panics
     /// If `costs` is `None` and the schedule needs them.
@@ -77,8 +77,8 @@ impl Planned {
             &OrderSpec::Arbitrary { disorder_ppm } => {
                 Box::new(Arbitrary { stream: seed.stream(&format!("order/{}", spec.name)), disorder_ppm })
             }
-            // The forward pass of a layer waits for its own parameters and those of all lower layers, so TIC and TAC
-            // order a chain by layer. `tests/planned.rs` compares them.
+            // The forward pass of a layer waits for the parameters of this layer and of all lower layers, so TIC and
+            // TAC order a chain by layer. `tests/planned.rs` compares them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
@@ -123,7 +123,7 @@ struct Iteration<'a> {
     sizes: Vec<Bytes>,
     /// Windows of the layers that have parameters.
     boundaries: Boundaries,
-    /// Windows of the layers in each program, if there were no barrier.
+    /// Windows that the layers of each program would have without a barrier.
     without_barrier: Vec<Boundaries>,
     /// Layer of each parameter, where the parameters are the layers with bytes.
     layer_of: Vec<u32>,
@@ -168,7 +168,6 @@ impl Iteration<'_> {
         }
     }
 
-    /// Returns the buckets of [`sends`](Self::sends) as groups of parameters.
     fn groups(&self) -> Vec<ParameterGroup> {
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
         let group = |sent: ReleasedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
@@ -182,7 +181,6 @@ impl Iteration<'_> {
         Bucket { layers, bytes }
     }
 
-    /// Converts the transfers of a plan to buckets.
     fn of_plan(&self, plan: &TransferPlan) -> Vec<ReleasedBucket> {
         let sent = |it: &PlannedTransfer| ReleasedBucket { bucket: self.bucket(&it.parameters), release: it.release };
         plan.transfers.iter().map(sent).collect()
@@ -304,7 +302,6 @@ impl Iteration<'_> {
         }
     }
 
-    /// Returns the groupings of parameters that the search considers.
     fn groupings(&self) -> Vec<Vec<ParameterGroup>> {
         if self.spec.schedule.fusion != FusionSpec::Adaptive {
             return vec![self.groups()];

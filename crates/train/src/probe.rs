@@ -67,7 +67,7 @@ pub struct Samples {
 }
 
 impl Probe {
-    /// Creates a probe of those `links` that the scenario names, or of all if it names none.
+    /// Creates a probe that samples the `links` that the scenario names, or all links if it names none.
     pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[Job], links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
@@ -141,7 +141,7 @@ impl Probe {
             let carried = Carried { tenant: source.tenant.clone(), flow: None, src, dst };
             self.samples.windows.push((instant, carried, window));
         }
-        // The engine lists connections in the order of their slots, which is arbitrary.
+        // The engine's order of connections is arbitrary, so rows are sorted.
         self.samples.windows[first..]
             .sort_by(|(_, a, _), (_, b, _)| (&a.tenant, a.flow, a.src, a.dst).cmp(&(&b.tenant, b.flow, b.src, b.dst)));
         while self.samples.at.len() > 1

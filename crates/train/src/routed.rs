@@ -57,7 +57,7 @@ pub struct Timers {
     pub delayed_ack_ps: u64,
 }
 
-/// The links that a connection uses in each direction, as indices.
+/// The links that a connection uses in each direction, as indices in [`Routed::links`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ways {
     /// Links from the host that opens the connection to the other host.
@@ -69,7 +69,7 @@ pub struct Ways {
 /// Exports the network of a scenario on the packet engine.
 ///
 /// # Errors
-/// [`SpecError`] if the scenario has no such network.
+/// [`SpecError`] if the scenario is invalid or the packet engine does not support it.
 pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
     if spec.cluster.node.is_some() {
         return Err(NetworkError::Node("messages between the GPUs of a node cross no link of the network").into());

@@ -1,10 +1,10 @@
 //! A valid scenario in the form in which Python passes it. Quantities are whole numbers with their units in the field
 //! names, and unknown fields are errors.
 //!
-//! Network records use the types of `gradtide_net`. If a field has a default, the default has no effect, so that a
-//! scenario written before the field existed stays valid and keeps its meaning. User-facing defaults, units and error
-//! messages are in `gradtide.scenario` (Python). Constraints that JSON cannot express are checked when the run is
-//! planned ([`crate::SpecError`]).
+//! Network records use the types of `gradtide_net`. A field's default is the behaviour before the field existed, so
+//! that older scenarios stay valid and keep their meaning. User-facing defaults, units and error messages are in
+//! `gradtide.scenario` (Python). Constraints that JSON cannot express are checked when the run is planned
+//! ([`crate::SpecError`]).
 //!
 //! The file is longer than 600 lines because it lists one record for each table of a scenario.
 
@@ -77,14 +77,14 @@ pub struct JobSpec {
     /// `collective` aggregates the buckets.
     pub servers: Option<ServersSpec>,
     /// Op graph of a worker's computation, unless it is a chain of layers. `layers` then contains the parameters that
-    /// the graph receives, without times. Excludes `servers`.
+    /// the graph receives, without times. Cannot be combined with `servers`.
     pub ops: Option<OpsSpec>,
     /// Mesh of a parallel job, with the step of one rank. `layers` then has no effect on the simulation.
     pub parallel: Option<ParallelSpec>,
     /// A recorded step of all ranks, as an alternative to `parallel`.
     pub recorded: Option<RecordedSpec>,
-    /// Announced queue length, in packets: switches mark from this length on while an announced message of the job is
-    /// in flight. A multiple of 5 below 80. `None` disables announcements.
+    /// Announced queue length, in packets: while an announced message of the job is in flight, switches mark packets
+    /// from this queue length on. A multiple of 5 below 80. `None` disables announcements.
     pub announced_packets: Option<u32>,
     /// Policy by which workers change their bands during a run. `None` keeps the bands of `bands`.
     pub adaptive: Option<AdaptiveSpec>,
@@ -155,7 +155,7 @@ pub struct DeadlineSpec {
     pub round_trip_ps: u64,
     /// Tolerated increase of the iteration time, relative to sending only in the high band, in millionths.
     pub tolerance_ppm: u64,
-    /// Safety margin that is added to the measured time of a worker's remaining work, in millionths.
+    /// Safety margin that is added to the measured duration of the remaining transfers, in millionths.
     pub margin_ppm: u64,
     /// Whether the smallest slack of all workers determines the band in which a chunk starts.
     pub exchange: bool,
@@ -296,7 +296,7 @@ pub struct GraphOpSpec {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ComputeSpec {
-    /// Duration of a unit of compute while a transfer of the job is in flight, in millionths of its duration without
+    /// Duration of a piece of compute while a transfer of the job is in flight, in millionths of its duration without
     /// transfers. 1_000_000 means no slowdown.
     pub overlap_slowdown_ppm: u64,
     /// Coefficient of variation of a worker's compute time from iteration to iteration, in millionths.
@@ -318,7 +318,7 @@ impl Default for ComputeSpec {
 pub struct StragglerSpec {
     /// Index of the slow worker. `None` draws a worker in every iteration.
     pub worker: Option<u32>,
-    /// Ratio of the slow worker's compute time to that of the others, in millionths.
+    /// Compute time of the slow worker relative to the other workers, in millionths.
     pub factor_ppm: u64,
     /// Probability that the worker is slow in an iteration, in millionths.
     pub probability_ppm: u64,
@@ -420,7 +420,7 @@ impl Default for ScheduleSpec {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FusionSpec {
-    /// Groups consecutive layers from the output side, as long as they fit.
+    /// Groups consecutive layers from the output side into buckets, as long as a bucket has at most `bytes`.
     Cap {
         /// Largest size of a bucket, in bytes. With 0, every layer is a bucket of its own.
         bytes: Bytes,
@@ -430,7 +430,7 @@ pub enum FusionSpec {
         /// Number of layers in each bucket, from the input side. The sum is the number of all layers.
         layer_counts: Vec<u32>,
     },
-    /// Groups layers from the output side. The layer with which a bucket reaches the cap closes the bucket, as in
+    /// Groups layers from the output side. The layer with which a bucket reaches its size cap closes the bucket, as in
     /// PyTorch DDP.
     Reach {
         /// Cap of the first bucket, in bytes.
@@ -478,7 +478,7 @@ pub enum OrderSpec {
     /// Timing-aware order of TicTac. The transfer that unblocks compute soonest is first. For layers, this is the
     /// lowest layer.
     Tac,
-    /// TAC in which ops that depend only on parameters take no time. Only for pulls.
+    /// TAC in which ops that depend only on parameters take no time. Available only for pulls.
     TacFolded,
     /// Places each bucket in the backward pass or the next forward pass (Caramel, section 4.3).
     Caramel,
@@ -491,7 +491,7 @@ pub enum OrderSpec {
         /// One rank per layer, in layer order. With servers and a graph, one rank per parameter in the order of the
         /// graph.
         ranks: Vec<u32>,
-        /// Whether a bucket waits until all buckets of smaller rank are ready. Not for pulls.
+        /// Whether a bucket waits until all buckets of smaller rank are ready. Not available for pulls.
         #[serde(default)]
         in_turn: bool,
     },
@@ -588,7 +588,7 @@ pub struct TransportSpec {
     /// Minimum retransmission timeout. `None` leaves it to `timers`.
     #[serde(rename = "min_rto_ps")]
     pub min_rto: Option<Time>,
-    /// Whether the window falls to the initial one after an idle time.
+    /// Whether the congestion window falls back to the initial window after an idle time.
     pub restart_after_idle: bool,
 }
 
@@ -616,7 +616,8 @@ impl Default for TransportSpec {
 pub enum TimersSpec {
     /// Derived from an estimate of the longest round-trip time.
     Derived,
-    /// The values of Linux: 200 ms, 40 ms and 1 s.
+    /// The values of Linux: a minimum retransmission timeout of 200 ms, delayed ACKs after 40 ms, and an initial
+    /// timeout of 1 s.
     Linux,
 }
 
@@ -643,7 +644,7 @@ pub struct ClusterSpec {
     /// Queue of every egress port.
     #[serde(default)]
     pub queue: QueueSpec,
-    /// Buffer that the ports of a switch share. `None` gives each port its own.
+    /// Buffer that the ports of a switch share. `None` gives each port a buffer of its own.
     pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
     #[serde(default)]
@@ -733,8 +734,8 @@ pub struct LinkSpec {
     /// Propagation delay.
     #[serde(default, rename = "delay_ps")]
     pub delay: Time,
-    /// Share of the rate that is left for gradients, without headers and retransmissions, in millionths. 1_000_000
-    /// means all of it.
+    /// Share of the link rate that is left for gradients after headers and retransmissions, in millionths. 1_000_000
+    /// means all of the rate.
     #[serde(default = "all_ppm")]
     pub efficiency_ppm: u64,
 }
@@ -768,7 +769,7 @@ pub struct RunSpec {
     /// Whether each rank of a parallel job is simulated, instead of one rank per class. The packet engine always
     /// simulates each rank.
     pub all_ranks: bool,
-    /// Simulated time after which no further iteration starts.
+    /// Simulated time at which the run ends, even with ops and flows in progress; `None` for no limit.
     #[serde(rename = "duration_ps")]
     pub duration: Option<Time>,
     /// Number of measured iterations of each job whose ops are recorded individually.

@@ -101,7 +101,7 @@ enum Turns {
     /// Each flow starts at its start time. The fields are the number of flows started and, if starts have jitter, the
     /// start times and indices of all flows in order of time.
     ByTime(usize, Option<Vec<(Time, usize)>>),
-    /// Each flow starts some time after the end of the previous flow of its host.
+    /// Each flow starts after the end of the previous flow of its host and an idle time.
     ByHost {
         /// Flows whose start time is known, as time and index.
         due: BTreeSet<(Time, usize)>,
@@ -171,7 +171,6 @@ impl<'a> BackgroundFlows<'a> {
         Self { spec, stream, turns, late, of_source, under_way, outcomes, completed_count: 0 }
     }
 
-    /// Returns the time of the tenant's next start of a flow, if it is known.
     fn wakes_at(&self) -> Option<Time> {
         match &self.turns {
             Turns::ByTime(count, None) => self.spec.start.get(*count).copied(),
@@ -180,18 +179,15 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Returns whether all flows of the tenant are complete.
     fn is_finished(&self) -> bool {
         self.wakes_at().is_none() && self.under_way.is_empty()
     }
 
-    /// Returns the completed share of the tenant's flows.
     fn progress(&self) -> f64 {
         let count = self.outcomes.len();
         if count == 0 { 1.0 } else { self.completed_count as f64 / count as f64 }
     }
 
-    /// Starts every flow of the tenant that is due.
     fn settle(&mut self, now: Time, network: &mut dyn Network) {
         while self.wakes_at().is_some_and(|at| at <= now) {
             let index = match &mut self.turns {
@@ -245,8 +241,6 @@ impl<'a> BackgroundFlows<'a> {
         }
     }
 
-    /// Returns the total time, in picoseconds, that the tenant's flows of at most `largest` bytes have spent in the
-    /// network between `from` and `to`.
     fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
         let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest);
         let time = |(outcome, _): (&Outcome, _)| {

@@ -106,7 +106,7 @@ fn with_a_straggler_the_job_goes_at_the_sum_of_the_workers_rates() {
             1.0 / slow + (workers - 1) as f64 / span(3e9, 1000, workers)[share]
         };
         let [least, most] = [0, 1].map(|share| workers as f64 / rate(share));
-        // This also holds for the last iteration, because an unfinished iteration counts with its completed share.
+        // The limits also hold for the last iteration, because an unfinished iteration counts with its completed share.
         for &time in &result.summary.jobs[0].iteration_time_ps {
             assert!((least - 2.0..=most + 2.0).contains(&(time as f64)), "{workers} {factor_ppm}: {time}");
         }
@@ -123,9 +123,9 @@ fn two_workers_have_their_closed_form() {
     // A pull or push takes 5 us alone on the link, and 10 us while the other worker uses it too. Worker 0 computes for
     // 10 us, worker 1 for 30 us.
     //
-    // Both workers pull from 0 to 10 us. Worker 0 computes until 20, pushes until 25, pulls until 30 and computes until
-    // 40; worker 1 computes from 10 to 40. Both push from 40 to 50, and the pattern repeats. In 50 us, worker 0
-    // completes two iterations and worker 1 completes one.
+    // The following times are in us. Both workers pull from 0 to 10. Worker 0 computes until 20, pushes until 25, pulls
+    // until 30 and computes until 40; worker 1 computes from 10 to 40. Both push from 40 to 50, and the pattern
+    // repeats. In 50, worker 0 completes two iterations and worker 1 completes one.
     let mut spec = chain(&[(4_000_000, 6_000_000, 5000)], 2, 1, sync(None));
     spec["jobs"][0]["compute"]["straggler"] = straggler(Some(1), 3_000_000, 1_000_000);
     let result = ran(&spec);
@@ -216,7 +216,7 @@ fn packets_take_as_long_as_the_fluid_and_their_headers() {
         spec["cluster"]["link"]["delay_ps"] = json!(2_000_000);
         mean_ps(&ran(&spec))
     };
-    // As in `servers.rs`: 1380 B take 1434 B on the wire, and slow start, in the first of six iterations, adds less
+    // A segment with 1380 B of payload takes 1434 B on the wire. Slow start, in the first of six iterations, adds less
     // than 1 %.
     let ratio = time("packet") / time("fluid");
     assert!((1434.0 / 1380.0..1.01 * 1434.0 / 1380.0).contains(&ratio), "{ratio}");
@@ -229,8 +229,8 @@ fn a_duration_ends_a_job_that_is_not_in_step() {
     spec["jobs"][0]["compute"]["straggler"] = straggler(Some(1), 2_000_000, 1_000_000);
     spec["run"]["duration_ps"] = json!(21_000_000_000_u64);
     let result = ran(&spec);
-    // In 21 ms, worker 0 completes 10 iterations of 2 ms and worker 1 completes 5 of 4 ms. An iteration of the job is
-    // two of these 15, one per worker, so the job has 7 complete iterations.
+    // In 21 ms, worker 0 completes 10 iterations of 2 ms and worker 1 completes 5 of 4 ms. One iteration of the job is
+    // two iterations of workers, so 15 of these make 7 complete iterations of the job.
     let found = figures(&result);
     assert_eq!(found.workers.iter().map(|worker| worker.iteration_count).collect::<Vec<_>>(), [10, 5]);
     assert_eq!(result.summary.jobs[0].iteration_count, 7);

@@ -107,20 +107,22 @@ fn batches_by_hand() {
         let windows: Vec<_> = rows.iter().map(|&(bytes, update)| (bytes, update, 0)).collect();
         members(&batch(&iteration(10_000, &windows), Bytes(100), &line(50, 1)))
     };
-    // A15: the channel is idle at each update, so each small parameter is sent at once.
+    // Rule A15 of `caramel/mod.rs`: the channel is idle at each update, so each small parameter is sent immediately.
     assert_eq!(sent(&[(10, 0), (10, 100)]), [[0], [1]]);
     // Parameter 0 occupies the channel until 60. Parameters 1 and 2 form a batch, which is sent after the last update.
     assert_eq!(sent(&[(10, 0), (10, 20), (10, 40)]), [vec![0], vec![1, 2]]);
-    // A14: parameter 0 has been sent at 60, when parameter 2 is updated, so parameter 1 is sent without waiting for it.
+    // Rule A14: parameter 0 has been sent at 60, when parameter 2 is updated, so parameter 1 is sent without waiting
+    // for it.
     assert_eq!(sent(&[(10, 0), (10, 20), (10, 60)]), [[0], [1], [2]]);
-    // A12: a batch may exceed X by less than its last member. A11: a parameter of 100 B is not larger than X.
+    // Rule A12: a batch may exceed the threshold X by less than its last member. Rule A11: a parameter of 100 B is not
+    // larger than X.
     assert_eq!(sent(&[(10, 0), (90, 20), (100, 30), (1, 40)]), [vec![0], vec![1, 2], vec![3]]);
     assert_eq!(sent(&[(10, 0), (50, 20), (50, 30), (1, 40), (1, 50)]), [vec![0], vec![1, 2, 3], vec![4]]);
-    // A13: the large parameter overtakes the open batch, which is sent last.
+    // Rule A13: the large parameter overtakes the open batch, which is sent last.
     assert_eq!(sent(&[(10, 0), (10, 20), (500, 30), (10, 40)]), [vec![0], vec![2], vec![1, 3]]);
     // Parameters with equal update times are batched in the order of the list.
     assert_eq!(sent(&[(10, 7), (10, 7), (10, 7)]), [vec![0], vec![1, 2]]);
-    // A16: the boundaries of a group are its latest update and its earliest read.
+    // Rule A16: the boundaries of a group are its latest update and its earliest read.
     let group = iteration(90, &[(3, 40, 20), (4, 70, 30)]).group(vec![0, 1]);
     assert_eq!(group.window, Boundary { bytes: Bytes(7), update: ps(70), read: ps(20) });
 }
@@ -152,8 +154,8 @@ fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static
     ]
 }
 
-/// Simulates a plan of which every transfer takes time, one tick of 1 ps after the other, and returns the starts of the
-/// iterations. In a tick, an idle channel starts the released transfer with the smallest rank, and compute advances
+/// Simulates a plan in ticks of 1 ps, and returns the starts of the iterations. Every transfer of the plan must take at
+/// least one tick. In a tick, an idle channel starts the released transfer with the smallest rank, and compute advances
 /// unless a parameter that it reads has not arrived.
 fn tick_by_tick(boundaries: &Boundaries, plan: &TransferPlan, iterations: u64) -> Vec<Time> {
     let compute = boundaries.compute.ps();
@@ -220,7 +222,7 @@ proptest! {
         }
     }
 
-    /// The transfers of a plan carry the bytes of the model, whether parameters are fused or cut.
+    /// Plans conserve the bytes of the model, whether parameters are fused or cut.
     #[test]
     fn plans_conserve_bytes(boundaries in iterations(false), fixed in 0..20_u64) {
         let bytes: u64 = boundaries.windows.iter().map(|window| window.bytes.0).sum();
@@ -311,9 +313,10 @@ fn alone(bytes: u64, time: u64, release: u64, rank: u64, parameter: u32) -> Plan
     }
 }
 
-/// Compute takes C = 100. Parameter 0 takes 70 to send and fits exactly between its update at 40 and its read at 10 of
-/// the next iteration (110). Parameter 1 takes 25, is updated at 60 and read at 20 of the next iteration (120). After
-/// parameter 0 it is sent from 110 to 135 and is 15 late, whether it belongs to the backward or to the forward pass.
+/// All times are in ps. Compute takes C = 100. Parameter 0 takes 70 to send and fits exactly between its update at 40
+/// and its read at 10 of the next iteration (110). Parameter 1 takes 25, is updated at 60 and read at 20 of the next
+/// iteration (120). After parameter 0 it is sent from 110 to 135 and is 15 late, whether it belongs to the backward or
+/// to the forward pass.
 #[test]
 fn what_does_not_fit_is_placed_where_it_costs_least() {
     let boundaries = iteration(100, &[(70, 40, 10), (25, 60, 20)]);
@@ -329,9 +332,9 @@ fn what_does_not_fit_is_placed_where_it_costs_least() {
     assert_eq!(timeline::run(&boundaries, &edf).iteration_time(), ps(115));
 }
 
-/// Compute takes C = 100. Parameter 0 takes 70 and is sent from 40 to 110, between its update and its read. Parameter 1
-/// (15, read at 105) is placed behind it, from 110 to 125. Parameter 2 (5) is updated at 100 and read at 100, the start
-/// of the next iteration. Behind parameter 1 it would end at 130 and stall compute by 30.
+/// All times are in ps. Compute takes C = 100. Parameter 0 takes 70 and is sent from 40 to 110, between its update and
+/// its read. Parameter 1 (15, read at 105) is placed behind it, from 110 to 125. Parameter 2 (5) is updated at 100 and
+/// read at 100, the start of the next iteration. Behind parameter 1 it would end at 130 and stall compute by 30.
 ///
 /// Ahead of parameter 1 it ends at 115 and stalls compute by 15. Parameter 1 then ends at 130. Compute, which is 15
 /// late, reaches the read of parameter 1 at 120 and stalls by another 10. The total of 25 is smaller.
@@ -344,8 +347,9 @@ fn what_is_read_first_may_overtake() {
     assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(125));
 }
 
-/// The parameter is updated at the end of compute, 100, and its transfer takes 10 + 50. With a barrier, all of it is
-/// exposed: 160. Without a barrier, the next iteration computes until the read at 30 meanwhile: 130.
+/// All times are in ps. The parameter is updated at the end of compute, at 100, and its transfer takes 10 + 50. With a
+/// barrier, all of the transfer is exposed, so an iteration takes 160. Without a barrier, the next iteration computes
+/// until the read at 30 meanwhile, so an iteration takes 130.
 #[test]
 fn what_a_barrier_costs() {
     let boundaries = iteration(100, &[(50, 100, 30)]);
@@ -367,10 +371,10 @@ fn buckets_of_ddp() {
     assert!(plan.has_barrier);
 }
 
-/// A transfer of d bytes takes 10 + d. Parameter 4 is sent at the end of the first cycle, from 10 to 45. The next cycle
-/// ends at 50: parameters 3, 2 and 1 have been updated, and 3 and 2 together reach the cap of 40 B. Parameter 0 is
-/// updated at 90, while the channel is busy until 115, so its cycle ends after compute, at 120, and it is released at C
-/// = 100.
+/// All times are in ps. A transfer of d bytes takes 10 + d. Parameter 4 is sent at the end of the first cycle, from 10
+/// to 45. The next cycle ends at 50: parameters 3, 2 and 1 have been updated, and 3 and 2 together reach the cap of 40
+/// B. Parameter 0 is updated at 90, while the channel is busy until 115, so its cycle ends after compute, at 120, and
+/// it is released at C = 100.
 #[test]
 fn fusion_of_horovod() {
     let boundaries = iteration(100, &[(25, 90, 0), (5, 49, 0), (30, 20, 0), (10, 12, 0), (25, 4, 0)]);

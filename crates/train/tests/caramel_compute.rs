@@ -1,4 +1,5 @@
-//! Caramel's order of compute ops against hand-solved cases and a literal implementation: updates, boundaries and edges.
+//! Caramel's order of compute ops against hand-solved cases and a literal implementation: updates, boundaries, and
+//! edges.
 #![allow(missing_docs)]
 
 mod iterations;
@@ -60,8 +61,8 @@ fn is_topological(dag: &OpDag, ops: &[u32]) -> bool {
 }
 
 proptest! {
-    /// A literal implementation of section 4.1, stage 1, with sets. In the drawn DAGs every op is listed after its
-    /// inputs, so the list is a topological order.
+    /// A literal implementation of Caramel's section 4.1, stage 1, with sets. In the drawn DAGs every op is listed
+    /// after its inputs, so the list is a topological order.
     #[test]
     fn the_compute_order_is_the_papers((dag, parameters) in models()) {
         let order = greedy(&dag, &parameters).unwrap();

@@ -188,8 +188,8 @@ fn networks_of_several_switches_have_no_classes() {
     let leaf_spine = json!({"kind": "leaf_spine", "leaves": 8, "hosts_per_leaf": 8, "spines": 8,
                             "fabric_link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 5_000_000}});
     let clos = |kind, ratio| json!({"kind": kind, "ports": 8, "bisection": [1, ratio]});
-    // Without hosts, `unshared` assumes the longest route: two links of 10 us to the hosts, and the links between
-    // switches.
+    // Without a list of hosts, `unshared` assumes the longest route: two links of 10 us to the hosts, and the links
+    // between switches.
     let networks = [(leaf_spine, 30), (clos("clos2", 1), 40), (clos("clos2", 2), 40), (clos("clos3", 1), 60)];
     for (topology, delay_us) in networks {
         let cluster = cluster(topology, 8);
@@ -326,7 +326,7 @@ fn a_ring_over_nodes_is_a_ring_for_each_card() {
     let found = rings(&cluster);
     assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
     assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
-    // Without delays, cards are never idle, so the time is that of sending alone.
+    // Without delays, cards are never idle, so the time is the pure sending time.
     cluster.link.delay = Time::ZERO;
     cluster.node.as_mut().unwrap().scale_up.delay = Time::ZERO;
     assert_near(rings(&cluster), sending, "all ranks without delays");

@@ -91,7 +91,8 @@ fn durations_and_messages_are_simgrids() {
             "{} {} {} {}: {} {theirs} {error:.1e}",
             row["case"], row["alg"], row["ratio"], row["hosts"], ours.duration
         );
-        // The claim is 1e-6. Times are whole picoseconds and at least 0.08 s; rounding may lose one picosecond.
+        // The documented claim is a relative error below 1e-6. This test is stricter, because its times are at least
+        // 0.08 s and rounded to picoseconds.
         assert!(error.abs() < 1e-9, "{row}: {} s here", seconds(&ours));
         assert_eq!(ours.message_count, row["comms"].as_u64().unwrap(), "{row}");
         compared += 1;
@@ -117,7 +118,8 @@ proptest! {
         let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), Time::MAX);
         let until = Time::from_ps(messages.duration.ps() * cut_percent / 100);
         prop_assert_eq!(exchange::run(&plan, &hosts, fluid(&graph)), messages);
-        // Links count the same bytes if the exchange is cut off at `until`.
+        // If the exchange is cut off at `until`, the shortcut and the simulation of each message count the same bytes
+        // per link.
         if let Some(paths) = exchange::exclusive_paths(&plan, &hosts, 0, &fluid(&graph)) {
             let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), until);
             prop_assert_eq!(exchange::loads_on_paths(&plan, &paths, graph.links.len() as u32, until), messages.loads);
@@ -164,8 +166,8 @@ fn closed_form(ranks: u64, bytes: u64, steps: u64, shares: u64) -> f64 {
 fn on_a_star_collectives_take_their_closed_forms() {
     for ranks in [2_u32, 4, 8, 16, 32] {
         let (n, levels) = (u64::from(ranks), u64::from(ranks.ilog2()));
-        // Algorithm, number of sequential messages, and number of parts of S/N bytes on the busiest link
-        // (docs/models/collectives.md).
+        // Each case consists of an algorithm, its number of sequential messages, and the number of parts of S/N bytes
+        // on the busiest link (docs/models/collectives.md).
         let cases = [
             (Algorithm::from(Ring), 2 * (n - 1), 2 * (n - 1)),
             (HalvingDoubling.into(), 2 * levels, 2 * (n - 1)),

@@ -27,7 +27,7 @@ fn link() -> Link {
 }
 
 /// A job in short form: op costs in ps for each class, transfers as (communicator, kind, bytes), and the classes of
-/// each communicator. Ids of transfers follow those of the ops.
+/// each communicator. The ids of transfers follow the ids of the ops.
 struct Graph<'a> {
     programs: &'a [&'a [u64]],
     transfers: &'a [(u32, CollectiveKind, u64)],

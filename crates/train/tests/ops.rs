@@ -155,7 +155,8 @@ fn plan(spec: &Spec) -> (CollectiveJob, Idle) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// A chain has only one order, so the workers of an op graph take as long as one representative, to the picosecond.
+    /// A chain has only one order, so the workers of an op graph take as long as the single worker that represents all
+    /// workers of a layered job, to the picosecond.
     #[test]
     fn a_chain_is_its_layers(
         layers in prop::collection::vec((1..600_u64, 1..600_u64, 1..1_000_000_u64), 1..7), workers in 2..4_u32,
@@ -293,7 +294,7 @@ fn different_orders_narrow_the_boundaries() {
     };
     assert_eq!(updates("caramel", 0), [1000, 3000]);
     let drawn: Vec<Vec<u64>> = (0..20).map(|seed| updates("random", seed)).collect();
-    // In a draw, both workers start with the cheap branch, both with the expensive one, or each with another one.
+    // In a draw, both workers start with the cheap branch, both with the expensive one, or each with a different one.
     assert!(
         drawn.contains(&vec![1000, 3000]) && drawn.contains(&vec![2000, 3000]) && drawn.contains(&vec![3000, 3000])
     );

@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!((makespan, scorer.makespan(&order)), (least, least));
     }
 
-    /// The search's rules and trials against `exact::optimum`, which enumerates subsets: the search finds the optimum.
+    /// The search finds the optimum, which `exact::optimum` determines by enumerating subsets.
     #[test]
     fn the_search_knows_the_optimum(dag in dags(40, 30)) {
         let needs = Needs::new(&dag).unwrap();

@@ -76,7 +76,7 @@ fn flows_keep_their_numbers_and_paths_whichever_starts_first() {
     spec["run"]["probe"] = json!({"every_ps": 50_000_000, "cwnd": cwnd});
     let carried = |result: &RunResult| {
         let (names, bytes) = (&result.links, column(&result.links, "bytes"));
-        // Counts bytes in halves of a flow, so that acknowledgements do not count.
+        // Counts bytes in units of half a flow, so that acknowledgements do not count.
         assert_eq!(names.row_count(), bytes.len());
         bytes.iter().map(|bytes| bytes / 200_000).collect::<Vec<_>>()
     };

@@ -115,7 +115,8 @@ proptest! {
         use CollectiveKind::{AllGather, AllReduce, AllToAll, ReduceScatter, Send};
         let (blocks, times) = (u64::from(pp * chunks * blocks_of_stage), u64::from(micro_batches));
         let block_times = blocks * times;
-        // Korthikanti et al. (2022), section 4.2.2: four all-reduces, or four all-gathers and four reduce-scatters.
+        // Korthikanti et al. (2022), section 4.2.2: four all-reduces per layer, or four all-gathers and four
+        // reduce-scatters.
         if sequence_parallel {
             expect(Axis::Tensor, AllGather, tp, 4 * block_times * ACTIVATIONS);
             expect(Axis::Tensor, ReduceScatter, tp, 4 * block_times * ACTIVATIONS);
@@ -319,7 +320,6 @@ proptest! {
             expected.push((Axis::ExpertSharded, all(&|tensor, data, _| (tensor, data % ep, data / block))));
             expected.push((Axis::ExpertReplicated, all(&|tensor, data, _| (tensor, data % block, 0))));
         }
-        // Links between stages are distinguished by their classes.
         let per_node = |group: &[u32]| {
             let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
             group.iter().for_each(|rank| *counts.entry(rank / gpus_per_node).or_default() += 1);
@@ -368,7 +368,7 @@ struct Free {
     ends: BTreeSet<(Time, u64, u32)>,
 }
 
-/// A link on which a byte takes 10 ps and a message 8 ps.
+/// A link on which a byte takes 10 ps and a message is delayed by 8 ps.
 fn link() -> Link {
     Link { rate: Rate::from_bps(800_000_000_000).unwrap(), delay: Time::from_ps(8) }
 }

@@ -174,8 +174,8 @@ fn zero2_gathers_once_and_has_one_buffer_to_scatter_from() {
             "180-240 c.op backward",
             "240-280 b.op backward",
             "240-290 fsdp ReduceScatter c backward",
-            // The reduce-scatter of c occupies the only buffer until 290, so the backward op of a does not begin at
-            // 280.
+            // The reduce-scatter of c occupies the only buffer until 290, so the backward op of a begins at 290 instead
+            // of 280.
             "290-310 a.op backward",
             "290-340 fsdp ReduceScatter b backward",
             "340-390 fsdp ReduceScatter a backward",
@@ -209,8 +209,8 @@ fn zero1_gathers_once_at_the_beginning_of_a_step() {
 }
 
 /// Four layers run backward in ops 5 to 8, and op 9 is the optimizer. With a prefetch of 3, all all-gathers are queued
-/// at once. A reduce-scatter has to free its buffer before the backward op of the unit after the next one: that of
-/// layer 3 is needed at op 7, earlier than the all-gather of layer 0 at op 8.
+/// at once. A reduce-scatter has to free its buffer before the backward op of the unit after the next one: the
+/// reduce-scatter of layer 3 is needed at op 7, earlier than the all-gather of layer 0 at op 8.
 #[test]
 fn a_reduce_scatter_is_needed_before_what_is_gathered_far_ahead() {
     let blocks = [0, 1, 2, 2].map(|kind| json!({"name": format!("l{kind}"), "kind": kind}));
@@ -242,7 +242,7 @@ fn all_steps_are_alike() {
 fn fsdp_reduces_every_micro_batch_and_gathers_again() {
     let step = build(with(sharded("zero3"), &[("/micro_batches", json!(2))]));
     let times = &run(&step, 1, &by_bytes)[0];
-    // The second micro-batch begins when the gradients of the first one are reduced, at 440, and takes as long.
+    // The second micro-batch begins when the gradients of the first one are reduced, at 440, and takes another 440 ps.
     assert_eq!(end(times), 440 + 440 + 5);
     assert_eq!(step.transfers.len(), 2 * 8);
     let with_pipeline = [("/mesh/pp", json!(2)), ("/stages", json!([2, 1])), ("/optimizer_ps", json!([5, 5]))];
@@ -277,7 +277,7 @@ fn transformer() -> Value {
     with(three_layers(), &[("/kinds", json!([kind])), ("/blocks", json!([block("a"), block("b"), block("c")]))])
 }
 
-/// Returns whether every transfer starts as soon as it is ready, and an op or transfer starts when it ends.
+/// Returns whether every transfer starts as soon as it is ready, and another op or transfer starts at its end.
 fn is_on_the_critical_path(step: &Step, times: &Times) -> bool {
     let transfers = step.labels.len()..times.start.len();
     transfers.into_iter().all(|op| times.ready[op] == times.start[op] && times.start.contains(&times.end[op]))
@@ -336,7 +336,8 @@ fn embedding_and_head_communicate_on_one_side() {
     spec["kinds"][0]["ops"][0]["role"] = json!("embedding");
     spec["kinds"][0]["ops"][1]["role"] = json!("head");
     let with_sums = run(&build(spec.clone()), 1, &by_bytes);
-    // A block has one sum in the forward pass, after the embedding, and one in the backward pass, after the head.
+    // A block has one tensor-parallel sum in the forward pass, after the embedding, and one in the backward pass, after
+    // the head.
     assert_eq!(end(&with_sums[0]), 3 * (30 + 10) + 3 * (60 + 10) + 5);
     let split = run(&build(with(spec, &[("/sequence_parallel", json!(true))])), 1, &by_bytes);
     assert_eq!(end(&split[0]), 3 * (30 + 20) + 3 * (60 + 20) + 5);
@@ -413,8 +414,8 @@ fn keys_and_values_go_around_while_ranks_attend() {
         ]
     );
     assert_eq!(end(times), 3 * 30 + 3 * 60 + 5, "all of it is hidden");
-    // A send that takes longer than the compute of a part is exposed: 8 against 5 ps forward, 16 against 10 ps
-    // backward.
+    // A send takes longer than the compute that overlaps with it: 8 ps against 5 ps forward, and 16 ps against 10 ps
+    // backward. The difference is exposed.
     spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(8);
     assert_eq!(end(&run(&build(spec.clone()), 1, &by_bytes)[0]), 3 * (30 + 3) + 3 * (60 + 6) + 5);
     // With four ranks, each rank computes the 10 ps of attention in four parts, of 4, 2, 2 and 2 ps. The keys and values
@@ -529,7 +530,7 @@ fn stages_send_parts_that_the_next_one_gathers() {
     let (whole, split) = (build(spec(false)), build(spec(true)));
     assert_eq!((sent(&whole, "send"), sent(&whole, "all_gather")), (vec![10, 10], vec![]));
     assert_eq!((sent(&split, "send"), sent(&split, "all_gather")), (vec![5, 5], vec![10, 10]));
-    // In each direction, the send takes 5 ps less, and the additional all-gather takes 10 ps.
+    // With `scatter_gather`, the send in each direction takes 5 ps less, and the additional all-gather takes 10 ps.
     let ends = [whole, split].map(|step| end(&run(&step, 1, &by_bytes)[0]));
     assert_eq!(ends[1], ends[0] + 2 * (10 - 5));
 }

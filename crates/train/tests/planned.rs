@@ -268,8 +268,8 @@ fn a_gate_holds_a_bucket_back() {
     assert_eq!(Bytes(counts(&result.transfers, "bytes")[0]), Bytes(100_000));
 }
 
-/// If workers differ, a bucket is released when the slowest worker has reached the end of the cycle: half of an op of 3
-/// ms after the update.
+/// If workers differ, a bucket is released when the slowest worker has reached the end of the cycle. Here this is 1.5
+/// ms after the update, in the middle of an op of 3 ms.
 #[test]
 fn the_slowest_worker_opens_the_gate() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];

@@ -164,9 +164,10 @@ fn critical_paths_are_the_textbooks() {
         for (algorithm, steps) in expected {
             let plan = plan(algorithm, ranks, 1000);
             assert_eq!(plan.step_count(), steps, "{algorithm:?} {ranks}");
-            // Each of the log2 p exchanges flips one bit of the place, so a path through all of them leads from place a
-            // to place p - 1 - a. It has both a fold and an unfold message only if both places are among the first N -
-            // p, which requires N - p > p/2. Otherwise the longest path is one message shorter.
+            // Let p be the largest power of two up to N. Each of the log2 p exchanges flips one bit of the place, so a
+            // path through all of them leads from place a to place p - 1 - a. It has both a fold and an unfold message
+            // only if both places are among the first N - p, which requires N - p > p/2. Otherwise the longest path is
+            // one message shorter.
             let (members, group) = match algorithm {
                 Algorithm::Butterfly(_) => (ranks, 1),
                 Algorithm::ButterflyLayered(ButterflyLayered { group }) => (ranks / group, group),
@@ -175,9 +176,9 @@ fn critical_paths_are_the_textbooks() {
             };
             let p = 1 << members.ilog2();
             let in_fold = u32::from(members > p && 2 * (members - p) <= p);
-            // In a binomial reduce, the path from a rank to the root has one message per 1 bit of the rank. If no rank
-            // of the group has log2 of the next power of two such bits, the critical path is shorter than the number of
-            // steps.
+            // In a binomial reduce, the path from a rank to the root has one message per set bit of the rank's index.
+            // If no index of the group has log2 of the next power of two set bits, the critical path is shorter than
+            // the number of steps.
             let ones = (0..group).map(u32::count_ones).max().unwrap_or(0);
             let saved = in_fold + group.next_power_of_two().ilog2() - ones;
             assert_eq!(critical_path(&plan), steps - saved, "{algorithm:?} {ranks}");
@@ -203,7 +204,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(received, each(&|i| 2 * bytes - own(i) - own(i + 1)));
 
         // Shuffle and all-to-all send directly to all ranks, all-gather and reduce-scatter around the ring. A rank
-        // sends, or receives, all parts but one, or its own part N-1 times.
+        // sends (or receives) either all parts but one, or one part N-1 times.
         let (sent, received) = sent_and_received(&Shuffle);
         let n = u64::from(ranks);
         assert_eq!(sent, each(&|i| bytes - own(i) + (n - 1) * own(i)));
@@ -226,8 +227,8 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(sent[0], bytes * u64::from(ranks.next_power_of_two().ilog2()));
         assert_eq!(received, each(&|i| if i > 0 { bytes } else { 0 }));
 
-        // The first 2(N-p) ranks form pairs. Fold and unfold carry S bytes each way within a pair, and the even rank of
-        // a pair takes no part in the exchanges.
+        // Let p be the largest power of two up to N. The first 2(N-p) ranks form pairs. Fold and unfold send S bytes
+        // each way within a pair, and the even rank of a pair takes no part in the exchanges.
         let folded = 2 * (ranks - (1 << ranks.ilog2()));
         let is_out = |i: u32| i < folded && i.is_multiple_of(2);
         let with_fold = |i: u32, inner: u64| if is_out(i) { bytes } else { inner + bytes * u64::from(i < folded) };
@@ -323,8 +324,8 @@ fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
                 let inside = ring_bytes(bytes, size, i);
                 assert_eq!(by_ring[rank as usize], add(add(inside, ring), down), "{what}");
                 if let Some(sharded) = &sharded {
-                    // Reduce-scatter and all-gather within the group; between them, a ring all-reduce of shard i across
-                    // the groups.
+                    // Within the group there are a reduce-scatter and an all-gather. Between them, shard i is
+                    // all-reduced along a ring across the groups.
                     let own = |place: u32| part(bytes, group, place % group);
                     let scatter = [bytes - own(i), bytes - own(i + group - 1)];
                     let gather = [bytes - own(i + 1), bytes - own(i)];

@@ -138,9 +138,9 @@ fn a_sum_beside_another_flow_takes_twice_as_long() {
     });
     beside.traffic.push(serde_json::from_value(flow).unwrap());
     beside.run.duration = Some(Time::from_ps(1 << 33));
-    // The other flow uses the link from rank 0 to rank 1 only. Rank 0 therefore receives the first message of a sum
-    // before its own first message has left, and sends the second one without a delay. This saves 8 ps in each of two
-    // sums: the gradients and the norm.
+    // The background flow uses the link from rank 0 to rank 1 only. Rank 0 therefore receives the first message of a
+    // sum before its own first message has left, and sends the second one without a delay. This saves 8 ps in each of
+    // two sums: the gradients and the norm.
     for (both, one) in run(&beside).into_iter().zip(run(&alone)) {
         assert_eq!(both - one, (GRADIENTS + PART) * PS_PER_BYTE - 2 * 8);
     }

@@ -103,7 +103,8 @@ fn rows() -> Vec<Row> {
 #[test]
 fn exchanges_take_as_long_as_on_simgrid() {
     for row in rows().iter().filter(|row| !row.is_weighed_by_delays()) {
-        // SimGrid prints 12 digits and merges events within 1e-9 s; the claim is a relative error below 1e-6.
+        // SimGrid prints 12 digits and merges events within 1e-9 s. The documented claim is a relative error below
+        // 1e-6.
         let (ours, theirs) = (row.ours(), row.simulated_s);
         assert!((ours - theirs).abs() < 1e-9, "{row}: {ours} s, SimGrid {theirs} s");
     }

@@ -7,7 +7,7 @@ use gradtide_net::{Bytes, Time};
 /// parameters join the open batch. The batch is sent when it exceeds the threshold, or when the channel will be idle
 /// before the next update.
 ///
-/// Updates occur at their times in compute without stalls, and a transfer of d bytes takes `time(d)`.
+/// Update times assume that compute never stalls. A transfer of d bytes takes `time(d)`.
 ///
 /// # Source
 /// Caramel, section 4.2; A11 to A16 of the header of `mod.rs`.
@@ -26,15 +26,15 @@ pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> 
     for (rank, &parameter) in order.iter().enumerate() {
         let window = boundaries.windows[parameter as usize];
         if window.bytes > threshold {
-            // A13: a large parameter overtakes the open batch.
+            // A13 of `mod.rs`: a large parameter overtakes the open batch.
             send(vec![parameter], window.update, &mut drained);
         } else {
             active.push(parameter);
             active_bytes += window.bytes.0;
         }
         let next = order.get(rank + 1).map_or(Time::MAX, |&next| boundaries.windows[next as usize].update);
-        // A12, A14: this parameter counts towards the bytes of the batch, but not yet towards the time at which the
-        // channel is idle.
+        // A12 and A14 of `mod.rs`: this parameter counts towards the size of the batch, but `drained` does not include
+        // its transfer yet.
         if !active.is_empty() && (active_bytes > threshold.0 || drained <= next) {
             send(std::mem::take(&mut active), window.update, &mut drained);
             active_bytes = 0;

@@ -15,7 +15,7 @@ pub struct Boundary {
     pub read: Time,
 }
 
-/// Compute time of an iteration and the windows of its parameters.
+/// Compute time of an iteration, and the window of each parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boundaries {
     /// Total compute time C.

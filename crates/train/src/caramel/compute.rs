@@ -26,13 +26,13 @@ pub struct Parameter {
 /// A compute order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeOrder {
-    /// Updates in order, each with the ops that it requires.
+    /// Updates in the order of execution, each with the ops that it requires.
     pub tags: Vec<Tag>,
     /// Ops on which no update depends, in topological order. They run last.
     pub rest: Vec<u32>,
 }
 
-/// An update and its ops, which Caramel calls a tag.
+/// An update with the ops that run for it. Caramel calls this a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Indices of the parameters that the last op updates.
@@ -146,8 +146,8 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
 /// Returns the DAG with edges that enforce the order of updates. The dependencies of an update begin when the previous
 /// update has ended.
 ///
-/// A barrier op of zero length separates two consecutive tags. The barrier depends on the update of the first tag.
-/// Those ops of the second tag that have no input in this tag depend on the barrier.
+/// A barrier op of zero length separates two consecutive tags. The barrier depends on the update of the first tag. Ops
+/// of the second tag without an input in the second tag depend on the barrier.
 ///
 /// # Source
 /// Caramel, section 4.1, stage 2; A7 to A10 of the header of `mod.rs`.
@@ -173,8 +173,8 @@ pub fn enforce(dag: &OpDag, order: &ComputeOrder) -> OpDag {
     dag
 }
 
-/// Returns the boundaries of a worker that computes `ops` one after the other. A tick of the DAG lasts `tick`. A
-/// parameter that no op reads counts as read at the end of the iteration.
+/// Returns the boundaries of a worker that computes `ops` one after the other. `tick` is the time unit of the DAG's op
+/// durations. A parameter that no op reads counts as read at the end of the iteration.
 ///
 /// # Errors
 /// [`ComputeError`] if the parameters do not match the DAG, or if the total compute time is too long.

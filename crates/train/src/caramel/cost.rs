@@ -1,5 +1,5 @@
-//! Linear cost model of a collective, f(d) = a + b d for a size of d bytes (Caramel, section 4.2), and the sizes
-//! derived from it.
+//! Linear cost model of a collective (Caramel, section 4.2): a buffer of d bytes takes the time f(d) = a + b d. The
+//! batching threshold and the chunk size are derived from it.
 
 use crate::collective::messages::{Depth, MAX_DEPTH};
 use gradtide_net::{Bytes, Time};
@@ -12,7 +12,7 @@ pub const BENCHMARK_SIZES: [Bytes; 2] = [Bytes(64), Bytes(4 << 20)];
 /// A line f(d) = a + b d, fitted to the measured times of one collective on one number of workers (A21).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Fixed cost a of a transfer, in picoseconds. It may be negative if the times are measured.
+    /// Fixed cost a of a transfer, in picoseconds. It is the intercept of a fitted line, so it may be negative.
     pub fixed_ps: f64,
     /// Cost b per byte, in picoseconds; positive.
     pub ps_per_byte: f64,
@@ -85,10 +85,11 @@ impl Cost {
     }
 }
 
-/// Message times of one collective on a network, with one line per depth.
+/// Cost of one collective on a network, with one line per depth. The depth is the number of chunks into which a message
+/// is cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// Batching threshold: [`Cost::threshold`] of the line for messages that are not cut.
+    /// Batching threshold: [`Cost::threshold`] of the line for depth 1 or, if the depth is fixed, for that depth.
     pub threshold: Bytes,
     /// Rule that cuts messages into chunks.
     pub depth: Depth,
@@ -100,8 +101,8 @@ impl Costs {
     /// Fits the lines to `alone`, which returns the time of a message of the given depth and size on an idle network.
     /// `depth` is `None` if the depth is adaptive. Each size is measured once, because simulated times have no noise.
     ///
-    /// If the depth is adaptive, each depth has its own line through two sizes, because the gain of another chunk is
-    /// not linear in the size.
+    /// If the depth is adaptive, each depth has a line of its own through two sizes, because the time that one more
+    /// chunk saves is not linear in the size.
     ///
     /// # Errors
     /// As [`Cost::fit`].
@@ -113,7 +114,7 @@ impl Costs {
             return Ok(Self { threshold, depth: Depth::Fixed(depth), lines: vec![plain] });
         }
         let lines = match threshold.0 {
-            // Without a fixed cost, more chunks cost nothing, so every message has the maximum depth.
+            // Without a fixed cost per message, more chunks cost nothing, so every message has the maximum depth.
             0 => vec![line(MAX_DEPTH, BENCHMARK_SIZES)?; MAX_DEPTH as usize],
             threshold => {
                 let sizes = |depth: u32| {
@@ -133,15 +134,15 @@ impl Costs {
         self.lines[line].time(bytes)
     }
 
-    /// Returns an upper bound, in picoseconds, of the total time of `count` messages with `bytes` in total. The bound
-    /// holds for any depths.
+    /// Returns an upper bound, in picoseconds, of the total time of `count` messages with `bytes` in total, whatever
+    /// the depth of each message.
     pub fn most_ps(&self, count: u64, bytes: Bytes) -> f64 {
         let of_line = |line: &Cost| line.fixed_ps.max(0.0) * count as f64 + line.ps_per_byte * bytes.0 as f64;
         self.lines.iter().map(of_line).fold(0.0, f64::max) + count as f64
     }
 
-    /// Returns the chunk size at which the fixed cost is a tenth of the time, but at least [`LEAST_CHUNK`]. It is six
-    /// thresholds, because the threshold is 1.5 a/b, and a = 0.1 (a + b d) for d = 9 a/b.
+    /// Returns the chunk size at which the fixed cost is a tenth of the time, but at least [`LEAST_CHUNK`]. This size
+    /// is six times the threshold, because the threshold is 1.5 a/b, and a = 0.1 (a + b d) for d = 9 a/b.
     pub fn chunk(&self) -> Bytes {
         Bytes(self.threshold.0.saturating_mul(6)).max(LEAST_CHUNK)
     }
@@ -150,7 +151,8 @@ impl Costs {
 /// Smallest chunk size that a cost model returns. Without a fixed cost, the optimum would be 0.
 pub const LEAST_CHUNK: Bytes = Bytes(64 << 10);
 
-/// Smallest difference, in bytes, between the two sizes of a line. It is large enough for their times to differ.
+/// Smallest difference, in bytes, between the two message sizes through which a line is fitted. It is large enough for
+/// their times to differ.
 const LEAST_SPAN: u64 = 64 << 10;
 
 fn median(mut times: Vec<u64>) -> f64 {

@@ -3,9 +3,8 @@
 //!
 //! The plan is circular in compute time: transfers in the forward pass belong to the previous iteration (A28). Stage 2
 //! places a group at the earliest time at which the channel is free between the group's update and its read (A22). This
-//! place is in the backward pass if possible; it may also be in the next forward pass or across both, which makes no
-//! difference (A24). Stage 3 handles the groups for which there is no free place, and chooses the better of two places
-//! by simulation.
+//! place may be in the backward pass, in the next forward pass, or across both (A24); the earliest one is taken. Stage
+//! 3 handles the groups for which there is no free place, and chooses the better of two places by simulation.
 
 use super::transfers::{PlannedTransfer, TransferPlan};
 use super::{Boundaries, Boundary, ParameterGroup, timeline};
@@ -13,13 +12,13 @@ use gradtide_net::{Bytes, Time};
 use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 
-/// A plan, and the number of its transfers that cause no delay.
+/// A plan, and the number of its transfers that delay no compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// One transfer per group, in the order in which the groups were placed.
     pub plan: TransferPlan,
-    /// Number of transfers that stage 2 placed. They come first in the plan and overlap with compute within their
-    /// boundaries.
+    /// Number of transfers that stage 2 placed. They come first in the plan, and each fits between the update and the
+    /// read of its group.
     pub hidden_count: usize,
 }
 
@@ -71,7 +70,7 @@ fn placed(group: &ParameterGroup, rank: Time, release: Time, time: Time) -> Plan
     PlannedTransfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, release, rank }
 }
 
-/// Occupancy of the channel in an iteration without stalls. It repeats in every iteration.
+/// Times at which the channel is busy in an iteration without stalls. They repeat in every iteration.
 struct Circle {
     length: Time,
     /// Busy intervals within one period, ascending and disjoint.
@@ -87,8 +86,8 @@ impl Circle {
         // A transfer of no time is treated as an instant, so that it may begin exactly at the end of a busy interval
         // but not within one.
         let moment = length.max(Time::from_ps(1));
-        // `from` is in the first two periods, and an interval that begins in one period ends in the next one at the
-        // latest.
+        // Four periods suffice: `from` is in the first two, and a busy interval ends in the period after its start at
+        // the latest.
         for period in 0..4 {
             let shifted = |time: Time| time + Time::from_ps(self.length.ps() * period);
             for &(busy_from, busy_to) in &self.busy {

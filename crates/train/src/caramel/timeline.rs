@@ -55,8 +55,8 @@ impl Timeline {
     }
 }
 
-/// Simulates iterations until a state recurs, then sends the remaining transfers. If no state recurs within
-/// [`MAX_ITERATIONS`], the second half of the iterations counts as the period.
+/// Simulates iterations until the state of the channel recurs, then sends the remaining transfers. If no state recurs
+/// within [`MAX_ITERATIONS`], the second half of the iterations counts as the period.
 ///
 /// # Panics
 /// If the release offset of a transfer is later than the read that waits for the transfer, or if simulated time exceeds
@@ -123,9 +123,9 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
 /// Returns a lower bound of the iteration time. It holds for all plans on one channel that send these transfers, whole
 /// or in pieces.
 ///
-/// The bound is the maximum of C, of N, and of one sum for each pair of an update and an earlier read: the compute time
-/// from the read to the update, plus the time of all transfers that are updated at or after the update and read at or
-/// before the read. For a single transfer this sum is a critical path (read, compute, update, aggregate, read).
+/// The bound is the maximum of C, of N, and of one sum for each pair of a read at r and a later update at u: u - r,
+/// plus the time of all transfers with an update at or after u and a read at or before r. For a single transfer this
+/// sum is a critical path (read, compute, update, aggregate, read).
 ///
 /// Preemptive earliest deadline first attains the bound if all parameters are read before the first one is updated.
 ///
@@ -140,8 +140,8 @@ pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Ti
     let mut reads: Vec<Time> = jobs.iter().map(|job| job.1).collect();
     reads.sort_unstable();
     reads.dedup();
-    // For each read: the total time of the transfers that are updated at or after `first` and read at or before this
-    // read, minus the time of the read.
+    // For each time of a read: the total time of the transfers with an update at or after `first` and a read at or
+    // before this time, minus this time.
     let mut sums = PrefixMaxima::new(reads.iter().map(|read| -i128::from(read.ps())).collect());
     let mut bound = i128::from(bound.ps());
     for (index, &(first, read, time)) in jobs.iter().enumerate() {
@@ -193,11 +193,9 @@ impl PrefixMaxima {
         }
     }
 
-    /// Returns the maximum of the first `count` numbers.
     fn prefix_max(&self, count: usize) -> i128 {
         let (mut node, mut from, mut width) = (1, 0, self.width);
         let (mut sum, mut most) = (0, i128::MIN / 4);
-        // Descends along the right edge of the prefix.
         while from < count {
             if from + width <= count {
                 return most.max(sum + self.nodes[node].1);
@@ -215,27 +213,28 @@ impl PrefixMaxima {
     }
 }
 
-/// An event at an offset of compute time. At equal offsets, `Open` precedes `Read`.
+/// An event at an offset of compute time. At equal offsets, releases of transfers (`Open`) precede reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ComputeEvent {
     Open { transfer: u32, in_next: bool },
     Read(u32),
 }
 
-/// State of the channel. First the transfers in flight, each with its index, the number of iterations since its own,
-/// and its remaining time. Then the released transfers, each with its index and the number of iterations since its own.
+/// State of the channel: the transfers in flight, then the released transfers that wait. An entry contains the
+/// transfer's index and the number of iterations since the iteration to which it belongs. Transfers in flight also have
+/// their remaining time.
 type ChannelState = (Vec<(u32, u32, Time)>, Vec<(u32, u32)>);
 
 /// The channel, simulated up to the time `known`. All releases before this time have been registered.
 struct Channel<'a> {
     boundaries: &'a Boundaries,
     plan: &'a TransferPlan,
-    /// Time up to which all released transfers are in `open`.
+    /// Time up to which the channel is simulated. Transfers released before it are in `open` or have started.
     known: Time,
     /// Released transfers that have not started: send priority, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
     /// For each parameter and parity of the iteration: the number of released transfers that have not started, and the
-    /// end of the last transfer that has.
+    /// end of the parameter's latest started transfer.
     missing: Vec<[(u32, Time); 2]>,
     /// Transfers that have started, in order.
     sent: Vec<SentTransfer>,
@@ -256,7 +255,6 @@ impl<'a> Channel<'a> {
         (in_flight.map(|it| (it.transfer, ago(it.iteration), it.end - now)).collect(), open)
     }
 
-    /// Returns the transfers that have been started and have not ended by `now`.
     fn in_flight(&self, now: Time) -> &[SentTransfer] {
         &self.sent[self.sent.partition_point(|sent| sent.end <= now)..]
     }

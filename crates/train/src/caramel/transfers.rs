@@ -4,13 +4,13 @@
 use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 
-/// PyTorch DDP's cap of the first bucket: 1 MiB.
+/// Size limit of PyTorch DDP's first bucket: 1 MiB.
 pub const DDP_FIRST_CAP: Bytes = Bytes(1 << 20);
 
-/// PyTorch DDP's cap of every other bucket: 25 MiB.
+/// Size limit of PyTorch DDP's other buckets: 25 MiB.
 pub const DDP_CAP: Bytes = Bytes(25 << 20);
 
-/// A transfer, which is one collective in each iteration.
+/// A planned transfer. It is one collective, which every iteration repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTransfer {
     /// Parameters of the transfer. The aggregation of a parameter ends with the last of its transfers.
@@ -19,7 +19,7 @@ pub struct PlannedTransfer {
     pub bytes: Bytes,
     /// Time on the channel.
     pub time: Time,
-    /// Release time, as an offset of compute time. An offset beyond the compute time C of an iteration is in the next
+    /// Release time, as an offset of compute time. An offset beyond C, the compute time of an iteration, is in the next
     /// iteration.
     pub release: Time,
     /// Send priority; among released transfers, the smallest is sent first. It is an offset of compute time like
@@ -34,7 +34,7 @@ pub struct TransferPlan {
     pub transfers: Vec<PlannedTransfer>,
     /// Whether the next forward pass waits for all transfers (a barrier).
     pub has_barrier: bool,
-    /// In-flight limit, at least 1. Transfers in flight cannot be overtaken.
+    /// Maximum number of transfers in flight, at least 1. Transfers in flight cannot be overtaken.
     pub credit: u32,
 }
 
@@ -92,7 +92,8 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
         let ready = sent.max(window(order[from]).update);
         let now = match cycle.ps() {
             0 => ready,
-            // Saturates, because a cycle may last until the end of the clock. All ends after compute are equivalent.
+            // Saturates, because a cycle may last until the end of the clock. All cycle ends after the end of compute
+            // are equivalent.
             cycle => Time::from_ps(ready.ps().div_ceil(cycle).saturating_mul(cycle)),
         };
         sent = now;

@@ -40,9 +40,9 @@ pub struct Description {
 /// A row of the table in `docs/models/collectives.md`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    /// Keys with the values that select this form of the algorithm; empty if there is only one form.
+    /// Scenario keys and values that select this form of the algorithm; empty if there is only one form.
     pub form: &'static str,
-    /// Operation in this form, in a few words.
+    /// What the algorithm does in this form, in a few words.
     pub does: &'static str,
     /// Number of dependent messages in sequence.
     pub steps: &'static str,
@@ -58,7 +58,7 @@ pub trait CollectiveAlgorithm: Debug {
     /// Returns the description for docs and reports.
     fn about(&self) -> &'static About;
 
-    /// Returns the messages among `ranks` ranks, at least two.
+    /// Returns the messages among `ranks` ranks, at least two, as a list of phases.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support this number of ranks.
@@ -68,9 +68,9 @@ pub trait CollectiveAlgorithm: Debug {
     /// of ranks.
     fn closed_form(&self, ranks: u32) -> Counts;
 
-    /// Returns the bytes that the busiest of `ranks` ranks, at least two, sends of a buffer that divides evenly.
-    /// Results print all digits, so an algorithm whose bytes are a sum of fractions overrides this function and adds
-    /// term by term.
+    /// Returns the bytes that the busiest of `ranks` ranks, at least two, sends of a buffer that divides evenly. If
+    /// these bytes are a sum of fractions, an algorithm overrides this function and adds them one by one, because
+    /// results print all digits of the floating-point sum.
     fn busiest(&self, ranks: u32, bytes: u128) -> f64 {
         let (sent, of) = self.closed_form(ranks).most;
         (u128::from(sent) * bytes) as f64 / of as f64
@@ -81,7 +81,8 @@ pub trait CollectiveAlgorithm: Debug {
         Vec::new()
     }
 
-    /// Returns the load of a rank of a process group at each level; `None` if process groups do not use the algorithm.
+    /// Returns the load of a rank of a process group within its node and between nodes; `None` if process groups do not
+    /// use the algorithm.
     fn levels(&self, _span: Span) -> Option<Levels> {
         None
     }
@@ -92,8 +93,8 @@ pub trait CollectiveAlgorithm: Debug {
         false
     }
 
-    /// Returns whether flows with the bytes and rounds of [`levels`](Self::levels) model the algorithm instead of
-    /// messages. This applies only if messages have even shares.
+    /// Returns whether the engine may simulate the algorithm as flows with the bytes and rounds of
+    /// [`levels`](Self::levels), instead of single messages. The engine does so only if all messages have equal size.
     fn is_of_flows(&self, span: Span) -> bool {
         self.is_over_nodes(span)
     }
@@ -132,7 +133,7 @@ pub trait CollectiveAlgorithm: Debug {
         vec![Self::default()]
     }
 
-    /// Returns the messages among any number of ranks.
+    /// Returns the messages among any number of ranks, as a list of phases.
     ///
     /// # Errors
     /// [`PlanError`] if there are no ranks, or if the algorithm does not support their number.

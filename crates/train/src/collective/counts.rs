@@ -11,7 +11,7 @@ pub struct Counts {
     pub messages: u64,
     /// Total bytes sent, in units of S.
     pub sent: u64,
-    /// Bytes that the busiest rank sends, in units of S: numerator and denominator.
+    /// Bytes that the busiest rank sends, as a fraction of S: (numerator, denominator).
     pub most: (u64, u64),
 }
 

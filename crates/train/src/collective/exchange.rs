@@ -111,8 +111,8 @@ pub fn on_exclusive_paths(plan: &CollectivePlan, paths: &[ExclusivePath], link_c
     }
 }
 
-/// Returns the arrival of the last message in fs if all paths are identical. Every step then begins at the same time on
-/// all ranks. Returns `None` if the paths differ.
+/// Returns the arrival of the last message, in femtoseconds, if all paths are identical. Every step then begins at the
+/// same time on all ranks. Returns `None` if the paths differ.
 fn in_lock_step(plan: &CollectivePlan, paths: &[ExclusivePath], even: EvenShare) -> Option<u128> {
     let cost = |path: &ExclusivePath| (path.sending_fs(even.bytes, even.parts), path.delay_fs());
     let first = cost(paths.first()?);
@@ -184,12 +184,11 @@ pub fn loads_of_flows(flows: &[Flow], paths: &[ExclusivePath], link_count: u32, 
     loads
 }
 
-/// Returns the duration of one round of a flow in fs.
+/// Returns the duration of one round of a flow, in femtoseconds.
 fn round_fs(flow: &Flow, path: &ExclusivePath) -> u128 {
     path.delay_fs() + path.sending_fs(flow.bytes, flow.parts)
 }
 
-/// Adds a load to every link of a path.
 fn cross(loads: &mut [Load], path: &ExclusivePath, load: Load) {
     path.ports().iter().for_each(|port| loads[port.0 as usize] += load);
 }
@@ -200,8 +199,9 @@ fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
     share.expect("a ring sends in every step")
 }
 
-/// Returns the time at which each rank has sent its last message, in fs. After each step, `go_on` receives the step and
-/// the time at which each rank has sent the step's message. The computation stops if `go_on` returns `false`.
+/// Returns the time at which each rank has sent its last message, in femtoseconds. After each step, `go_on` receives
+/// the step and the time at which each rank has sent the step's message. The computation stops if `go_on` returns
+/// `false`.
 fn steps_on_paths(
     plan: &CollectivePlan,
     paths: &[ExclusivePath],

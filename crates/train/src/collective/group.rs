@@ -1,5 +1,5 @@
-//! Process groups whose ranks are all simulated. The concurrent plans that are created here have the loads of
-//! [`levels`](super::levels).
+//! Process groups whose ranks are all simulated. A group runs several plans concurrently; in total, they load the
+//! network as [`levels`](super::levels) states.
 //!
 //! Out of scope: the plans of an algorithm, the choice between algorithms, and the order of transfers.
 
@@ -13,18 +13,18 @@ use std::collections::BTreeSet;
 pub struct GroupHosts {
     /// Hosts of the ranks of each node, in order; no node is empty.
     pub nodes: Vec<Vec<u32>>,
-    /// Whether the group is a point-to-point link, in which only the first rank sends, to the second. Otherwise every
-    /// rank sends to the next.
+    /// Whether the group is a point-to-point link, in which only the first rank sends, to the second rank. In other
+    /// groups every rank sends to the next rank.
     pub is_link: bool,
 }
 
-/// Concurrent plans, with the hosts of the ranks of each. If there are fewer host lists than plans, plan i uses the
-/// list of index i modulo the number of lists.
+/// Concurrent plans, and the hosts of their ranks. If there are fewer host lists than plans, plan i uses the list at
+/// index i modulo the number of lists.
 #[derive(Clone, Debug)]
 pub struct GroupPlans {
     /// Plans in the order in which they begin.
     pub plans: Vec<CollectivePlan>,
-    /// Hosts of the ranks, by plan and rank.
+    /// Lists of hosts: the host of each rank of a plan.
     pub hosts: Vec<Vec<u32>>,
 }
 
@@ -74,7 +74,7 @@ impl GroupHosts {
     ) -> Result<GroupPlans, PlanError> {
         let ranks = self.span().ranks();
         let plan = |part| CollectivePlan::new(phases.to_vec(), ranks, part, 1);
-        // Ordered by part, so that the first parts of all copies begin first.
+        // Plans are ordered by part, so that the first parts of all copies begin first.
         let plans = parts(bytes, count * depth).map(plan).collect::<Result<_, _>>()?;
         Ok(GroupPlans { plans, hosts: (0..count).map(|copy| self.turned(turn(copy))).collect() })
     }

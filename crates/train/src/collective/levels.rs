@@ -2,15 +2,16 @@
 //! cards between nodes.
 //!
 //! A group has n ranks, k on each of m nodes. A rank has a port on its node's scale-up switch and a share of the node's
-//! network cards. S is the size of the collective in bytes: of the buffer that is summed or sent, of the gathered
-//! buffer, of the buffer before it is scattered, or of one rank's data for all ranks in an all-to-all.
+//! network cards. S is the size of the collective in bytes. For an all-gather it is the size of the gathered buffer,
+//! for a reduce-scatter that of the buffer before it is scattered, and for an all-to-all the size of one rank's data
+//! for all ranks.
 //!
-//! | | out of a port on the scale-up switch | rounds | out of a rank's share of the cards | rounds |
+//! | | bytes from a rank's port to the scale-up switch | rounds | bytes out of a rank's share of the cards | rounds |
 //! |---|---|---|---|---|
 //! | all-gather, reduce-scatter | S (n-1)/n (k-1)/k | n-m | S (n-1)/n 1/k | m-1 |
 //! | all-gather, reduce-scatter on one node | S (n-1)/n | n-1 | | |
-//! | all-reduce, ring | twice that | twice | twice that | twice |
-//! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; of two nodes S/k | 2⌊log2 m⌋ |
+//! | all-reduce, ring | 2 × all-gather | 2 × all-gather | 2 × all-gather | 2 × all-gather |
+//! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; on two nodes S/k | 2⌊log2 m⌋ |
 //! | broadcast | S (k-1)/k; on one node S | n-m | S/k | m-1 |
 //! | all-to-all | S (k-1)/n | 1 | S (n-k)/n | 1 |
 //! | send | S on one node | 1 | S between nodes | 1 |
@@ -39,15 +40,15 @@ use thiserror::Error;
 pub enum CollectiveKind {
     /// Every rank receives the sum of all buffers.
     AllReduce,
-    /// Every rank receives the parts of all ranks.
+    /// Every rank receives one part from each rank.
     AllGather,
-    /// Each rank receives its part of the sum.
+    /// Each rank receives one part of the sum of all buffers.
     ReduceScatter,
-    /// Each rank receives one part from every rank.
+    /// Each rank receives a different part from every rank.
     AllToAll,
     /// Every rank receives the buffer of the first rank.
     Broadcast,
-    /// The second of two ranks receives the buffer of the first.
+    /// Point-to-point: the second of two ranks receives the buffer of the first.
     Send,
 }
 
@@ -114,7 +115,8 @@ impl Span {
         self.per_node
     }
 
-    /// Returns whether all messages use one level, because the group is on one node or has one rank per node.
+    /// Returns whether all messages use one level (scale-up switch or network cards), because the group is on one node
+    /// or has one rank per node.
     pub fn is_on_one_level(self) -> bool {
         self.ranks == self.nodes || self.nodes == 1
     }
@@ -130,8 +132,8 @@ impl Span {
     }
 }
 
-/// Load of one rank at one level. The rank sends `sent / of` of S: either in `rounds` that depend on one another, or
-/// (`is_direct`) in `sent` concurrent messages of S / `of`, one per peer.
+/// Load of one rank at one level. The rank sends the fraction `sent / of` of S, the bytes of the collective: either in
+/// `rounds` that depend on one another, or (`is_direct`) in `sent` concurrent messages of S / `of`, one per peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLoad {
     sent: u64,
@@ -196,7 +198,7 @@ pub struct Levels {
     pub crosses_both: bool,
     /// Whether the algorithm itself cuts its buffer into pipelined parts, so that chunks have no effect.
     pub is_pipelined: bool,
-    /// Number of rounds with a reduction, over both levels.
+    /// Number of rounds with a reduction, summed over both levels.
     pub reductions: u32,
 }
 
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_ring_over_nodes_shares_what_crosses_among_their_cards() {
-        // Of 64 ranks, 8 on each of 8 nodes, each sends 2 · 63/64 S, an eighth of it through its card.
+        // On 8 nodes with 8 ranks each, a rank sends 2 · 63/64 S, an eighth of it through its card.
         assert_eq!(costs(levels(AllReduce, span(64, 8)), 6_400), [(11_025, 112), (1_575, 14)]);
         assert_eq!(costs(levels(AllGather, span(64, 8)), 6_400), [(5_513, 56), (788, 7)]);
     }

@@ -153,7 +153,8 @@ struct Reducer {
     arrived_count: u64,
 }
 
-/// Element size in bytes. Parts differ by at most one byte, as in the simulator of Gao (2020).
+/// Element size in bytes. With 1 byte, the parts of a buffer differ by at most one byte, as in the simulator of Gao
+/// (2020).
 const ELEMENT_BYTES: u64 = 1;
 
 impl Collective {
@@ -175,8 +176,8 @@ impl Collective {
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
     }
 
-    /// Returns the collective such that it uses all network cards of its nodes, or unchanged if its algorithm does not
-    /// support this. `links` are the links of a rank.
+    /// Makes the collective use all network cards of its nodes, if its algorithm supports this; otherwise returns it
+    /// unchanged. `links` are the links of a rank.
     ///
     /// # Errors
     /// [`PlanError`] if the algorithm does not support the distribution of ranks over nodes.
@@ -197,7 +198,7 @@ impl Collective {
         Ok(Self { over: Some(OverNodes { ranks, links: *links }), ..self })
     }
 
-    /// Sets how every message is announced to switches before it is sent.
+    /// Sets the queue threshold that is announced to switches before each message; `None` announces nothing.
     pub fn announced(self, announced: Option<Announced>) -> Self {
         Self { announced, ..self }
     }
@@ -212,9 +213,6 @@ impl Collective {
     }
 
     /// Returns the concurrent plans for `bytes`, one per chunk, with the hosts of their ranks.
-    ///
-    /// # Panics
-    /// As [`plan`](Self::plan).
     fn plans(&self, bytes: Bytes) -> GroupPlans {
         let depth = self.depth.of(bytes);
         match &self.over {
@@ -264,7 +262,7 @@ impl Collective {
         self.levels().is_none_or(|levels| !levels.is_pipelined)
     }
 
-    /// Returns the number of dependent messages that a rank receives in a ring all-reduce.
+    /// Returns the number of messages that a rank receives one after another in a ring all-reduce.
     pub fn rounds(&self) -> u32 {
         2 * (self.hosts.len() as u32).saturating_sub(1)
     }
@@ -326,8 +324,8 @@ impl Collective {
     }
 
     /// Returns the flows that model the collective; `None` if the collective is simulated message by message. Flows
-    /// model a collective only if it uses all cards of its nodes and its messages have even shares. A flow includes all
-    /// rounds of its ranks, and its end depends on this collective alone.
+    /// model a collective only if it uses all cards of its nodes and its messages have even shares. One flow contains
+    /// all rounds of a rank, and does not wait for other flows of the collective.
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let chunking = Chunking { depth: self.depth.of(bytes), adding: self.adding };
@@ -465,7 +463,8 @@ impl<T> InFlight<T> {
 
     /// Returns the index of a flow's row.
     fn index(&self, flow: FlowId) -> usize {
-        // This is the row of the flow unless other flows have been started in between.
+        // Flow ids are usually consecutive, so this is usually the index of the flow. It is smaller if other flows have
+        // been started in between.
         let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
         match self.rows.get(at_most) {
             Some(&(found, _)) if found == flow => at_most,
@@ -473,7 +472,6 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Returns the value of a flow in flight.
     fn get(&self, flow: FlowId) -> &T {
         self.rows[self.index(flow)].1.as_ref().expect("a message arrives once")
     }
@@ -545,7 +543,6 @@ impl Addressing {
         Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }
     }
 
-    /// Returns the host of a rank in a chunk.
     fn host(&self, chunk: u32, rank: u32) -> u32 {
         self.hosts[chunk as usize % self.hosts.len()][rank as usize]
     }

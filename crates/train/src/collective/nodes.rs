@@ -86,8 +86,8 @@ impl Links {
     }
 
     /// Returns the flows of a load, one for each peer to which the rank sends concurrently. Their first byte is sent
-    /// after the time `before`. The caller sets their endpoints. Flows share a link equally, so an all-to-all gets a
-    /// larger share than a concurrent ring.
+    /// after the time `before`. The caller sets their endpoints. Flows share a link equally, so an all-to-all, which
+    /// has more flows, gets a larger share than a concurrent ring.
     pub fn flows_of(
         &self,
         load: PortLoad,
@@ -130,7 +130,7 @@ impl Links {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
         let adds = self.reduction_time(levels, bytes, chunking);
-        // Exposed delay if chunks hide some of the delay. `None` leaves the delay to the path.
+        // Delay that chunks leave exposed. If chunks hide nothing, this is `None` and the path's delay applies.
         let exposed = |link: &Link, load: PortLoad| self.exposed_delay(levels, link, load, bytes, chunking);
         let (inside, passing) = (exposed(&self.scale_up, levels.scale_up), exposed(&self.scale_up, levels.passing));
         let outside = exposed(&self.nic, levels.nic);

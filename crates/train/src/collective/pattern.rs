@@ -18,7 +18,8 @@ pub enum Action {
 /// consists of the parts `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferShare {
-    /// Rank that owns the buffer. Only in an all-to-all does each rank have its own buffer; otherwise 0.
+    /// In an all-to-all, the rank whose buffer contains the share. In other collectives all ranks work on one common
+    /// buffer, and `origin` is 0.
     pub origin: u32,
     /// First part.
     pub first: u32,
@@ -52,8 +53,8 @@ pub trait Pattern: Debug + std::marker::Send + Sync {
     /// Returns the number of messages that rank `i` of `n` receives in `step`, which is below the step count.
     fn receive_count(&self, step: u32, i: u32, n: u32) -> u32;
 
-    /// Returns whether a rank sends to one peer at a time. Its next step then also waits until the rank's own messages
-    /// have arrived.
+    /// Returns whether a rank sends to one peer at a time. Its next step then also waits until the messages that it
+    /// sent have arrived.
     fn is_one_at_a_time(&self) -> bool {
         false
     }
@@ -65,7 +66,8 @@ pub trait Pattern: Debug + std::marker::Send + Sync {
         None
     }
 
-    /// Returns whether each rank has its own buffer, as in an all-to-all. See [`BufferShare::origin`].
+    /// Returns whether the ranks have different buffers, as in an all-to-all, instead of contributing to one common
+    /// buffer. See [`BufferShare::origin`].
     fn has_buffer_of_each_rank(&self) -> bool {
         false
     }

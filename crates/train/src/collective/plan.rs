@@ -236,7 +236,8 @@ impl CollectivePlan {
         self.phases.iter().all(Phase::is_ring)
     }
 
-    /// Returns the whole bytes that each rank of a ring sends. In each phase, a rank sends all parts but one.
+    /// Returns the bytes that each rank of a ring sends, in parts of whole bytes. In each phase, a rank sends all parts
+    /// but one.
     ///
     /// # Panics
     /// If the plan is no ring; see [`is_ring`](Self::is_ring).
@@ -265,14 +266,13 @@ impl CollectivePlan {
     }
 }
 
-/// One step of a rank in the pattern of its subgroup.
+/// Place of a rank's step in the pattern of its subgroup.
 struct Place<'a> {
     pattern: &'a dyn Pattern,
     subgroup: Subgroup,
     local_step: u32,
 }
 
-/// A range of bytes that is cut into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Buffer {
     start: u64,
@@ -323,7 +323,6 @@ pub enum Subgroups {
     },
 }
 
-/// The position of one rank in its subgroup.
 struct Subgroup {
     first: u32,
     stride: u32,

@@ -57,7 +57,6 @@ impl Progress {
         self.places[rank as usize].step
     }
 
-    /// Counts an arrival for a step of a rank.
     fn count(&mut self, step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         let place = &mut self.places[rank as usize];
         if place.step != step {

@@ -22,7 +22,7 @@ impl<'a> Scorer<'a> {
         Self { needs, last: vec![0; needs.work_ticks.len()], work: vec![0; needs.recv_count()] }
     }
 
-    /// Returns the number of steps of one evaluation, in units of the budgets of searches.
+    /// Returns the effort of one evaluation, in the steps that the budgets of searches count.
     pub fn cost(&self) -> u64 {
         (self.last.len() + self.needs.parents.iter().map(Vec::len).sum::<usize>()) as u64
     }

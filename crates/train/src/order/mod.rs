@@ -41,7 +41,7 @@ pub enum OrderMethod {
     Tic,
     /// Timing-aware (TicTac, Algorithm 3).
     Tac,
-    /// Timing-aware, where ops that depend only on parameters count as taking no time.
+    /// Timing-aware order in which ops that depend only on parameters count as taking no time.
     TacFolded,
     /// Random order. All orders are equally likely.
     Random,
@@ -57,9 +57,9 @@ pub enum OrderMethod {
 /// An order, and its makespan. Times are in ticks of the DAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ordered {
-    /// Index of the op of each transfer on which the target depends, in order.
+    /// Ops of the transfers on which the target depends, in send order. An op is an index in the DAG.
     pub order: Vec<u32>,
-    /// Priority of each of these transfers, smaller first. TIC may assign equal priorities; then the smaller id is
+    /// Priority of each transfer of `order`, smaller first. TIC may assign equal priorities; then the smaller id is
     /// first.
     pub priority: Vec<u32>,
     /// Time at which the target ends.
@@ -97,7 +97,7 @@ pub fn order(spec: &OrderRequest) -> Result<Ordered, OpDagError> {
 pub struct Sequence {
     /// Transfers in order.
     pub order: Vec<Recv>,
-    /// Priority of each transfer, if it is not the place of the transfer in the order.
+    /// Priority of each transfer; `None` if it is the position of the transfer in the order.
     pub priority: Option<Vec<u32>>,
     /// Proven lower bound on the makespan of all orders, if the scheduler proves one.
     pub proven_bound_ticks: Option<u64>,

@@ -27,7 +27,7 @@ pub struct Needs {
     pub recv_ticks: Vec<u64>,
     /// Compute time of each node.
     pub work_ticks: Vec<u64>,
-    /// Compute time of each node, without ops that depend only on parameters.
+    /// Compute time of each node. Ops that depend only on parameters are not included.
     pub folded_ticks: Vec<u64>,
     /// Compute time of the ops that need no transfer.
     pub free_ticks: u64,

@@ -175,7 +175,7 @@ pub struct Outstanding<'a> {
     p: Vec<u64>,
     /// Outstanding transfers with P = M.
     even: BTreeSet<Recv>,
-    /// Keys of the other outstanding transfers, by id.
+    /// Keys of the outstanding transfers with P ≠ M, by id.
     keys: Keys,
     /// For each transfer, the nodes that need it and no other.
     held: Vec<Vec<NeedNode>>,

@@ -1,5 +1,5 @@
-//! Builds the graph of a step. The program of each stage consists of turns, and each block consists
-//! of ops.
+//! Builds the graph of a step. The program of a pipeline stage is a sequence of turns, each of which is one pass of one
+//! micro-batch. A turn consists of blocks, and a block of ops.
 
 use super::mesh::Groups;
 use super::pipeline::{Sends, turns};
@@ -45,7 +45,7 @@ pub(super) fn build(spec: &ParallelSpec, groups: Groups) -> Step {
         programs.push(Program { ops: start..writer.costs.len() as OpId, forward: start, backward: start });
     }
     if let (Some(norm), 2..) = (last.norm, begins.len()) {
-        // This edge keeps classes within one step of each other.
+        // The next step of every class waits for this step's norm, so classes are at most one step apart.
         writer.across.extend(begins.iter().map(|&begin| (norm, begin)));
     }
     writer.into_step(programs)

@@ -51,7 +51,7 @@ pub enum ParallelError {
     Experts {
         /// Number of ranks that share the experts.
         ep: u32,
-        /// Number of ranks that share the other parameters.
+        /// Number of ranks over which all parameters except experts are sharded.
         sharded: u64,
         /// Number of data-parallel ranks.
         data: u64,
@@ -72,7 +72,7 @@ pub enum ParallelError {
     StageCount {
         /// Number of stages in the specification.
         stages: usize,
-        /// Required number, which is `pp` times the number of virtual stages on each rank.
+        /// Required number of virtual stages, which is `pp` times the number on each rank.
         wanted: u64,
     },
     /// The stages do not contain all blocks of the model exactly once.
@@ -217,8 +217,8 @@ fn sizes(spec: &ParallelSpec) -> Result<(), ParallelError> {
         let sum = |figure: fn(&crate::spec::BlockOpSpec) -> u128| kind.ops.iter().map(figure).sum::<u128>() * uses;
         time += sum(|op| u128::from(op.forward_ps) + u128::from(op.backward_ps) + u128::from(op.recompute_ps));
         time += sum(|op| 2 * u128::from(op.beside[0].add_ps) + u128::from(op.beside[1].add_ps));
-        // The factors cover the forward pass, the backward pass and recomputation, with a transfer
-        // before and after each op.
+        // The factors cover the forward pass, the backward pass and recomputation. Each has a transfer before and after
+        // every op.
         bytes += 6 * cp * sum(|op| op.exchanged_bytes.into()) + 6 * sum(|_| 1) * u128::from(spec.activation_bytes);
         let held = [kind.parameter_bytes, kind.gradient_bytes, kind.expert_parameter_bytes, kind.expert_gradient_bytes];
         bytes += 2 * uses * held.into_iter().map(u128::from).sum::<u128>();

@@ -7,14 +7,16 @@
 //! |---|---|
 //! | nothing sharded, or ZeRO-1 | with the last micro-batch |
 //! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all reductions have ended |
-//! | either, with a pipeline | with the last micro-batch |
+//! | any of these, with a pipeline | with the last micro-batch |
 //!
 //! With ZeRO-2 and ZeRO-3 the reduce-scatter of a unit must end before the backward pass of the unit after the next
 //! one, because there is only one buffer for its input.
 //!
-//! With gloo, torch all-reduces the whole gradient instead, keeps one part, and waits until the all-reduce has ended.
+//! The gloo backend has no reduce-scatter: torch all-reduces the whole gradient, keeps one part, and waits until the
+//! all-reduce has ended.
 //!
-//! The gradients of tied embeddings are summed when both stages have reduced theirs. Then the norm is computed.
+//! The gradients of tied embeddings are summed when the first and the last stage have reduced their gradients. Then the
+//! norm is computed.
 //!
 //! # Source
 //! Rajbhandari et al. (2020). In PyTorch's `fully_shard` every backward pass reduces unless
@@ -30,7 +32,8 @@ use crate::collective::levels::CollectiveKind;
 use crate::spec::ShardingSpec;
 use gradtide_net::Time;
 
-/// The final sums of a step, over several classes.
+/// All-reduces at the end of a step that connect classes: the gradients of tied embeddings, and the norm of all
+/// gradients.
 #[derive(Clone, Copy)]
 pub(super) struct LastSums {
     pub embedding: Option<Node>,
@@ -40,7 +43,7 @@ pub(super) struct LastSums {
 const UPDATE: Label = Label { subject: Subject::All, phase: Phase::Update, micro_batch: 0 };
 
 impl Writer<'_> {
-    /// Writes the final sums of a step, over several classes.
+    /// Writes the all-reduces at the end of a step.
     pub fn last_sums(&mut self) -> LastSums {
         let (spec, embedding, norm) = (self.spec, self.groups.embedding, self.groups.norm);
         let mut sum = |group: Option<u32>, bytes| {

@@ -8,7 +8,7 @@
 //! | ZeRO-1 | kept | kept to the end of the step; the next one begins with the gathers of all units, in the order of the model |
 //! | ZeRO-2 | kept | freed |
 //! | ZeRO-3 | freed, except the last unit of the model | freed |
-//! | ZeRO-2 and ZeRO-3 with a pipeline | the same | freed after the last micro-batch |
+//! | ZeRO-2 and ZeRO-3 with a pipeline | as without a pipeline | freed after the last micro-batch |
 //!
 //! The gathers and reduce-scatters of a unit use one communicator. A stage issues its gathers without waiting for its
 //! input.
@@ -59,8 +59,7 @@ impl Writer<'_> {
         (dense + experts, Held::default())
     }
 
-    /// Returns the total bytes on one rank of the class that is being written, first of dense parameters and then of
-    /// experts.
+    /// Returns the total bytes on one rank of the current class, first of dense parameters and then of experts.
     pub fn held_by_class(&self) -> (Held, Held) {
         let all = self.class_units().into_iter().map(|unit| self.held(unit));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
@@ -114,7 +113,7 @@ impl Writer<'_> {
         self.awaited.append(&mut self.parameters.arriving[unit as usize]);
     }
 
-    /// Gathers parameters of these sizes when the ops and transfers `after` have ended.
+    /// Gathers `dense` and `experts` bytes of parameters when the ops and transfers `after` have ended.
     fn gather(&mut self, dense: u64, experts: u64, label: Label, after: &[Node]) -> Vec<Node> {
         let own = self.own();
         let mut gathers = Vec::new();

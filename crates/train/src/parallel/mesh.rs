@@ -9,7 +9,7 @@ use super::{Axis, Group, ParallelError, check};
 use crate::collective::levels::Span;
 use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec, ShardingSpec};
 
-/// All groups, and the indices of those with a special purpose.
+/// All process groups of a mesh, and the indices of groups with a special purpose.
 pub(super) struct Groups {
     pub all: Vec<Group>,
     /// Groups within each class.
@@ -96,7 +96,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Returns the link from one stage to another.
+    /// Returns the index of the group that connects two stages.
     pub fn link(&self, from: u32, to: u32) -> u32 {
         let is_link = |group: &Group| group.axis == Axis::Pipeline && group.classes == [from, to];
         self.all.iter().position(is_link).expect("stages that follow one another are linked") as u32

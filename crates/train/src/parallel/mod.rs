@@ -51,11 +51,11 @@ pub struct Step {
     pub dag: Arc<Dag>,
     /// Label of each compute op.
     pub labels: Vec<Label>,
-    /// Rank classes, one for each program of the graph.
+    /// The rank class of each program of `dag`.
     pub classes: Vec<RankClass>,
-    /// Groups, one for each communicator of the graph.
+    /// The process group of each communicator of `dag`.
     pub groups: Vec<Group>,
-    /// Transfers, one for each transfer of the graph.
+    /// Group, kind, bytes and label of each transfer of `dag`.
     pub transfers: Arc<[GroupTransfer]>,
     /// Whether the step has all ranks, so that each rank is a class of its own.
     pub is_per_rank: bool,
@@ -78,7 +78,7 @@ pub struct RankClass {
 pub struct Group {
     /// Axis of the mesh along which the group lies, or its other purpose.
     pub axis: Axis,
-    /// Classes of the group's ranks. For a link between stages, the class of the sender, then that of the receiver.
+    /// Classes of the group's ranks. For a link between stages: the sender's class, then the receiver's class.
     pub classes: Vec<u32>,
     /// Distribution of the ranks of one group over nodes.
     pub span: Span,
@@ -299,7 +299,6 @@ impl Step {
         Ok(build::build(spec, groups))
     }
 
-    /// Returns whether the step was read from a recording.
     fn is_recorded(&self) -> bool {
         !self.names.recorded.is_empty()
     }
@@ -324,8 +323,8 @@ impl Step {
         group.classes.iter().any(|&class| self.classes[class as usize].stage == stage)
     }
 
-    /// Returns whether a group is the first group of its stage. Figures per stage count only these groups. With rank
-    /// classes every group is the first one.
+    /// Returns whether a group contains the first class of its stage. Results per stage count only one group of each
+    /// kind, and this is the one. With rank classes a stage is one class, so this holds for every group.
     pub fn is_first_of_its_kind(&self, group: &Group) -> bool {
         let Some(&class) = group.classes.first() else { return true };
         let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;

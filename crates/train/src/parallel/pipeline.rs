@@ -10,7 +10,7 @@
 //! |---|---|
 //! | GPipe | all forward, then all backward, in the same order |
 //! | 1F1B | p-i-1 forward; alternately one forward and one backward; the remaining backward |
-//! | interleaved | the same with 2(p-i-1) + (v-1)p forward first; each virtual stage in turn takes p micro-batches |
+//! | interleaved | as 1F1B after 2(p-i-1) + (v-1)p forward turns; each virtual stage in turn takes p micro-batches |
 //!
 //! The bubble is (p-1)/m of the compute time of a stage, or (p-1)/(mv) with interleaving.
 //!
@@ -23,7 +23,6 @@ use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, PipelineSpec};
 
-/// Direction in which a micro-batch passes through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,

@@ -28,7 +28,7 @@ pub enum RanksError {
         /// Limit of a run.
         limit: u64,
     },
-    /// The number of groups would exceed the number of streams that a job may have.
+    /// The step has more process groups than streams that a job may use, and each group needs one.
     #[error("its ranks form {groups} process groups, more than {limit}")]
     Groups {
         /// Number of process groups.
@@ -43,9 +43,10 @@ const OP_LIMIT: u64 = 1 << 25;
 /// A group of rank classes, with the process groups that it represents.
 struct Instances<'a> {
     group: &'a Group,
-    /// Index of the first of these process groups in the new step.
+    /// Index, in the step of all ranks, of the first process group that the group represents.
     first: u32,
-    /// For each rank, the index of its process group among these; `None` if the rank is in none of them.
+    /// For each rank, the index in `members` of its process group; `None` if the group has no process group with this
+    /// rank.
     of_rank: Vec<Option<u32>>,
     /// Ranks of each of these process groups.
     members: Vec<Vec<u32>>,
@@ -158,7 +159,7 @@ impl Step {
     }
 }
 
-/// Builds the edges of the new step, with the indices that ops have there.
+/// Builds the edges of the step of all ranks.
 struct Writer<'a> {
     step: &'a Step,
     instances: &'a [Instances<'a>],
@@ -167,8 +168,8 @@ struct Writer<'a> {
     /// Program of each rank.
     programs: Vec<Program>,
     compute_count: u32,
-    /// For each transfer of rank classes, the index of its first transfer in the new step. The last entry is the number
-    /// of transfers in the new step.
+    /// For each transfer of rank classes, the index of its first transfer in the step of all ranks. The last entry is
+    /// the number of transfers in that step.
     first_transfer: Vec<u32>,
     within: Vec<Edge>,
     across: Vec<Edge>,
@@ -212,7 +213,8 @@ impl<'a> Writer<'a> {
         self.keep_together();
     }
 
-    /// Keeps ranks within one step of each other. A single class needs no edge for this, but its individual ranks do.
+    /// Adds edges that keep ranks within one step of each other. A single class needs no such edge, but its individual
+    /// ranks do.
     fn keep_together(&mut self) {
         let Some(norm) = (self.step.transfers.iter()).position(|it| self.group(it).axis == super::Axis::Norm) else {
             return;

@@ -37,7 +37,7 @@ pub enum RecordedError {
         /// Name of the group.
         name: String,
     },
-    /// There are more groups than a job may have streams.
+    /// There are more process groups than streams that a job may use, and each group needs one.
     #[error("has {groups} process groups, more than {GROUP_LIMIT}")]
     Groups {
         /// Number of process groups.
@@ -93,7 +93,7 @@ pub enum RecordedError {
 /// Name of ops during which the device is idle because the host has not launched the next kernel yet.
 const HOST: &str = "host";
 
-/// Number of ops of a program that are not in the document: the first and the last.
+/// Number of ops of a program that are not in the document: one of zero length at its start and one at its end.
 const BOUNDS: u32 = 2;
 
 impl Step {
@@ -211,7 +211,7 @@ fn group(
     let axis = if is_link { Axis::Message } else { Axis::Recorded(names.place(&given.name)) };
     let mut classes = given.classes.clone();
     if !is_link {
-        // Sorted, because the ranks of a node are consecutive.
+        // Sorted, because consecutive ranks share a node.
         classes.sort_unstable();
     }
     Ok(Group { axis, classes, span, stride })
@@ -314,7 +314,7 @@ fn dag(
 
 /// Adds a barrier at the end of an iteration, so that no rank begins the next iteration earlier. The last op of the
 /// first program waits for the last recorded op of each program, and for all transfers for which no other op waits. The
-/// last ops of all other programs wait for this op.
+/// last op of every other program waits for the last op of the first program.
 pub(super) fn keep_in_step(programs: &[Program], transfer_count: u32, within: &mut Vec<Edge>) {
     let compute_count = programs.last().map_or(0, |program| program.ops.end);
     let mut is_read = vec![false; transfer_count as usize];

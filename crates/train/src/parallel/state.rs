@@ -18,7 +18,7 @@ pub(super) struct Parameters {
     pub arriving: Vec<Vec<Node>>,
     /// Reductions for which no op waits yet.
     pub reduced: Vec<Node>,
-    /// Reduce-scatters of the unit whose backward pass was the last one.
+    /// Reduce-scatters of the unit whose backward pass was written last.
     pub scattering: Vec<Node>,
 }
 

@@ -45,7 +45,6 @@ impl<'a> Writer<'a> {
         self.groups.classes[self.class as usize]
     }
 
-    /// Returns the kind of a block, which determines its ops and bytes.
     pub fn kind(&self, block: u32) -> &'a BlockKindSpec {
         &self.spec.kinds[self.spec.blocks[block as usize].kind as usize]
     }
@@ -65,7 +64,7 @@ impl<'a> Writer<'a> {
         self.within.push((before, after));
     }
 
-    /// Writes a compute op. It waits for the front and becomes the front.
+    /// Writes a compute op, which waits for the ops and transfers in `front` and then replaces them.
     pub fn compute(&mut self, cost: Time, label: Label) -> Node {
         let op = Node::Compute(self.costs.len() as u32);
         for before in self.front.drain(..).chain(self.awaited.drain(..)) {

@@ -51,8 +51,9 @@ impl Clocks {
         iteration - self.floor
     }
 
-    /// Returns the time for which the bound makes a worker wait after `iteration`. The wait begins at the end of the
-    /// worker's own part and ends with the last own part, of any worker, for which the bound makes it wait.
+    /// Returns the time for which the bound makes a worker wait after `iteration`. The wait begins when the worker has
+    /// ended its own part of `iteration` (its ops and pushes). It ends when all workers have ended their own parts of
+    /// iteration `iteration - bound`.
     pub fn waited(&self, iteration: u32, own_end: Time) -> Time {
         let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
         let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));

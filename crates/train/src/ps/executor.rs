@@ -38,8 +38,8 @@ pub struct PsExecutor<'a> {
     active_count: usize,
     /// Total number of measured iterations that workers have completed.
     measured_count: u64,
-    /// Number of iterations of each worker that count, including the current one; `None` until enough iterations are
-    /// measured.
+    /// Number of iterations of each worker that the results include, with the current one; `None` until enough
+    /// iterations are measured.
     enough: Option<Vec<u32>>,
     operations: Vec<OperationRecord>,
     event_count: u64,
@@ -71,19 +71,16 @@ impl<'a> PsExecutor<'a> {
         }
     }
 
-    /// Returns the total number of iterations that the workers are to complete; `None` if only the duration limits the
-    /// run.
+    /// Returns the number of iterations of all workers together; `None` if only the duration limits the run.
     fn wanted_count(&self) -> Option<u64> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.workers.len() as u64)
     }
 
-    /// Returns whether the workers still have iterations to complete.
     fn is_active(&self) -> bool {
         let has_left = |enough: &Vec<u32>| self.workers.iter().zip(enough).any(|(worker, &all)| worker.iteration < all);
         self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)
     }
 
-    /// Returns whether the timeline shows the current iteration of a worker.
     fn is_in_timeline(&self, index: u32) -> bool {
         let worker = &self.workers[index as usize];
         let is_extra = self.enough.as_ref().is_some_and(|enough| worker.iteration >= enough[index as usize]);
@@ -122,7 +119,7 @@ impl<'a> PsExecutor<'a> {
         let worker = &mut self.workers[index as usize];
         let waited = match self.clocks.may_begin(worker.iteration + 1) {
             true => self.clocks.waited(worker.iteration, worker.own_end()),
-            // The job ends while the bound makes the worker wait.
+            // The job ends while the worker waits because of the bound.
             false => now - worker.own_end(),
         };
         worker.end(now, waited);

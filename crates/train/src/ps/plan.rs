@@ -48,7 +48,7 @@ pub struct PsJob {
     pub pushes: Vec<u32>,
     /// Pull order of each worker.
     pub pulls: Pulls,
-    /// Pull time of each parameter that schedulers expect.
+    /// Pull time of each parameter that schedulers assume.
     expected: Vec<Time>,
     /// Lower bounds of transfer times.
     wires: Wires,
@@ -73,8 +73,8 @@ enum PullOrder {
 }
 
 impl Pulls {
-    /// Draws the next iteration of a worker. Returns the parameters in ranked order, and in the order in which they are
-    /// sent.
+    /// Draws the pulls of a worker's next iteration. Returns the parameters by rank, and in the order in which they are
+    /// sent, which may include random swaps.
     ///
     /// Swaps happen within a channel: a pull trades places with a later pull from the same server.
     pub fn next(&mut self, worker: usize, server_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
@@ -305,7 +305,6 @@ impl PsJob {
     }
 }
 
-/// Returns the source of the pull order that the schedule selects.
 fn pull_order(
     spec: &JobSpec,
     graph: &WorkerGraph,

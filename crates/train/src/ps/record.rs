@@ -23,7 +23,8 @@ pub struct PsRecord {
 }
 
 impl PsRecord {
-    /// Returns the worker with the longest mean own part, for which the others wait. Ties go to the lowest index.
+    /// Returns the worker whose own part of an iteration (see [`WorkerRecord::own`]) is longest on average. The other
+    /// workers wait for it. Ties go to the lowest index.
     pub fn slowest(&self) -> usize {
         let own =
             |worker: usize| -> u128 { self.workers[worker].iter().map(|record| u128::from(record.own.ps())).sum() };
@@ -49,8 +50,7 @@ pub struct WorkerRecord {
     /// Time from the start to the end of the worker's own part, which ends with its last op or the arrival of its last
     /// push, whichever is later.
     pub own: Time,
-    /// Time from the end of the worker's own part to the end of the last own part, of any worker, for which this worker
-    /// has to wait.
+    /// Time for which the worker waits for slower workers after the end of its own part.
     pub waited: Time,
     /// Time from the start to the end of the worker's last op.
     pub computed: Time,
@@ -72,6 +72,6 @@ pub struct Staleness {
     /// Number of gradients of other workers that were applied to a parameter between the start of the iteration and
     /// this worker's gradient, summed over all parameters that the worker pushed.
     pub updates: u64,
-    /// Maximum of this number over all parameters that the worker pushed.
+    /// Largest number of these gradients for a single parameter.
     pub most_updates: u64,
 }

@@ -19,7 +19,6 @@ pub struct PsResult<'a> {
     name: Arc<str>,
 }
 
-/// A pull or push of a worker's iteration.
 #[derive(Clone, Copy)]
 struct Carried<'a> {
     iteration: u32,
@@ -152,7 +151,7 @@ fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
     records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// Converts the iteration of a worker to the record that other jobs use.
+/// Converts the iteration of a worker to the record that jobs without servers use.
 fn record(record: &WorkerRecord) -> IterationRecord {
     IterationRecord {
         start: record.start,
@@ -247,7 +246,7 @@ pub fn operations(jobs: &[PsResult<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
     let [compute, network, host, forward, backward, pull, push] = &labels;
-    // Index of an op of the graph, or the parameter of a transfer and whether it is a push.
+    // `Ok` with the index of an op of the graph, or `Err` with the parameter of a transfer and whether it is a push.
     let what = |job: &PsResult<'_>, operation: &OperationRecord| match operation.kind {
         OpKind::Transfer(transfer) => Err(job.plan.carried(transfer)),
         OpKind::Compute(op) => Ok(op as usize),

@@ -25,12 +25,12 @@ struct Parameter {
     pending: VecDeque<Time>,
 }
 
-/// A gradient that its server applies on its own.
+/// A gradient of an asynchronous worker. The server applies it without waiting for other workers.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied {
     /// Time at which the gradient is applied.
     pub at: Time,
-    /// Number of gradients of this parameter that arrived earlier.
+    /// Number of gradients of this parameter that arrived before this gradient.
     pub before: u64,
 }
 

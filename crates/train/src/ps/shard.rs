@@ -36,8 +36,8 @@ mod tests {
     #[test]
     fn the_largest_go_to_the_emptiest_server_or_all_in_turn() {
         let sizes = [3, 9, 1, 6, 2].map(Bytes);
-        // By bytes on two servers: 9 goes to server 0; 6 to 1; 3 to 1, because 6 < 9; 2 to 0, because 9 = 9; 1 to 1,
-        // because 9 < 11.
+        // Assignment of these sizes to two servers, the largest first: 9 goes to server 0; 6 to 1; 3 to 1, because 6 <
+        // 9; 2 to 0, because 9 = 9; 1 to 1, because 9 < 11.
         assert_eq!(shards(&sizes, 2, ShardSpec::Bytes), [1, 0, 1, 1, 0]);
         assert_eq!(shards(&sizes, 2, ShardSpec::RoundRobin), [0, 1, 0, 1, 0]);
         assert_eq!(shards(&sizes, 8, ShardSpec::Bytes), [2, 0, 4, 1, 3]);

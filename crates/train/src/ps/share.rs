@@ -20,7 +20,7 @@ const ROUNDING: f64 = 1e-9;
 /// Number of figures that are averaged: compute, host, time to the last op, transfers, waits.
 const FIGURES: usize = 5;
 
-/// Sum of the rates of all workers at one instant, per picosecond.
+/// Iterations and figures of all workers at one instant, per picosecond.
 #[derive(Clone, Copy, Default)]
 struct Rates {
     iterations: f64,
@@ -43,7 +43,7 @@ impl Rates {
 }
 
 /// Returns the iterations of the job, at most `limit`. They begin at the later of `since` and the start of the workers,
-/// and end when the first worker has no more records.
+/// and end when any worker has no more records.
 pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>) -> Vec<WorkerRecord> {
     if workers.iter().any(Vec::is_empty) {
         return Vec::new();

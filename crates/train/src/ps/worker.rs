@@ -211,7 +211,8 @@ impl Worker {
         }
     }
 
-    /// Returns the end of the worker's own part of the iteration, as far as this part has ended.
+    /// Returns the latest time so far at which an op of the iteration ended or a push arrived. After all of them, this
+    /// is the end of the worker's own part.
     pub fn own_end(&self) -> Time {
         self.began + self.record.own
     }

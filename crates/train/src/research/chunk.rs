@@ -34,7 +34,7 @@ pub struct Receiving {
 pub struct Expected {
     /// Start of the chunk.
     pub begun: Time,
-    /// Expected end if the chunk starts in the low band, and if it starts in the high band.
+    /// Expected end if the chunk starts in the low band, and if it starts in the high band, in this order.
     pub ends: [Time; 2],
     /// Whether the chunk starts in the high band.
     pub began_high: bool,
@@ -51,7 +51,8 @@ impl Chunk {
         self.high_count > 0
     }
 
-    /// Returns whether all workers send the rest of the chunk in the high band (`is_high`) or in the low band.
+    /// Returns whether all workers send the rest of the chunk in the high band or, if `is_high` is false, in the low
+    /// band.
     pub fn is_everywhere(&self, is_high: bool) -> bool {
         self.high_count == if is_high { self.ranks.len() } else { 0 }
     }

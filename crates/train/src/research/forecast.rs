@@ -1,6 +1,6 @@
 //! The forecast of the rest of an iteration from the state of one worker, and the deadlines that follow from it.
 //!
-//! A *time per KiB* is the time that a chunk takes per KiB in one band. A [`WindowEvent`] is an event in the rest of the
+//! A *time per KiB* is the time that a chunk takes per KiB in one band. A [`WindowEvent`]is a time in the rest of the
 //! iteration at which a bucket becomes ready or compute needs a bucket.
 
 use crate::bands::View;
@@ -81,9 +81,9 @@ pub struct Forecast<'a> {
     pub priorities: &'a [u32],
     /// Current time.
     pub now: Time,
-    /// Compute time that the worker has passed since the start of the iteration.
+    /// Compute time that the worker has completed since the start of the iteration.
     pub position: Time,
-    /// Bytes of each bucket that are neither sent nor in flight, without this chunk.
+    /// Bytes of each bucket that are neither sent nor in flight. The chunk that begins is not included.
     pub left: &'a [Bytes],
     /// Buckets of the chunks in flight, and of the chunk that begins.
     pub buckets: &'a [u32],
@@ -91,7 +91,7 @@ pub struct Forecast<'a> {
     pub ahead: Bytes,
 }
 
-/// Event at which a bucket becomes ready or is needed. At equal offsets, needs come last.
+/// Event at which a bucket becomes ready or is needed. At equal offsets, buckets that become ready come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WindowEvent {
     /// Offset of compute time.
@@ -116,8 +116,9 @@ impl WindowEvent {
 }
 
 impl Forecast<'_> {
-    /// Returns the latest end of the chunk, and of those in flight, for which compute passes its last need by `goal`.
-    /// The rest of the iteration is sent at `per_kib`. Returns the current time if `goal` cannot be met.
+    /// Returns the deadline of the chunk: the latest time at which it and the chunks in flight may end such that
+    /// compute passes its last need of a bucket by `goal`. The rest of the iteration is sent at `per_kib`. Returns the
+    /// current time if `goal` cannot be met.
     ///
     /// The deadline is found by bisection over forward simulations. A backward pass is not possible, because the order
     /// of later buckets depends on the end of the chunk.
@@ -134,10 +135,9 @@ impl Forecast<'_> {
         Time::from_ps(from)
     }
 
-    /// Returns the mean time at which compute passes its last need, if the end of the chunks in flight is uncertain.
-    /// The chunks end before or after `ends` with equal probability, and the deviation is `spread_ppm` millionths of
-    /// the time until `ends`. The mean matters because a chunk that has slack on average may be late in half of the
-    /// cases.
+    /// Returns the mean time at which compute passes its last need, over two equally likely ends of the chunks in
+    /// flight. The chunks end before or after `ends` by `spread_ppm` millionths of the time until `ends`. The mean
+    /// matters because a chunk that has slack on average may be late in half of the cases.
     pub fn passes_about(&self, ends: Time, spread_ppm: u64, per_kib: PsPerKib) -> Time {
         if spread_ppm == 0 {
             return self.passes_at(ends, per_kib);

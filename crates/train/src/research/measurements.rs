@@ -6,18 +6,18 @@ use super::forecast::{PsPerKib, after, pace_from};
 use gradtide_net::{Bytes, Time};
 use std::collections::VecDeque;
 
-/// Window of an average, in rounds. It corresponds to an iteration of about twenty buckets on eight workers.
-/// Calibration.
+/// Window of an average, in rounds. It corresponds to an iteration of about twenty buckets on eight workers. The value
+/// is calibrated.
 pub const MEMORY: u64 = 128;
 
-/// Window of the spread of chunk ends, in chunks. Calibration.
+/// Window of the spread of chunk ends, in chunks. The value is calibrated.
 const SPREAD_MEMORY: u64 = 16;
 
-/// Limit on the saved budget, in budgets of one iteration.
+/// Limit on the unused budget that accumulates, in multiples of the budget of one iteration.
 const SAVED_ITERATIONS: u64 = 8;
 
 /// Number of iterations in which a worker must have waited for slower workers before its deadlines include this wait.
-/// Not calibrated.
+/// The value is not calibrated.
 pub const WAIT_ITERATIONS: usize = 8;
 
 /// An exponential moving average. It is the plain mean as long as there are few samples.
@@ -82,12 +82,12 @@ pub struct History {
     pub spreads: [Average; 2],
     /// Arrival time of the last message.
     pub since: Time,
-    /// Band of the chunks in flight at that arrival: `Some(true)` if all were high, `Some(false)` if all were low,
+    /// Band of the chunks in flight at the time `since`: `Some(true)` if all were high, `Some(false)` if all were low,
     /// otherwise `None`.
     pub were_high: Option<bool>,
-    /// Time that the low band may still cost.
+    /// Delay of the job that the low band may still cause.
     pub budget: Time,
-    /// Time by which the cost of the low band has exceeded the budget.
+    /// Time by which the delay that the low band caused has exceeded the budget.
     pub debt: Time,
     /// Bytes sent in the low band before the time per KiB of this band was known.
     pub tried: Bytes,
@@ -100,8 +100,8 @@ impl History {
         Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
-    /// Returns the times per KiB of the high and of the low band, each if it is known. The time per KiB of the high
-    /// band is limited to that of the low band.
+    /// Returns the times per KiB of the high band and of the low band, each if it is known. The time of the high band
+    /// is at most the time of the low band.
     pub fn times_per_kib(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
         (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)
@@ -121,7 +121,7 @@ impl History {
         self.budget = self.budget.saturating_since(cost);
     }
 
-    /// Records the deviation of the actual end of a chunk from the expected one.
+    /// Records the deviation of the actual end of a chunk from its expected end.
     pub fn on_last_message(&mut self, now: Time, Expected { begun, ends, began_high }: Expected) {
         let way = usize::from(began_high);
         let off = now.ps().abs_diff(ends[way].ps());

@@ -86,7 +86,7 @@ impl Adaptive {
         })
     }
 
-    /// Returns the in-flight limit if it differs from that of the schedule.
+    /// Returns the in-flight limit of the policy; `None` if the limit of the schedule applies.
     pub fn in_flight_limit(&self) -> Option<usize> {
         match self {
             Self::Deadlines(rule) => Some(rule.in_flight_limit),
@@ -94,7 +94,7 @@ impl Adaptive {
         }
     }
 
-    /// Returns the bands in which `ranks` ranks open connections, if they differ from the bands of the job.
+    /// Returns the bands in which `ranks` ranks open connections; `None` for the job's fixed bands.
     pub fn opening_bands(&self, ranks: usize) -> Option<Vec<Bands>> {
         match self {
             Self::Deadlines(rule) => Some([rule.high, rule.low].map(|band| rule.bands_of(ranks, |_| band)).into()),

@@ -29,9 +29,9 @@ impl Tradeoff {
         Self { price_ppm, bands, small, high: Average::default() }
     }
 
-    /// Returns the index of the candidate band with the smallest loss; ties go to the first. The loss is the time at
-    /// which compute passes its last need on the last worker, plus the time of flows multiplied by its price. Later
-    /// chunks are assumed to have the average time per KiB of the last candidate, the high band.
+    /// Returns the index of the candidate band with the smallest loss; ties go to the first. The loss is the latest
+    /// time at which a worker's compute passes its last need, plus the time that flows spend in the network multiplied
+    /// by its price. Later chunks are assumed to have the average time per KiB of the last candidate, the high band.
     ///
     /// # Panics
     /// If `outcomes` is empty.

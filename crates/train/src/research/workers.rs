@@ -18,7 +18,7 @@ use gradtide_net::{Band, Bytes, Rate, Time};
 
 /// Busy limit: the low band is tried only if a round in the high band takes at most this many times as long as on an
 /// idle network. Beyond the limit the job's share of its links is so small that almost nothing remains for the low
-/// band. Calibration.
+/// band. The value is calibrated.
 const BUSY_FACTOR: u64 = 6;
 
 /// Parameters of the workers' decisions.
@@ -60,7 +60,7 @@ impl Rule {
 #[derive(Clone, Debug)]
 pub struct Workers {
     rule: Rule,
-    /// History of each worker. There is a single one if workers exchange their measurements.
+    /// Measurements of each worker; a single entry if workers exchange their measurements.
     history: Vec<History>,
     /// Waits of each worker.
     waits: Vec<Waits>,
@@ -70,7 +70,8 @@ pub struct Workers {
 
 /// The choice of a worker for a chunk.
 struct Choice {
-    /// Delay in the low band, relative to the high band, of the time at which compute passes its last need.
+    /// Time by which compute passes its last need later if the chunk is sent in the low band than if it is sent in the
+    /// high band.
     late: Time,
     /// Part of `late` that delays the job: the part that exceeds the worker's waits.
     cost: Time,
@@ -148,8 +149,8 @@ impl Workers {
         Some(chunk)
     }
 
-    /// Returns the choice of one worker for a chunk. `idle` is the time per KiB of a round on an idle network. Returns `None`
-    /// if the chunk needs the high band because the network is busy or there are no measurements yet.
+    /// Returns the choice of one worker for a chunk, where `idle` is the time per KiB of a round on an idle network.
+    /// Returns `None` if the chunk needs the high band because the network is busy or there are no measurements yet.
     fn choose(
         &mut self,
         rank: usize,
@@ -183,8 +184,8 @@ impl Workers {
                 u128::from(std::mem::take(&mut history.tried.0)) * u128::from(cost.ps()) / u128::from(bytes.0.max(1));
             history.spend(Time::from_ps(tried as u64));
         }
-        // A single low chunk among high ones is slow, so the next chunks are expected to be low as well, and the budget
-        // must cover all of them.
+        // A single low chunk among high chunks is slow, so the next chunks are expected to be low as well, and the
+        // budget must cover all of them.
         let few = if history.is_high { in_flight_limit as u64 } else { 1 };
         let expected = Expected { begun: now, ends, began_high: false };
         let receiving = Receiving {
@@ -241,7 +242,8 @@ mod tests {
         fn what_the_low_band_is_expected_to_cost_is_at_most_what_was_saved(
             tolerance_ppm in 0_u64..200_000, chunks in proptest::collection::vec((0_u32..4, 1_u64..30), 1..60),
         ) {
-            // Every bucket is needed immediately, so all additional time of the low band is lost: 4 of 5 ms per KiB.
+            // Every bucket is needed immediately, so the low band delays compute by all of its additional time, which
+            // is 4 ms per KiB (5 ms instead of 1 ms).
             let boundaries = boundaries(1, &[(1024, 0, 0)]);
             let events = WindowEvent::all(&boundaries);
             let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(5));
@@ -372,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
-        // The bucket is needed at 100 ms. A KiB takes 20 ms in the low band, so four are in time. If the first one
-        // takes 50 ms, 50 ms are left for the other three, which need 60 ms.
+        // The bucket is needed at 100 ms. A KiB takes 20 ms in the low band, so the four KiB of the bucket are in time.
+        // If the first KiB takes 50 ms, 50 ms are left for the other three, which need 60 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begun = |rule, at| {
@@ -408,8 +410,8 @@ mod tests {
 
     #[test]
     fn what_scatters_may_be_late_though_its_mean_is_in_time() {
-        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %: 40 ms, which is in time, or 120
-        // ms, which is 20 ms late. The average lateness is 10 ms.
+        // The bucket is needed at 100 ms. In the low band its four KiB take 80 ms ± 50 %: either 40 ms, which is in
+        // time, or 120 ms, which is 20 ms late. The average lateness is 10 ms.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let events = WindowEvent::all(&boundaries);
         let begins_high = |spread_ppm, tolerance_ppm| {
@@ -440,7 +442,7 @@ mod tests {
                 let mut chunk = workers.begin(ms(at), (0, Bytes(4096), 1), true, &mut forecast).unwrap();
                 workers.on_received(&mut chunk, 0, ms(ends), (1, None));
             }
-            // The first chunk ends early by a quarter, the second by a half.
+            // The first chunk ends a quarter of its expected duration early, the second a half.
             let expected = if in_flight_limit == 1 { (375_000, 2) } else { (0, 0) };
             assert_eq!(workers.history[0].spreads.map(|spread| (spread.mean, spread.count)), [expected, (0, 0)]);
         }

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The network of a run and its background flows. Clones share both, because the main loop and the oracle each need
-/// one.
+/// access.
 #[derive(Clone)]
 pub struct World<'n, 's> {
     network: Rc<RefCell<Box<dyn ForkNetwork + 'n>>>,
@@ -40,8 +40,8 @@ impl<'n, 's> World<'n, 's> {
         Self { network: Rc::new(RefCell::new(network)), background }
     }
 
-    /// Predicts, for each of several bands, the end of a chunk and the time of background flows of at most `largest`
-    /// bytes. `start` starts the chunk in a band.
+    /// Predicts, for each of several bands, the end of a chunk and the total time that background flows of at most
+    /// `largest` bytes spend in the network. `start` starts the chunk in a band.
     pub fn outcomes(&self, bands: &[Band], largest: Bytes, start: &StartChunk<'_>) -> Vec<Outcome> {
         let mut copies: Vec<Copied<'_>> = bands.iter().map(|&band| self.copy(band, start)).collect();
         let ends: Vec<Time> = copies.iter_mut().map(Copied::end).collect();
@@ -51,7 +51,6 @@ impl<'n, 's> World<'n, 's> {
         copies.iter_mut().zip(ends).map(outcome).collect()
     }
 
-    /// Forks the current state and starts the chunk in the fork.
     fn copy(&self, band: Band, start: &StartChunk<'_>) -> Copied<'s> {
         let mut network = self.network.borrow().fork();
         let chunk = start(band, &mut network);

@@ -52,8 +52,8 @@ impl<'a> Causes<'a> {
     }
 
     /// Returns the critical path: the ops that lead to the end of the iteration, in order of time. Each op is preceded
-    /// by its possible cause that ended last. Ties go to compute ops, so a transfer is on the path only if no compute
-    /// op takes as long.
+    /// by its possible cause that ended last. Ties go to compute ops, so a transfer is on the path only if it ended
+    /// later than all compute ops among the causes.
     pub fn critical_path(&self) -> Vec<OpId> {
         let mut path: Vec<OpId> = (0..self.dag.ops.len() as OpId).max_by_key(|&op| self.ends(op)).into_iter().collect();
         while let Some(before) = path.last().and_then(|&op| self.last_before(op, |_| true)) {
@@ -100,7 +100,8 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// Returns the last op to end before an op's start among those possible causes for which `wanted` returns `true`.
+    /// Returns the cause that ended last before the op's start, among the possible causes of the op for which `wanted`
+    /// returns `true`.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;

@@ -36,7 +36,6 @@ impl<'a> DataParallelResult<'a> {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
 
-    /// Returns the kind of an op as the table shows it.
     fn kind(&self, kind: OpKind) -> &'static str {
         match kind {
             OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) if self.is_host(layer) => "host",
@@ -79,7 +78,6 @@ impl<'a> DataParallelResult<'a> {
         })
     }
 
-    /// Returns the transfers of the measured iterations, one slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         self.trace.blocks()
     }
@@ -126,13 +124,14 @@ impl<'a> DataParallelResult<'a> {
         bound.min(mean)
     }
 
-    /// Returns the largest value that a correct bound can have for these iterations, for an assertion. It is their
-    /// mean, plus a share of the time after them.
+    /// Returns the largest value that a correct bound can have for these iterations, for an assertion. A finite run can
+    /// be faster than its steady state: the mean of k iterations may be below the bound by 1/k of the time returned by
+    /// `waits` and `late`.
     ///
     /// The time from an update to a read in the next iteration is one iteration plus the increase of the read's stall
-    /// over the previous iteration. Summed over all iterations, the increases are at most the stall of the last read.
-    /// If the channel is never idle, the time from the first update to a later read is added. If workers or orders
-    /// differ, no limit is known.
+    /// over the previous iteration. Summed over all iterations, the increases are at most the stall of the last read
+    /// (`waits`). If the channel is never idle, the time from the first update to a later read (`late`) is added. If
+    /// workers or orders differ, no limit is known.
     fn most_ps(&self, mean: f64, compute: Time) -> f64 {
         if self.differs() || matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
             return f64::INFINITY;
@@ -186,7 +185,6 @@ impl<'a> DataParallelResult<'a> {
     }
 }
 
-/// Returns one row per measured iteration of each job. Its figures describe the slowest worker.
 pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     parts.iter().flat_map(|part| {
         let comm = part.blocks().map(DataParallelResult::comm);
@@ -195,7 +193,6 @@ pub fn iterations<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item
     })
 }
 
-/// Returns one row per worker and measured iteration of jobs whose workers differ.
 pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {
@@ -209,7 +206,6 @@ pub fn workers<'a>(parts: &'a [DataParallelResult<'_>]) -> impl Iterator<Item = 
     })
 }
 
-/// Creates the table with one row per bucket of each measured iteration.
 pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
     let count = parts.iter().map(|part| part.iterations.len() * part.gradients.buckets.len()).sum();
     // The table is built column by column without an intermediate row, because there may be millions of rows.
@@ -264,7 +260,6 @@ fn resource(kind: OpKind) -> &'static str {
     if matches!(kind, OpKind::Transfer(_)) { "network" } else { "compute" }
 }
 
-/// Returns the index of the layer, op or bucket to which an op belongs.
 fn index(kind: OpKind) -> u32 {
     match kind {
         OpKind::Barrier => 0,
@@ -276,7 +271,6 @@ fn index(kind: OpKind) -> u32 {
     }
 }
 
-/// Creates the table with one row per op of the first measured iterations.
 pub fn operations(parts: &[DataParallelResult<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {

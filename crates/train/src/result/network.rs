@@ -76,7 +76,6 @@ pub fn queues(samples: &Samples) -> Table {
     ])
 }
 
-/// Creates the table of the congestion windows of the sampled connections.
 pub fn cwnd(samples: &Samples) -> Table {
     let rows = &samples.windows;
     let counts = |of: fn(&Carried, &Window) -> u64| {

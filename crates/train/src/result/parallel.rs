@@ -234,7 +234,6 @@ fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64
     records.iter().map(|record| u128::from(of(record).ps())).sum::<u128>() as f64 / records.len() as f64
 }
 
-/// Returns one row per iteration of each job.
 pub fn iterations<'a>(jobs: &'a [ParallelJob<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let busy = |block: &[TransferRecord]| block.iter().map(|record| record.busy).sum();
@@ -243,7 +242,6 @@ pub fn iterations<'a>(jobs: &'a [ParallelJob<'_>]) -> impl Iterator<Item = Itera
     })
 }
 
-/// Creates the table with one row per transfer and iteration.
 pub fn transfers(jobs: &[ParallelJob<'_>]) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {

@@ -12,7 +12,7 @@ pub struct JobSummary {
     pub iteration_count: u64,
     /// Number of iterations that are not measured because not all jobs ran.
     pub unmeasured: Unmeasured,
-    /// Number of workers, which compute. Parameter servers are not counted, wherever they are placed.
+    /// Number of workers, i.e. of ranks that compute. Parameter servers are not counted, wherever they are placed.
     pub worker_count: u64,
     /// Number of buckets.
     pub bucket_count: u64,
@@ -20,7 +20,7 @@ pub struct JobSummary {
     pub iteration_time_ps: Vec<u64>,
     /// C: compute time of one iteration of the slowest worker, without stalls.
     pub compute_ps: f64,
-    /// Time for which the device is idle during host work, in a recorded step.
+    /// Time for which the device is idle during host work. Only recorded steps have host work.
     pub host_ps: f64,
     /// N: time for which the transfers of one iteration occupy the network.
     pub comm_ps: f64,
@@ -33,14 +33,14 @@ pub struct JobSummary {
     /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac, section
     /// 6).
     pub straggler_percent: f64,
-    /// Index of the worker with the longest total compute time, whose times are shown. Absent if all workers are
-    /// identical.
+    /// Index of the worker with the longest total compute time, whose times this summary contains. Absent if all
+    /// workers are identical.
     pub slowest_worker: Option<u64>,
-    /// Slack, needed - ready: minimum, median and maximum over all buckets of all measured iterations. Absent if no
-    /// bucket is sent.
+    /// Slack of a bucket: the time at which it is needed minus the time at which it is ready. Minimum, median and
+    /// maximum over all measured iterations. Absent if no bucket is sent.
     pub slack_ps: Option<[f64; 3]>,
-    /// Margin, needed - end: minimum, median and maximum over all buckets of all measured iterations. Absent if no
-    /// bucket is sent.
+    /// Margin of a bucket: the time at which it is needed minus the end of its aggregation. Minimum, median and maximum
+    /// over all measured iterations. Absent if no bucket is sent.
     pub margin_ps: Option<[f64; 3]>,
     /// Lower bound on the iteration time for any order of these messages, with or without a barrier. Each message takes
     /// its mean duration. The bound is the largest of the compute time, the time of all messages, and the longest path
@@ -118,14 +118,15 @@ pub struct GroupSummary {
     pub ranks: u32,
     /// Number of ranks of one group that are on the same node.
     pub per_node: u32,
-    /// Number of transfers per rank, summed over the stages.
+    /// Number of transfers of one rank of each stage, summed over the stages.
     pub transfer_count: u64,
     /// Bytes sent by a rank.
     pub bytes_per_rank: f64,
     /// Time for which transfers are in progress.
     pub busy_ps: f64,
-    /// Time for which compute stalls with one of these transfers as the last cause.
+    /// Time for which compute stalls because of one of these transfers, as the dependency that ended last.
     pub exposed_ps: f64,
-    /// Slack, needed - ready: minimum, median and maximum over the transfers that a compute op needs.
+    /// Slack of the transfers that a compute op needs: the time at which a transfer is needed minus the time at which
+    /// it is ready. Minimum, median and maximum.
     pub slack_ps: Option<[f64; 3]>,
 }

@@ -8,7 +8,7 @@ use gradtide_net::{Completion, Network, Time};
 /// Time at which the run stops, and number of recorded iterations.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Simulated time at which the run ends, even with ops and transfers in progress.
+    /// Simulated time at which the run ends, even with ops and flows in progress.
     pub duration: Option<Time>,
     /// Number of measured iterations whose ops are recorded individually.
     pub timeline_iterations: u32,

@@ -27,7 +27,7 @@ pub struct CollectiveExecutor<'a, 'p> {
     priorities: Vec<u32>,
     /// Whether any scheduler draws a new order in every iteration.
     changes_priorities: bool,
-    /// For each program, the transfers that its first op reads, which it would wait for without the barrier.
+    /// For each program, the transfers that its first op reads. Without the barrier, the op would wait for them only.
     read_at_start: Vec<Vec<u32>>,
     /// Number of iterations that at least one worker has begun.
     begun_count: u32,
@@ -148,7 +148,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         if is_first && now < self.context.last_start {
             let later = (worker.iteration + 1).saturating_sub(self.trace.warmup_count);
             self.trace.warmup_count += later;
-            // A transfer of the iteration may have ended before its first op begins.
+            // A transfer of the iteration may have ended before the iteration's first op begins.
             let before = -i64::from(own_warmup_count(self.job));
             self.trace.operations.iter_mut().for_each(|operation| operation.iteration -= i64::from(later));
             self.trace.operations.retain(|operation| operation.iteration >= before);

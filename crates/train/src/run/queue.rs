@@ -88,8 +88,8 @@ pub struct QueueContext<'a> {
 pub struct SendQueue<'p> {
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
-    /// Release time of each transfer: the number of iterations after its own, and the offset of compute time. Empty if
-    /// the schedule has no release times.
+    /// Release time of each transfer: (k, offset of compute time in the k-th iteration after the transfer's own). Empty
+    /// if the schedule has no release times.
     release_times: Vec<(u32, Time)>,
     /// Ready transfers before their release time.
     held: BinaryHeap<Reverse<Held>>,
@@ -179,7 +179,8 @@ impl<'p> SendQueue<'p> {
         self.ready_count += 1;
     }
 
-    /// Returns the earliest release time of a held transfer, or `None` if it cannot be predicted yet.
+    /// Returns the earliest release time of a held transfer, or `None` if it cannot be predicted because a worker
+    /// stalls.
     #[inline]
     fn next_release(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
         let &Reverse(Held { release, .. }) = self.held.peek()?;
@@ -233,7 +234,6 @@ impl<'p> SendQueue<'p> {
         record.high += u32::from(is_high);
     }
 
-    /// Returns the numbers of the chunks in flight.
     fn in_flight(&self) -> Vec<u64> {
         self.sending.iter().map(|sending| sending.number).collect()
     }
@@ -285,7 +285,6 @@ impl<'p> SendQueue<'p> {
         }
     }
 
-    /// Returns whether the band policy allows the next chunk to be picked.
     fn may_pick(&mut self, ready: Ready, context: &QueueContext<'_>, records: &Records) -> bool {
         let Some(policy) = &mut self.policy else { return true };
         let view = view(ready, &self.sending, context, records);
@@ -300,8 +299,8 @@ impl<'p> SendQueue<'p> {
         !self.is_refused
     }
 
-    /// Returns the bands in which a chunk begins, as the policy chooses them; `None` without a policy, for the bands of
-    /// the job.
+    /// Returns the bands that the policy chooses for a chunk that begins. Returns `None` without a policy; the job's
+    /// fixed bands then apply.
     fn bands(
         &mut self,
         index: usize,

@@ -16,7 +16,8 @@ pub struct Unmeasured {
 /// The record of a job.
 #[derive(Debug, Default)]
 pub struct JobRecord {
-    /// Measured iterations of each worker or rank class, the same number for each; one entry if all are identical.
+    /// Measured iterations, by worker or rank class; one entry if all workers are identical. All entries have equally
+    /// many iterations.
     pub workers: Vec<Vec<IterationRecord>>,
     /// The pass after the last measured iteration of each worker, as far as it ran; its `time` is not set.
     pub last_passes: Vec<IterationRecord>,
@@ -68,7 +69,7 @@ pub struct IterationRecord {
     pub compute: Time,
     /// Part of `compute` during which the device is idle: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub host: Time,
-    /// Stall for gradients that another worker had not computed yet; contained in `exposed` and `barrier`.
+    /// Stall for gradients that another worker had not computed yet. It is also part of `exposed` or `barrier`.
     pub straggler: Time,
     /// Stall for gradients that the next op needs.
     pub exposed: Time,
@@ -106,7 +107,7 @@ pub struct TransferRecord {
     pub arrived_count: u32,
     /// Number of messages, if workers change their bands.
     pub messages: u32,
-    /// Number of these messages that were sent in the high band.
+    /// Number of messages that were sent in the high band, if workers change their bands.
     pub high: u32,
 }
 
@@ -163,7 +164,7 @@ impl Records {
         self.blocks(first, count).take_while(is_over).count()
     }
 
-    /// Returns the transfers that have ended, of all iterations, each with its index.
+    /// Returns the ended transfers of all iterations, each with its index within the iteration.
     pub fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
         (0..self.per_iteration as u32).cycle().zip(&self.all).filter(|(_, record)| record.end > Time::ZERO)
     }
@@ -172,7 +173,7 @@ impl Records {
 /// Record of one op or chunk, for timelines.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationRecord {
-    /// Index of the measured iteration; -1 for the one before the first.
+    /// Index of the measured iteration; -1 for the iteration before the first measured one.
     pub iteration: i64,
     /// Kind of the op, and index of its layer or transfer.
     pub kind: OpKind,

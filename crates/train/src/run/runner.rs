@@ -70,7 +70,6 @@ enum Phase {
 }
 
 impl<'a, 'p> JobRunner<'a, 'p> {
-    /// Creates the runner of a job that has not begun, in a run that stops after `duration`.
     pub fn new(executor: Box<dyn Executor<'a> + 'p>, duration: Option<Time>) -> Self {
         Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
@@ -80,7 +79,6 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         self.executor.into_done()
     }
 
-    /// Returns the key of the job in the scenario.
     pub fn name(&self) -> &str {
         self.executor.name()
     }
@@ -97,12 +95,10 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         self.has_enough
     }
 
-    /// Ends a job that is no longer needed as load.
     pub fn stop(&mut self) {
         self.phase = Phase::Finished;
     }
 
-    /// Returns the number of iterations run only as load for other jobs.
     #[inline]
     pub fn extra_count(&self) -> u32 {
         self.executor.extra_count()
@@ -118,7 +114,6 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         extra - self.last_progress.1 >= STARVED_AFTER
     }
 
-    /// Returns the time of the job's next event outside the network.
     #[inline]
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
@@ -152,7 +147,6 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         IterationError::TooShort { job: self.name().to_owned() }
     }
 
-    /// Handles the end of a flow of the job.
     pub fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
         self.ended_count += 1;
         match &mut self.phase {
@@ -161,7 +155,6 @@ impl<'a, 'p> JobRunner<'a, 'p> {
         }
     }
 
-    /// Returns the number of ops and transfers that wait for dependencies.
     pub fn waiting_ops(&self) -> usize {
         self.executor.waiting_ops()
     }

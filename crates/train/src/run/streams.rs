@@ -31,7 +31,7 @@ pub struct Worker {
     pub running: Option<Running>,
     /// Number of the worker's communicators that have a chunk in progress; used only if transfers slow down compute.
     pub slowed_by: u32,
-    /// Time of the last end of an op on which other ops or transfers depend.
+    /// End of the worker's latest op with dependents (ops or transfers).
     pub last_output_at: Time,
     /// Record of the iteration in progress, from one start of the measured pass to the next.
     pub current: IterationRecord,
@@ -109,7 +109,7 @@ pub struct Streams {
     pub must_recheck: bool,
     /// Offset of compute time at which each compute op of a program begins.
     offsets: Vec<Time>,
-    /// Duration of a unit of compute that overlaps with a transfer, in millionths of its duration without transfers.
+    /// Duration of a piece of compute that overlaps with a transfer, in millionths of its duration without transfers.
     slowdown_ppm: u64,
 }
 
@@ -209,8 +209,8 @@ impl Streams {
         self.slowdown_ppm != ONE_PPM
     }
 
-    /// Registers that a communicator of these rank classes starts (`is_slow`) or stops sending. Empty `classes` stand
-    /// for all classes.
+    /// Registers that a communicator of these rank classes starts (`is_slow`) or stops sending. An empty list means all
+    /// classes.
     pub fn slow(&mut self, classes: &[u32], is_slow: bool) {
         let change = |worker: &mut Worker| {
             worker.slowed_by = if is_slow { worker.slowed_by + 1 } else { worker.slowed_by - 1 };
@@ -268,8 +268,8 @@ impl Streams {
         self.workers.iter().map(passes_at).try_fold(Time::ZERO, |latest, at| Some(latest.max(at?)))
     }
 
-    /// Returns each worker's position: the compute time that it has passed since the start of `iteration`. `compute` is
-    /// the compute time of one iteration.
+    /// Returns each worker's position: the compute time that it has completed since the start of `iteration`. `compute`
+    /// is the compute time of one iteration.
     pub fn positions(&self, iteration: u32, compute: Time, now: Time) -> Vec<Time> {
         let position = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];

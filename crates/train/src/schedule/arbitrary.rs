@@ -16,7 +16,7 @@ pub struct Arbitrary {
 
 impl Scheduler for Arbitrary {
     fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>) {
-        // Transfers are listed in the order in which the backward pass completes them.
+        // The DAG lists transfers in the order in which the backward pass completes them.
         let mut order: Vec<u32> = (0..dag.transfers.len() as u32).collect();
         self.stream.disorder(&mut order, self.disorder_ppm);
         ranks.resize(order.len(), 0);

@@ -23,8 +23,8 @@ pub struct ParallelSpec {
     /// Whether sequence parallelism shards the activations that tensor parallelism replicates. An all-gather and a
     /// reduce-scatter then replace each all-reduce.
     pub sequence_parallel: bool,
-    /// Whether the collectives of tensor-parallel groups are pipelined with the matrix products of `beside`. Requires
-    /// `sequence_parallel`.
+    /// Whether the collectives of tensor-parallel groups are pipelined with the matrix products of
+    /// [`BlockOpSpec::beside`]. Requires `sequence_parallel`.
     pub async_tp: bool,
     /// Whether each rank of a tensor-parallel group sends 1/`tp` of the group's activations to the next stage, which
     /// gathers them.
@@ -94,13 +94,14 @@ pub enum ShardingSpec {
     /// None: gradients are summed over all ranks.
     #[default]
     None,
-    /// Optimizer states. Gradients are reduced once in a step, and parameters are gathered after the optimizer step.
+    /// Shards optimizer states. Gradients are reduced once in a step, and parameters are gathered after the optimizer
+    /// step.
     Zero1,
-    /// Optimizer states and gradients. Parameters are gathered before the forward pass and freed after the backward
-    /// pass.
+    /// Shards optimizer states and gradients. Parameters are gathered before the forward pass and freed after the
+    /// backward pass.
     Zero2,
-    /// Optimizer states, gradients and parameters. Parameters are also freed after the forward pass and gathered again
-    /// before the backward pass.
+    /// Shards optimizer states, gradients and parameters. Parameters are also freed after the forward pass and gathered
+    /// again before the backward pass.
     Zero3,
 }
 
@@ -145,13 +146,15 @@ pub struct BlockSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlockKindSpec {
-    /// Parameter bytes of a block to gather, without its experts, after division by `tp` and before sharding.
+    /// Bytes of the block's parameters that are gathered, after division by `tp` and before sharding. Experts are
+    /// excluded.
     pub parameter_bytes: u64,
-    /// Gradient bytes of a block to reduce, without its experts, after division by `tp` and before sharding.
+    /// Bytes of the block's gradients that are reduced, after division by `tp` and before sharding. Experts are
+    /// excluded.
     pub gradient_bytes: u64,
-    /// Parameter bytes of the block's experts to gather, after division by `tp` and `ep` and before sharding.
+    /// Bytes of the experts' parameters that are gathered, after division by `tp` and `ep` and before sharding.
     pub expert_parameter_bytes: u64,
-    /// Gradient bytes of the block's experts to reduce, after division by `tp` and `ep` and before sharding.
+    /// Bytes of the experts' gradients that are reduced, after division by `tp` and `ep` and before sharding.
     pub expert_gradient_bytes: u64,
     /// Ops of the block, at least one, in the order of the forward pass.
     pub ops: Vec<BlockOpSpec>,
@@ -178,8 +181,8 @@ pub struct BlockOpSpec {
     /// For experts, the bytes that one rank sends to all ranks, and receives back. For attention, the bytes of one
     /// rank's keys and values. For all other roles, 0.
     pub exchanged_bytes: u64,
-    /// Compute that overlaps with the transfers of asynchronous tensor parallelism: in the forward and in the backward
-    /// pass. Recomputation is as the forward pass.
+    /// Compute that overlaps with the transfers of asynchronous tensor parallelism: [forward pass, backward pass].
+    /// Recomputation uses the first entry.
     pub beside: [BesideSpec; 2],
 }
 

@@ -48,7 +48,7 @@ pub struct StepClassSpec {
 pub struct StepGroupSpec {
     /// Name shown to users.
     pub name: String,
-    /// Classes of the group's ranks. For a point-to-point link, the class of the sender, then that of the receiver.
+    /// Classes of the group's ranks. For a point-to-point link: the sender's class, then the receiver's class.
     pub classes: Vec<u32>,
     /// Number of ranks of one group.
     pub ranks: u32,

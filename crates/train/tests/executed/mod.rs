@@ -45,7 +45,6 @@ pub fn plan(algorithm: impl Into<Algorithm>, ranks: u32, bytes: u64) -> Collecti
     algorithm.into().plan(ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
 }
 
-/// Returns the messages of all ranks in all steps.
 pub fn messages(plan: &CollectivePlan) -> Vec<Message> {
     let mut all = Vec::new();
     for step in 0..plan.step_count() {

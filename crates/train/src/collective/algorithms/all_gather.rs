@@ -1,5 +1,5 @@
-//! Ring all-gather: every rank receives part i from rank i. Over nodes with several ranks, one ring per network card of
-//! a node.
+//! Ring all-gather: every rank receives part i from rank i. On nodes with several ranks there is one ring per network
+//! card of a node.
 //!
 //! # Source
 //! Thakur et al. (2005): ring all-gather.

@@ -32,7 +32,7 @@ const ABOUT: About = About {
     }],
 };
 
-/// Sends the data of each surplus rank to the next rank. The surplus ranks then are idle.
+/// Sends the data of each surplus rank to the next rank. The surplus ranks are idle afterwards.
 #[derive(Debug)]
 pub(super) struct Fold;
 
@@ -115,7 +115,7 @@ impl Pattern for RecursiveDoubling {
     }
 }
 
-/// Returns whether rank `i` of `n` = 2^k + r ranks is a surplus rank, which the even ranks among the first 2r are.
+/// Returns whether rank `i` of `n` = 2^k + r ranks is a surplus rank. The surplus ranks are the even ranks below 2r.
 fn is_folded(i: u32, n: u32) -> bool {
     i < 2 * (n - (1 << n.ilog2())) && i.is_multiple_of(2)
 }

@@ -1,5 +1,5 @@
-//! Hierarchical all-reduce: within groups of consecutive ranks, and between the groups. The heads are the first ranks
-//! of all groups.
+//! Hierarchical all-reduce, within groups of consecutive ranks and between the groups. The first rank of a group is its
+//! head.
 
 use super::broadcast::{BinomialBroadcast, BinomialReduce};
 use super::ring::{Ring, RingAllGather, RingReduceScatter};
@@ -24,15 +24,16 @@ pub struct Hierarchical {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Inside {
-    /// A binomial reduce to the head, followed by a ring among the heads and a binomial broadcast.
+    /// A binomial reduce to the head of each group, a ring among the heads, and a binomial broadcast in each group.
     Reduce,
-    /// A ring all-reduce, followed by a ring among the heads and a binomial broadcast.
+    /// A ring all-reduce in each group, a ring among the heads, and a binomial broadcast in each group.
     ///
     /// # Source
     /// Jia et al. (2018): hierarchical all-reduce in three phases.
     #[default]
     Ring,
-    /// A ring reduce-scatter, followed by a ring among all ranks with the same shard and a ring all-gather.
+    /// A ring reduce-scatter in each group, a ring among all ranks with the same shard, and a ring all-gather in each
+    /// group.
     ///
     /// # Source
     /// BlueConnect (Cho et al. 2019), with two dimensions.

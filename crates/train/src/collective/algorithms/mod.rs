@@ -7,7 +7,7 @@ use gradtide_net::{Bytes, Time};
 use serde::Deserialize;
 use std::ops::Deref;
 
-/// Registers algorithms: declares their modules, and everything that lists or distinguishes them. An entry of the form
+/// Registers algorithms: declares their modules, the enum of all algorithms, and its functions. An entry of the form
 /// `"name" file::Type` is deserialised from `{"kind": "name", …}` with the fields of the type. `tools/generate.py`
 /// writes the names for Python and the table of `docs/models/collectives.md` from it.
 macro_rules! algorithms {
@@ -79,7 +79,7 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// Returns the algorithm of a process group that NCCL prefers if several are equally fast.
+    /// Returns the algorithm of a process group that NCCL prefers if several are equally fast, and the load of a rank.
     ///
     /// # Panics
     /// If process groups have no algorithm for the operation.
@@ -87,8 +87,8 @@ impl Algorithm {
         Self::of_groups(operation, span).next().expect("every operation has an algorithm")
     }
 
-    /// Returns the algorithm of a process group that is fastest on an idle network, as NCCL chooses it. Ties go to the
-    /// first of the list.
+    /// Returns the algorithm of a process group that is fastest on an idle network, as NCCL chooses it, and the load of
+    /// a rank. Ties go to the first of the list.
     ///
     /// # Panics
     /// As [`of_group`](Self::of_group).

@@ -1,5 +1,5 @@
-//! Send from rank 0 to rank 1. In a process group that is not a link between two ranks, every rank sends to the next
-//! rank.
+//! Point-to-point send. Rank 0 sends to rank 1. In a process group that is not a link between two ranks, every rank
+//! sends to the next rank.
 
 use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
 use crate::collective::counts::Counts;

@@ -25,14 +25,14 @@ pub struct ParameterServer {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// The first ranks.
+    /// The servers are the first ranks.
     ///
     /// # Source
     /// Zhang et al. (2017), fig. 3, left.
     #[default]
     Packed,
-    /// One rank in each of as many equal intervals as there are servers. In interval j it is the rank at position j
-    /// modulo the length of the interval, which spreads the traffic of the servers over the switches above.
+    /// The ranks are divided into one interval of equal length per server. In interval j the server is the rank at
+    /// position j modulo the length of the interval, which spreads the traffic of the servers over the switches above.
     ///
     /// # Source
     /// Zhang et al. (2017), fig. 3, right, and section 2.1.

@@ -1,5 +1,5 @@
-//! Ring reduce-scatter: rank i receives the sum of part i. Over nodes with several ranks, one ring per network card of
-//! a node.
+//! Ring reduce-scatter: rank i receives the sum of part i. On nodes with several ranks there is one ring per network
+//! card of a node.
 //!
 //! # Source
 //! Patarasuk & Yuan (2009), the first half.

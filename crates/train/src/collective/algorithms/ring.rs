@@ -1,4 +1,4 @@
-//! Ring all-reduce. Over nodes with several ranks, one ring per network card of a node.
+//! Ring all-reduce. On nodes with several ranks there is one ring per network card of a node.
 //!
 //! # Source
 //! Patarasuk & Yuan (2009); Gao (2020), section 5.2. One ring per card: NCCL's published sources,
@@ -111,7 +111,7 @@ impl Pattern for RingAllGather {
     }
 }
 
-/// Returns the part that rank `i` of `n` sends in `step` if rank 0 begins with part `ahead` mod `n`.
+/// Returns the part that rank `i` of `n` sends in `step` if rank 0 sends part `ahead` mod `n` in step 0.
 fn part(ahead: u32, step: u32, i: u32, n: u32) -> u32 {
     (i + ahead - step) % n
 }

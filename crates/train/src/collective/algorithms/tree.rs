@@ -1,5 +1,5 @@
-//! All-reduce along binary trees, each with an equal share of the bytes and pipelined in parts. Within a node the ranks
-//! form a chain.
+//! All-reduce along binary trees. Each tree reduces an equal share of the bytes, which it cuts into parts and
+//! pipelines. Within a node the ranks form a chain.
 //!
 //! # Source
 //! The two binary trees of Sanders, Speck & Träff (2009), whose inner nodes send three halves of the buffer and whose
@@ -16,7 +16,8 @@ use crate::collective::plan::{Phase, PlanError, Subgroups};
 use gradtide_net::Bytes;
 use serde::Deserialize;
 
-/// All-reduce along two binary trees. If the group is on one level, its plan consists of one of the trees.
+/// All-reduce along two binary trees. [`plan`](CollectiveAlgorithm::plan) contains only one of them,
+/// [`group_plans`](CollectiveAlgorithm::group_plans) contains all.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Tree;
 
@@ -39,11 +40,11 @@ const PART: u64 = 4 << 20 >> 3;
 /// Largest number of parts of one tree.
 const MOST_PARTS: u64 = 64;
 
-/// Sends the whole buffer from rank i to rank i-1, the last rank first.
+/// Sends the whole buffer from rank i to rank i-1, starting at the last rank.
 #[derive(Debug)]
 struct ChainReduce;
 
-/// Sends the whole buffer from rank i to rank i+1, the first rank first.
+/// Sends the whole buffer from rank i to rank i+1, starting at the first rank.
 #[derive(Debug)]
 struct ChainBroadcast;
 
@@ -56,7 +57,7 @@ impl CollectiveAlgorithm for Tree {
         BinaryTree.phases(ranks)
     }
 
-    /// Returns the costs of both trees. As in the flow model, every rank counts as the busiest one.
+    /// Returns the costs of both trees. As in the flow model, every rank counts like the busiest rank.
     fn closed_form(&self, ranks: u32) -> Counts {
         let n = u64::from(ranks);
         let most = (n - 1).min(2);
@@ -102,8 +103,8 @@ impl CollectiveAlgorithm for Tree {
     }
 }
 
-/// Returns the phases of one tree: in each `group` of consecutive ranks a chain to its head, a binary tree of the heads
-/// upwards and downwards, and the chain in reverse.
+/// Returns the phases of one tree: in each `group` of consecutive ranks a chain to the group's first rank (head), a
+/// binary tree of the heads upwards and downwards, and the chain in reverse.
 pub fn chained_tree(group: u32) -> Vec<Phase> {
     vec![
         Phase::new(ChainReduce, Subgroups::Inside { group }),

@@ -36,7 +36,8 @@ pub fn sort<T: Copy>(items: &mut [T], is_less: impl Fn(&T, &T) -> bool) {
     }
 }
 
-/// Returns the minimum run length. It is chosen such that `count` divided by it is a power of two or slightly less.
+/// Returns the minimum length of a run. It is chosen such that `count` divided by this length is a power of two or
+/// slightly less.
 fn least_run(mut count: usize) -> usize {
     let mut remainder = 0;
     while count >= 64 {
@@ -97,7 +98,7 @@ impl<F> Merger<F> {
         }
     }
 
-    /// Registers a new run. Before, merges the earlier runs whose border is deeper in the merge tree than the border
+    /// Registers a new run, after merging the earlier runs whose border is deeper in the merge tree than the border
     /// between the last run and the new one.
     fn found<T: Copy>(&mut self, items: &mut [T], start: usize, length: usize)
     where

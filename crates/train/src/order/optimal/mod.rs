@@ -11,13 +11,14 @@ use gradtide_net::Seed;
 use gradtide_watch::check_cancelled;
 use search::{Answer, Search};
 
-/// Budget of the local search, in joins and edges that evaluations visit: about a second.
+/// Budget of the local search, about one second of CPU time. It counts the joins and edges that evaluations visit.
 const LOCAL_STEPS: u64 = 200_000_000;
 
-/// Budget of one search for an order within a limit, in words of sets: about a fifth of a second.
+/// Budget of one search for an order within a limit, about 0.2 s of CPU time. It counts the 64-bit words of transfer
+/// sets that the search reads.
 const SEARCH_STEPS: u64 = 10_000_000;
 
-/// Budget of the search that tests whether an order is optimal, in words of sets: some milliseconds.
+/// Like [`SEARCH_STEPS`], for the search that tests whether an order is optimal.
 const SHORT_STEPS: u64 = 1_000_000;
 
 /// An order, and a lower bound on the makespans of all orders.
@@ -129,9 +130,10 @@ fn least_loss_ticks(needs: &Needs) -> u64 {
     least
 }
 
-/// Bisects the interval between the bound and the best makespan until they are equal or the searches are inconclusive.
+/// Bisects the interval between the bound and the best makespan until they are equal or the searches exhaust their
+/// budgets.
 fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
-    // Smallest limit at which a search was inconclusive.
+    // Smallest limit at which a search exhausted its budget.
     let mut unknown = best.makespan_ticks;
     while best.bound_ticks < unknown.min(best.makespan_ticks) {
         let limit = best.bound_ticks + (unknown.min(best.makespan_ticks) - best.bound_ticks) / 2;
@@ -146,7 +148,7 @@ fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
     }
 }
 
-/// Moves random single transfers to other places, unless this increases the makespan.
+/// Moves one random transfer at a time to another place in the order, unless this increases the makespan.
 fn improve(best: &mut Best, scorer: &mut Scorer<'_>, seed: Seed) {
     let mut stream = seed.stream("order");
     let count = best.order.len() as u64;

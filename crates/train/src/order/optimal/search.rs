@@ -32,7 +32,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// Limit on the number of set words that one pass over all transfers may read.
+/// Limit on the number of 64-bit words of transfer sets that one pass over all transfers may read.
 const MAX_STEPS: usize = 1 << 27;
 
 /// A set of transfers as bits, one for each transfer.
@@ -49,7 +49,7 @@ pub struct Search<'a> {
     failed: BTreeSet<(Set, Set)>,
 }
 
-/// A node of the search tree. The transfers of `front` are sent first and those of `back` last; the others are
+/// A node of the search tree. The transfers of `front` are sent first, the transfers of `back` last. All others are
 /// undecided.
 #[derive(Clone)]
 struct SearchNode {
@@ -65,9 +65,9 @@ struct View {
     middle: Vec<Recv>,
     front_capital: i128,
     back_capital: i128,
-    /// For each transfer, the compute time that it completes on its own.
+    /// For each transfer, the compute time of the ops that need no other undecided transfer.
     gains: Vec<u64>,
-    /// For each transfer, the compute time of the ops that need it and no transfer at the back.
+    /// For each transfer, the compute time of the ops that need it and do not need any transfer of `back`.
     losses: Vec<u64>,
     /// Ops that need several undecided transfers: the set of these transfers, and the compute time of the ops.
     joins: Vec<(Set, u64)>,
