@@ -1,6 +1,7 @@
 //! The queue discipline of a port: enqueue, mark, drop and dequeue, independent of TCP and of time.
 //!
-//! This file has the bands, the capacity and the thresholds. Algorithms with a state of their own have a file each.
+//! This file contains the bands, the capacity and the thresholds. Algorithms that have their own state have their own
+//! file.
 
 mod drr;
 mod red;
@@ -16,9 +17,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
-    /// Packets of any size, summed over all bands.
+    /// Limit in packets of any size, summed over all bands.
     Packets(u32),
-    /// Bytes on the wire, summed over all bands.
+    /// Limit in bytes on the wire, summed over all bands.
     Bytes(u64),
 }
 
