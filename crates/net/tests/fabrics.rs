@@ -146,7 +146,8 @@ fn hashes_use_every_top_alike() {
 
 #[test]
 fn shifts_meet_no_conflict_when_spread() {
-    // With as many links up as down, a permutation can use every link exclusively. With `spread`, every shift does.
+    // With as many links up as down, a permutation of hosts can use every link exclusively. With `spread`, every cyclic
+    // shift of the hosts does.
     for tree in [clos2(6, 1), clos2(8, 1), clos2(16, 1), clos3(4, 1), clos3(6, 1), clos3(8, 1)] {
         let (graph, routes) = routes(&tree, Policy::Spread);
         let hosts = graph.host_count;
@@ -159,7 +160,7 @@ fn shifts_meet_no_conflict_when_spread() {
 
 #[test]
 fn shifts_share_the_links_up_evenly_at_any_bisection() {
-    // The 8 hosts of a leaf share its 8 r links up, so a link carries at most 1/r flows.
+    // The 8 hosts of a leaf share its 8 r links up (r: bisection ratio), so a link carries at most 1/r flows.
     for denominator in [2, 4, 8] {
         let (graph, routes) = routes(&clos2(16, denominator), Policy::Spread);
         for shift in 1..128 {
@@ -181,10 +182,10 @@ fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
             (0..7).map(|step| loads(&graph, &routes, heads(step)).into_iter().max().unwrap()).max().unwrap()
         };
         assert_eq!(most(Policy::Spread), 1, "r = 1/{denominator}");
-        // The number of a head is a multiple of 8. With r = 1 its top switch is dst mod 64, so heads use 8 top
-        // switches. All of these are connected to aggregation switch 0 of a pod, whose 8 links up carry one head each.
-        // With P = 8 r aggregation switches, the top switch's number dst / P mod 8 is a multiple of 1/r, so the 8 heads
-        // of a pod share 8 r links.
+        // The number of a head, i.e. of the first host of an edge switch, is a multiple of 8. With r = 1 its top switch
+        // is dst mod 64, so heads use 8 top switches. All of these are connected to aggregation switch 0 of a pod,
+        // whose 8 links up carry one head each. With P = 8 r aggregation switches, the top switch's number dst / P mod
+        // 8 is a multiple of 1/r, so the 8 heads of a pod share 8 r links.
         assert_eq!(most(Policy::DModK), denominator as u32, "r = 1/{denominator}");
     }
 }
@@ -255,9 +256,9 @@ fn arrival(src: u32, dst: u32, bytes: u64) -> Arrival {
 
 #[test]
 fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
-    // As over two hops in packet_theory.rs, but with `hops` links of 10 Gbit/s and 1 us: the SYN (58 B) and the
-    // SYN-ACK, then a segment behind the handshake's ACK (54 B), then the acknowledgement with the receiver's FIN
-    // behind it.
+    // The formula is that of two hops in packet_theory.rs, but with `hops` links of 10 Gbit/s and 1 us: the SYN (58 B)
+    // and the SYN-ACK, then a segment behind the handshake's ACK (54 B), then the acknowledgement with the receiver's
+    // FIN behind it.
     let wire_ns = |bytes: u64| (bytes * 8 + 5) / 10;
     for policy in POLICIES {
         for (tree, dst, hops) in [(clos2(8, 1), 31, 4), (clos3(4, 1), 2, 4), (clos3(4, 1), 15, 6)] {
@@ -274,7 +275,8 @@ fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
 
 #[test]
 fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
-    // Flows from every host to the corresponding host of the next pod: with `spread`, no two flows' data share a link.
+    // Every host sends a flow to the corresponding host of the next pod. With `spread`, data of no two flows shares a
+    // link.
     let tree = clos3(4, 1);
     let alone = replay(&mut engine(&tree, Policy::Spread), &[arrival(0, 4, 1_000_000)])[0].unwrap().received_ns;
     let list: Vec<Arrival> = (0..16).map(|src| arrival(src, (src + 4) % 16, 1_000_000)).collect();

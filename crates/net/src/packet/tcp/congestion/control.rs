@@ -67,8 +67,8 @@ pub(crate) trait CongestionControl {
     const WINDOW: &'static str;
     /// Reaction to marks.
     const ECN: Ecn = Ecn::Classic;
-    /// Whether the sender respects the window field of the SYN during the first round trip. This field is not scaled
-    /// (RFC 7323, 2.2).
+    /// Whether the sender respects the window field of the SYN during the first round trip. The field is at most 65,535
+    /// bytes, because it is not scaled (RFC 7323, 2.2).
     const KEEPS_TO_SYN_WINDOW: bool = true;
 
     /// Creates the state of a new connection with send and receive buffers of `buffer_bytes`.
