@@ -287,12 +287,12 @@ fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
         results.into_iter().map(|fct| fct.expect("every flow completes").received_ns).max().unwrap()
     };
     let spread = slowest(Policy::Spread);
-    // Acknowledgements of another flow share the links: 44 ns for each of 725 segments. An acknowledgement also waits
-    // on each of six hops for at most one packet of data (1434 B, 1148 ns), which delays slow start once per round: the
-    // windows 10, 15, ... reach 725 segments in 9 rounds, and the handshake takes two more ways.
+    // Acknowledgements of other flows share the links and take 44 ns for each of 725 segments. An acknowledgement also
+    // waits on each of six hops for at most one packet of data (1434 B, 1148 ns), which delays slow start once per
+    // round: the windows 10, 15, ... reach 725 segments in 9 rounds, and the handshake counts as two more rounds.
     let most = alone + 725 * 44 + 11 * 6 * 1_148;
     assert!((alone..=most).contains(&spread), "{alone} <= {spread} <= {most}");
-    // If two flows share a link, the slower one takes the time of 1 MB more.
+    // If two flows share a link, the slower one takes longer by the transmission of 1 MB.
     let ecmp = slowest(Policy::Ecmp);
     assert!(ecmp > most, "hashes collide: {ecmp} > {most}");
 }
@@ -334,10 +334,10 @@ fn waves(network: &mut dyn Network, bytes: u64) {
 
 #[test]
 fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
-    // 200 segments with a payload of 1380 bytes. A link carries the data of the same flows on both engines if the
-    // packet engine counts the bytes of the fluid engine, plus at most one flow for acknowledgements and handshakes.
-    // All of these together are less than one flow: 36 flows with 101 acknowledgements of 54 bytes and 4 packets of 58
-    // bytes each.
+    // A flow has 200 segments with a payload of 1380 bytes. The paths are the same on both engines if a port of the
+    // packet engine counts the data bytes of the fluid engine's port, plus less than one flow for handshakes and
+    // acknowledgements: all of these together, 101 acknowledgements of 54 bytes and 4 packets of 58 bytes for each of
+    // 36 flows, are less than one flow.
     const SEGMENTS: u64 = 200;
     let of_flow = SEGMENTS * (1_380 + 54);
     assert!(36 * (101 * 54 + 4 * 58) < of_flow);
