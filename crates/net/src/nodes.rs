@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! hosts of the engine:   cards of node 0, of node 1, …, then ports of GPU 0, of GPU 1, …
-//! GPU r:                 number r mod gpus on node r / gpus; its card has number (r mod gpus) · nics / gpus on the node
+//! GPU r:                 number r mod gpus on node r / gpus; its card on the node is (r mod gpus) · nics / gpus
 //! from GPU a to GPU b:   on one node between their ports, otherwise between their cards
 //! ```
 //!

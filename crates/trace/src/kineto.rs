@@ -2,10 +2,10 @@
 //!
 //! The file contains spans on host threads and device streams, both of which are called tracks here, but no graph. The
 //! outermost operators of each thread become ops, as do the kernels and copies of each stream, and collectives. Only
-//! dependencies that must have existed are added: on the previous op of the same track, and on the op before the launch.
-//! A dependency always ends before its dependent starts. The files do not show which ops wait for a collective, so no
-//! op depends on a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a span,
-//! or the indices of the spans that have one.
+//! dependencies that must have existed are added: on the previous op of the same track, and on the op before the
+//! launch. A dependency always ends before its dependent starts. The files do not show which ops wait for a collective,
+//! so no op depends on a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a
+//! span, or the indices of the spans that have one.
 //!
 //! The file is longer than 600 lines because all stages read and write the spans of one rank.
 //!

@@ -156,8 +156,8 @@ impl Port {
         }
     }
 
-    /// Computes the departures before `now_ps`, for which the port was [scheduled](PortDriver::schedule_port). Schedules
-    /// the port again if packets still wait.
+    /// Computes the departures before `now_ps`, for which the port was [scheduled](PortDriver::schedule_port).
+    /// Schedules the port again if packets still wait.
     #[inline]
     pub fn on_schedule(&mut self, now_ps: u64, driver: &mut impl PortDriver) {
         self.is_scheduled = false;

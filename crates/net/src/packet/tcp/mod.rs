@@ -1,9 +1,9 @@
 //! TCP: one sender and one receiver per connection. Data flows in one direction.
 //!
 //! Implemented are RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps
-//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. Options are CUBIC (9438) and DCTCP
-//! (8257) in place of NewReno, and RACK-TLP (8985) with proportional rate reduction (9937) in place of 6675. Endpoints read no clock and access no queue: time is an argument, and packets to send are appended
-//! to a list.
+//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. Options are CUBIC (9438) and
+//! DCTCP (8257) in place of NewReno, and RACK-TLP (8985) with proportional rate reduction (9937) in place of 6675.
+//! Endpoints read no clock and access no queue: time is an argument, and packets to send are appended to a list.
 
 pub mod congestion;
 pub(crate) mod rack;
@@ -61,8 +61,8 @@ pub enum Recovery {
 }
 
 impl Recovery {
-    /// Returns the resolution of timestamps that the variant needs; `None` if any resolution will do. RACK compares times of
-    /// transmission, which Linux measures in microseconds.
+    /// Returns the resolution of timestamps that the variant needs; `None` if any resolution will do. RACK compares
+    /// times of transmission, which Linux measures in microseconds.
     pub fn stamp_tick(self) -> Option<Time> {
         (self == Self::Rack).then_some(Time::from_ps(1_000_000))
     }

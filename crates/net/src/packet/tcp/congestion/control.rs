@@ -79,8 +79,8 @@ pub(crate) trait CongestionControl {
         None
     }
 
-    /// Returns the window of a new connection or after a timeout. `bytes` is RFC 5681's initial window or its loss window
-    /// (3.1), respectively.
+    /// Returns the window of a new connection or after a timeout. `bytes` is RFC 5681's initial window or its loss
+    /// window (3.1), respectively.
     fn start_window(&self, bytes: u64) -> u64 {
         bytes
     }

@@ -111,8 +111,8 @@ impl Sender {
         is_new
     }
 
-    /// Sets the window during recovery (RFC 9937, section 6). `is_safe` is the RFC's SafeACK: the acknowledgement advances
-    /// SND.UNA and shows no further loss, so one more segment than was delivered may be sent.
+    /// Sets the window during recovery (RFC 9937, section 6). `is_safe` is the RFC's SafeACK: the acknowledgement
+    /// advances SND.UNA and shows no further loss, so one more segment than was delivered may be sent.
     fn reduce_in_proportion(&mut self, config: &TcpConfig, delivered: u64, is_safe: bool) {
         let segment = u64::from(config.segment_bytes);
         let pipe = self.board.flight_bytes();
