@@ -1,4 +1,4 @@
-//! A running emulation: its hosts, its switch in a thread of its own, and the commands on its hosts.
+//! A running emulation: the hosts' namespaces, the commands in them, and the thread that switches packets.
 
 use crate::namespace::{HostConfig, Namespaces};
 use crate::process::{self, Program};
@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use thiserror::Error;
 
-/// Least delay of a link of a host, in ns: the hold-back, and some time for the switch.
+/// Minimum delay of a host's link, in ns: the hold-back, and 10 us in which the switch processes a packet.
 const DELAY_MIN_NS: u64 = HOLD_BACK_NS + 10_000;
 /// Largest number of hosts.
 const HOSTS_MAX: usize = 256;
@@ -36,7 +36,7 @@ pub enum EmulationError {
         /// The system's message.
         error: String,
     },
-    /// The delay of a host's link is shorter than the switch needs.
+    /// The delay of a host's link is shorter than the time that the switch needs to forward a packet.
     #[error("host {host} has a link with a delay of {delay_ns} ns; {min_ns} ns are needed")]
     Delay {
         /// The host.
@@ -77,7 +77,7 @@ impl From<Fault> for EmulationError {
 pub struct EmulationConfig {
     /// Hosts, switches and links.
     pub graph: Graph,
-    /// Queues of the switches, and sizes of packets.
+    /// Queue configuration of the switches, and packet sizes.
     pub packet: PacketConfig,
     /// Congestion control of the kernel.
     pub congestion: String,
@@ -92,11 +92,12 @@ pub struct Outcome {
     pub record: Record,
     /// Totals of each port.
     pub ports: Vec<PortCounters>,
-    /// Number of decisions in which a replay of the arrivals differs, if packets were kept.
+    /// Number of packets that the simulator, given the recorded arrivals, drops, marks or times differently. `None` if
+    /// [`SwitchConfig::keeps_packets`] is unset.
     pub differing: Option<u64>,
 }
 
-/// A running emulation. Dropping it ends all commands and the switch.
+/// A running emulation. Dropping it kills all commands and stops the switch.
 pub struct Emulation {
     config: EmulationConfig,
     hosts: Vec<OwnedFd>,
@@ -109,7 +110,7 @@ pub struct Emulation {
     switch: Option<JoinHandle<(Record, Forwarder)>>,
 }
 
-/// Divides processors into those of the switch and those of hosts. With one, both share it.
+/// Returns the processor of the switch and the processors of the commands. A single processor is used for both.
 fn placement(mut all: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
     match all.pop() {
         Some(last) if !all.is_empty() => (vec![last], all),
@@ -151,7 +152,7 @@ impl Emulation {
     /// Creates the hosts and starts the switch.
     ///
     /// # Errors
-    /// [`EmulationError`] if the network cannot be emulated here.
+    /// [`EmulationError`] if the network cannot be emulated on this machine.
     pub fn start(config: EmulationConfig) -> Result<Self, EmulationError> {
         check(&config.graph)?;
         let forwarder = Forwarder::new(&config.graph, &config.packet);
@@ -193,7 +194,7 @@ impl Emulation {
         self.start_ns
     }
 
-    /// Starts a command on a host and returns its number. The calling thread must live until the command ends.
+    /// Starts a command on a host and returns its number. The kernel kills the command when the calling thread ends.
     ///
     /// # Errors
     /// [`EmulationError::System`] if there is no such host, or if the command cannot be started.
@@ -206,7 +207,8 @@ impl Emulation {
         Ok(self.commands.len() - 1)
     }
 
-    /// Returns the exit status of a command, if it has ended. Death by signal n is 128 + n.
+    /// Returns the exit status of a command, or `None` while it runs. A command killed by signal n has the status 128 +
+    /// n.
     pub fn status(&mut self, command: usize) -> Option<i32> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.commands.get_mut(command)?.try_wait().ok()??;
@@ -216,7 +218,7 @@ impl Emulation {
     /// Ends a command and all its processes.
     pub fn kill(&mut self, command: usize) {
         if let Some(child) = self.commands.get_mut(command) {
-            // A command that has already ended needs no end.
+            // Errors are ignored: they only mean that the command has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -227,8 +229,8 @@ impl Emulation {
         self.switch.as_ref().is_some_and(|switch| !switch.is_finished())
     }
 
-    /// Ends all commands, then the switch, and returns the results; `None` if there are none, because it has already
-    /// been stopped.
+    /// Kills all commands, stops the switch and returns the results. Returns `None` if the emulation was already
+    /// stopped.
     pub fn stop(&mut self) -> Option<Outcome> {
         (0..self.commands.len()).for_each(|command| self.kill(command));
         self.stops.store(true, Ordering::Relaxed);
@@ -237,7 +239,8 @@ impl Emulation {
         Some(Outcome { ports: ports.collect(), differing: self.differing(&record), record })
     }
 
-    /// Replays the arrivals of a run in the simulator, and returns the number of packets on which it decides otherwise.
+    /// Simulates the recorded arrivals, and returns the number of packets on which simulation and emulation decide
+    /// differently.
     fn differing(&self, record: &Record) -> Option<u64> {
         if !self.config.switch.keeps_packets {
             return None;

@@ -1,4 +1,4 @@
-//! Ethernet frames with IPv4 as the switch reads and marks them.
+//! Ethernet frames with IPv4 packets, as the switch reads and marks them.
 //!
 //! ```text
 //! 0        6        12    14                    34
@@ -12,16 +12,16 @@ use std::net::Ipv4Addr;
 
 /// Bytes of an Ethernet header.
 pub(crate) const ETHERNET: usize = 14;
-/// Bytes of framing that the packet engine counts with each IP packet.
+/// Bytes of link-layer framing that the packet engine adds to each IP packet.
 pub const FRAMING: u16 = 2;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Congestion experienced, in the two ECN bits of the type of service (RFC 3168).
+/// "Congestion experienced" (CE) in the two ECN bits of the type of service (RFC 3168).
 const CE: u8 = 3;
-/// First bytes of the payload of an announcement: `gradtide bursts`.
+/// First bytes of the payload of a burst announcement, a UDP packet that `gradtide bursts` sends.
 const ANNOUNCEMENT: &[u8] = b"PCN1";
-/// START and ACK in the type of service of an announcement (Kang et al. 2021, fig. 7).
+/// Bits START and ACK in the type of service of a burst announcement (Kang et al. 2021, fig. 7).
 const ANNOUNCES: u8 = 0b1100_0000;
 
 /// Returns the address of a host.
@@ -30,14 +30,14 @@ pub fn address(host: HostId) -> Ipv4Addr {
     Ipv4Addr::new(10, 71, number[2], number[3])
 }
 
-/// Returns the host with this address, if there can be one.
+/// Returns the host with this address, or `None` for an address outside of 10.71.0.0/16.
 fn host(address: [u8; 4]) -> Option<HostId> {
     let number = u32::from(u16::from_be_bytes([address[2], address[3]]));
     (address[..2] == [10, 71]).then(|| number.checked_sub(1).map(HostId)).flatten()
 }
 
-/// Addresses and ports of one direction of a connection. TCP and UDP with the same ports are one connection, because a
-/// burst over TCP is announced over UDP.
+/// Addresses and ports of one direction of a connection. TCP and UDP with the same ports count as one connection,
+/// because a burst on a TCP connection is announced by a UDP packet with the same ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub src: HostId,
@@ -46,7 +46,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Returns a hash for the choice among equal-cost paths: FNV-1a.
+    /// Returns the FNV-1a hash by which a switch chooses among equal-cost paths.
     pub fn hash(&self) -> u32 {
         let words = [self.src.0, self.dst.0, u32::from_be_bytes(self.ports)];
         let bytes = words.iter().flat_map(|word| word.to_be_bytes());
@@ -65,7 +65,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a frame; `None` if it is no IPv4 packet between hosts, or not complete.
+    /// Reads a frame. Returns `None` if the frame is truncated or is not an IPv4 packet between hosts.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let ip = frame.get(ETHERNET..)?;
         if frame[12..ETHERNET] != IPV4 || ip.len() < 20 || ip[0] >> 4 != 4 {
@@ -95,7 +95,7 @@ impl Header {
     }
 }
 
-/// Marks an IPv4 frame as having experienced congestion, and updates the checksum of its header.
+/// Sets the ECN mark "congestion experienced" in an IPv4 frame, and updates the checksum of the IP header.
 pub(crate) fn mark(frame: &mut [u8]) {
     let before = u16::from_be_bytes([frame[ETHERNET], frame[ETHERNET + 1]]);
     frame[ETHERNET + 1] |= CE;

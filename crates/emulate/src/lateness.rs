@@ -1,12 +1,12 @@
-//! How late packets leave: a histogram of delays beyond the computed time, and counts of what must not happen.
+//! How late packets leave the switch: a histogram of the delays from the computed to the actual departure.
 
 use serde::Serialize;
 
 /// Resolution of the histogram, in ns.
 const BIN_NS: u64 = 100;
-/// Number of bins; the last one has all longer delays. 2 ms, twenty times the delay that counts as late.
+/// Number of bins, enough for delays of 2 ms (20 times [`LATE_NS`]). The last bin also counts all longer delays.
 const BINS: usize = 20_000;
-/// Delay beyond which a packet is late, in ns.
+/// Delay after the computed departure beyond which a packet counts as late, in ns.
 pub const LATE_NS: u64 = 100_000;
 
 /// Delays of departures beyond their computed times.
@@ -48,7 +48,7 @@ impl Lateness {
         self.max_ns = self.max_ns.max(delay_ns);
     }
 
-    /// Returns the share of late departures in parts per million.
+    /// Returns the fraction of departures that were late, in parts per million.
     pub fn late_ppm(&self) -> u64 {
         self.late_count * 1_000_000 / self.count.max(1)
     }
@@ -68,7 +68,8 @@ impl Lateness {
         }
     }
 
-    /// Returns an upper bound, exact to one bin, of the delay that `per_mille` of 1,000 departures do not exceed.
+    /// Returns the delay in ns that a fraction `per_mille` / 1000 of the departures did not exceed, rounded up to a
+    /// bin.
     fn quantile(&self, per_mille: u64) -> u64 {
         let rank = (self.count * per_mille).div_ceil(1_000);
         let mut below = 0;

@@ -1,12 +1,13 @@
-//! Networks of a scenario on real packets: hosts are network namespaces, and their switches are the packet engine's.
+//! Emulates the network of a scenario with real packets: hosts are network namespaces, and a thread forwards their
+//! frames as the packet engine's switches do.
 //!
 //! ```text
 //! command ── kernel's TCP ── eth0 ══ veth ══ packet socket ── Forwarder (crate net) ── packet socket ══ veth ══ …
 //! ```
 //!
-//! This crate alone reads clocks, opens sockets and starts processes; what happens to a packet is decided in `net`. It
-//! runs on Linux only, and needs the right to create namespaces: root, or root of a user namespace. It changes nothing
-//! outside the namespaces that it creates, and these end with the process.
+//! Only this crate reads clocks, opens sockets and starts processes. The crate `net` decides what happens to a packet.
+//! Emulation runs on Linux only, and needs the right to create namespaces: root, or root of a user namespace. It
+//! changes nothing outside the namespaces that it creates, and they vanish when the process ends.
 
 mod lateness;
 

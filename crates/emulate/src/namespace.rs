@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A namespace has no name: it exists while a descriptor or a process refers to it, so nothing is left of it when the
-//! process ends, however it ends. Interfaces of hosts have no ARP, because the switch addresses each frame to its host.
+//! process exits or is killed. Interfaces of hosts use no ARP, because the switch writes the destination's MAC address
+//! into each frame.
 
 use crate::frame::address;
 use crate::netlink::{End, Netlink};
@@ -29,29 +30,28 @@ pub struct HostConfig {
     pub rates_bps: Vec<u64>,
 }
 
-/// Bytes that a token bucket counts beside the IP packet: the Ethernet header.
+/// Bytes per packet that a token bucket counts in addition to the IP packet: the Ethernet header.
 const COUNTED: u64 = crate::frame::ETHERNET as u64;
-/// Time in which a host may send a burst at more than its rate, in us: the tokens that accumulate while the timer of the
-/// bucket is late.
+/// Size of a host's token bucket, as a time in us at the bucket's rate. It makes up for a late timer of the kernel.
 const BURST_US: u64 = 100;
-/// Queue of a host's token bucket, in packets.
+/// Maximum length of the queue in front of a host's token bucket, in packets.
 const LIMIT: u32 = 1_000;
 
 /// The namespaces of a network.
 pub(crate) struct Namespaces {
     /// Namespace of each host.
     pub hosts: Vec<OwnedFd>,
-    /// Interface of each host in the switch's namespace.
+    /// Index of each host's interface in the switch's namespace.
     pub interfaces: Vec<u32>,
 }
 
-/// Returns the MAC address of a host's end; with `is_switch`, of the other end.
+/// Returns the MAC address of a host's end of its veth pair or, with `is_switch`, of the switch's end.
 pub(crate) fn mac(host: usize, is_switch: bool) -> [u8; 6] {
     // Locally administered.
     [2, 71, 0, u8::from(is_switch), (host >> 8) as u8, host as u8]
 }
 
-/// Runs `work` in a thread of its own, whose namespaces nobody shares.
+/// Runs `work` in a new thread, so that namespaces that it enters do not affect the calling thread.
 fn apart<T: Send>(work: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
     let stopped = Fault { what: "thread", errno: libc::ECANCELED };
     thread::scope(|scope| scope.spawn(work).join().unwrap_or(Err(stopped)))
@@ -63,16 +63,16 @@ fn namespace() -> Result<OwnedFd, Fault> {
     Ok(file.into())
 }
 
-/// Writes a setting of the thread's network namespace. Returns whether the kernel has it.
+/// Writes a kernel setting, such as a sysctl. Returns `false` if the kernel rejects it or does not have it.
 fn set(path: &str, value: &str) -> bool {
     fs::write(path, value).is_ok()
 }
 
 impl Namespaces {
-    /// Creates the hosts of a network, and moves the thread to the new namespace of the switch. Packets are received on
-    /// `processors`.
+    /// Creates the hosts of a network, and moves the calling thread to a new namespace for the switch. `processors` are
+    /// those that process received packets.
     pub fn create(config: &HostConfig, processors: &[usize]) -> Result<Self, Fault> {
-        // Kept in the thread's own table until the socket is opened.
+        // The descriptor is not needed later: the calling thread stays in this namespace.
         let _switch = namespace()?;
         set("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         let netlink = Netlink::open()?;
@@ -82,7 +82,7 @@ impl Namespaces {
             let name = format!("h{host}");
             let near = End { name: &name, mac: mac(host, true) };
             let far = End { name: "eth0", mac: mac(host, false) };
-            // IPv6 must be off before the interface exists, or it sends packets of its own.
+            // Disabled before the interface exists, because IPv6 would otherwise send packets on it.
             apart(|| {
                 sys::enter(&namespace)?;
                 set("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
@@ -109,7 +109,8 @@ fn connect(
 ) -> Result<(), Fault> {
     sys::enter(namespace)?;
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
-    // A packet socket sees neither checksums that hardware would compute nor the parts of a large segment.
+    // Without these offloads, the packet socket receives packets with checksums, and each packet as it would be on the
+    // wire.
     for feature in [ethtool::TX_CHECKSUM, ethtool::TSO, ethtool::GSO] {
         sys::set_feature(&socket, "eth0", feature, false)?;
     }
@@ -119,7 +120,8 @@ fn connect(
     netlink.address(interface, address(HostId(host as u32)))?;
     netlink.up(interface, libc::IFF_NOARP)?;
     netlink.route(interface, &config.congestion)?;
-    // Full packets leave at the rate of the link, on which the packet engine counts fewer bytes of framing.
+    // Full packets shall leave at the rate that the packet engine computes. The engine adds `FRAMING` bytes to a
+    // packet, but the token bucket adds `COUNTED` bytes, so its rate is scaled.
     let packet = u64::from(config.mtu);
     let bytes_per_s = u128::from(rate_bps) * u128::from(packet + COUNTED)
         / (8 * u128::from(packet + u64::from(crate::frame::FRAMING)));
@@ -127,22 +129,22 @@ fn connect(
     let burst = (bytes_per_s / 1_000_000 * BURST_US).max(2 * (packet + COUNTED)).min(u64::from(u32::MAX)) as u32;
     netlink.token_bucket(interface, bytes_per_s.max(1), burst, LIMIT * (u32::from(config.mtu) + COUNTED as u32))?;
     set("/proc/sys/net/ipv4/tcp_ecn", if config.ecn { "1" } else { "0" });
-    // Otherwise a connection inherits the threshold of the last one.
+    // Otherwise a connection inherits the slow-start threshold of an earlier connection to the same host.
     set("/proc/sys/net/ipv4/tcp_no_metrics_save", "1");
     receive_on(&socket, processors);
     Ok(())
 }
 
-/// Moves the processing of received packets away from the processor that sends them: to `processors` as root, otherwise
-/// to a thread of the kernel. Errors are ignored, because this affects only how late packets are.
+/// Moves the processing of received packets away from the processor that sends them: to `processors` (RPS, which needs
+/// root), or else to a kernel thread. Errors are ignored, because they only make packets later.
 fn receive_on(socket: &OwnedFd, processors: &[usize]) {
     let mask: u64 = processors.iter().filter(|&&number| number < 64).map(|&number| 1 << number).sum();
     let seen = sys::unshare("mounts", libc::CLONE_NEWNS)
         .and_then(|()| sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE))
         .and_then(|()| sys::mount(c"sysfs", c"/sys", c"sysfs", 0));
     if seen.is_ok() && !set("/sys/class/net/eth0/queues/rx-0/rps_cpus", &format!("{mask:x}")) {
-        // With GRO, an interface has a queue of its own, which a thread can empty. Beside RPS it would only add work on
-        // the processor that sends.
+        // GRO gives the veth interface a NAPI instance, which a kernel thread can poll. With RPS, GRO would only add
+        // work on the sending processor.
         let _ = sys::set_feature(socket, "eth0", ethtool::GRO, true);
         set("/sys/class/net/eth0/threaded", "1");
     }

@@ -1,13 +1,13 @@
 //! The few rtnetlink requests that an emulated network needs: veth pairs, addresses, routes and a token bucket.
 //!
-//! A request is a header, a structure of its kind, and attributes: length, type, value, padded to four bytes. The kernel
-//! answers each with an error number.
+//! A request consists of a header, a structure that depends on its type, and attributes. An attribute consists of
+//! length, type and value, padded to four bytes. The kernel answers each with an error number.
 
 use crate::sys::{self, Fault};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Kinds of requests and attributes: linux/rtnetlink.h, if_link.h, if_addr.h, pkt_sched.h, veth.h.
+/// Numbers of request and attribute types, from linux/rtnetlink.h, if_link.h, if_addr.h, pkt_sched.h and veth.h.
 mod number {
     pub const NEW_LINK: u16 = 16;
     pub const NEW_ADDRESS: u16 = 20;
@@ -76,7 +76,7 @@ fn text(value: &str) -> Vec<u8> {
     [value.as_bytes(), &[0]].concat()
 }
 
-/// struct ifinfomsg: family and type, index, flags and the flags to change.
+/// struct ifinfomsg: family and type, index, flags, and a mask of the flags to change.
 fn link_header(index: u32, flags: u32) -> Vec<u8> {
     [[0; 4], index.to_ne_bytes(), flags.to_ne_bytes(), flags.to_ne_bytes()].concat()
 }
@@ -87,7 +87,7 @@ pub(crate) struct End<'a> {
     pub mac: [u8; 6],
 }
 
-/// Requests in the network namespace in which the socket was opened.
+/// A socket that sends requests to the network namespace in which it was opened.
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
@@ -129,11 +129,11 @@ impl Netlink {
         self.send("veth", request)
     }
 
-    /// Sets an interface up. With `flags`, sets these flags as well.
+    /// Sets an interface up and sets `flags` on it.
     pub fn up(&self, index: u32, flags: i32) -> Result<(), Fault> {
         let flags = (libc::IFF_UP | flags) as u32;
         let mut request = Request::new(number::NEW_LINK, &link_header(index, flags));
-        // Changes the interface instead of creating one: NLM_F_REQUEST and NLM_F_ACK.
+        // NLM_F_REQUEST and NLM_F_ACK, without NLM_F_CREATE: changes an existing interface.
         request.0[6..8].copy_from_slice(&5_u16.to_ne_bytes());
         self.send("interface up", request)
     }
@@ -145,10 +145,10 @@ impl Netlink {
         self.send("address", Request::new(number::NEW_ADDRESS, &header).with(number::IFA_LOCAL, &address.octets()))
     }
 
-    /// Adds a route to all hosts, with the congestion control of the connections over it.
+    /// Adds a route to all hosts. Connections over it use the congestion control `congestion`.
     pub fn route(&self, index: u32, congestion: &str) -> Result<(), Fault> {
-        // struct rtmsg: family, lengths of the destination and the source, ToS; table main, by an administrator
-        // (RTPROT_STATIC), in the same network (RT_SCOPE_LINK), unicast; flags.
+        // struct rtmsg: family, prefix length of the destination in bits, of the source, ToS, table (main), protocol
+        // (RTPROT_STATIC), scope (RT_SCOPE_LINK), type (unicast), flags.
         let header = [libc::AF_INET as u8, 16, 0, 0, 254, 4, 253, 1, 0, 0, 0, 0];
         let name = text(congestion);
         let metrics = nested(&[(number::RTAX_CC_ALGO, &name)]);
@@ -159,12 +159,12 @@ impl Netlink {
         self.send("route", request)
     }
 
-    /// Limits an interface to `bytes_per_s` by a token bucket of `burst_bytes`, with a queue of `limit_bytes`.
+    /// Limits the rate of an interface by a token bucket of `burst_bytes` behind a queue of `limit_bytes`.
     pub fn token_bucket(&self, index: u32, bytes_per_s: u64, burst_bytes: u32, limit_bytes: u32) -> Result<(), Fault> {
         // struct tcmsg: family, index, handle 1:0, parent root, info.
         let header = [[0; 4], index.to_ne_bytes(), 0x1_0000_u32.to_ne_bytes(), u32::MAX.to_ne_bytes(), [0; 4]].concat();
-        // struct tc_tbf_qopt: rate and peak rate of 12 bytes each, limit, buffer and MTU. A rate with a link layer
-        // (1: Ethernet) needs no table, and the rate itself is in an attribute of 64 bits.
+        // struct tc_tbf_qopt: rate and peak rate of 12 bytes each, limit, buffer and MTU. With a link layer (1:
+        // Ethernet), the kernel needs no rate table. A rate above 32 bits is in an attribute of 64 bits.
         let mut options = [0; 36];
         options[1] = 1;
         options[8..12].copy_from_slice(&u32::try_from(bytes_per_s).unwrap_or(u32::MAX).to_ne_bytes());

@@ -1,11 +1,11 @@
 //! Commands in the namespaces of hosts.
 //!
 //! ```text
-//! gradtide ── guard (network and mounts of the host) ── command, process 1 of a namespace of processes
+//! gradtide ── guard (network and mount namespace of the host) ── command, process 1 of a PID namespace
 //! ```
 //!
-//! The kernel kills the guard when gradtide ends, the command when the guard ends, and with process 1 all processes of
-//! its namespace. So no process outlives gradtide, however it ends.
+//! The kernel kills the guard when gradtide ends, kills the command when the guard ends, and kills all processes of the
+//! PID namespace when its process 1 ends. Hence no process survives gradtide, even if gradtide is killed.
 
 use crate::sys::{self, Fault};
 use std::ffi::CString;
@@ -23,9 +23,9 @@ pub struct Program {
     pub command: Vec<String>,
     /// Environment variables beside those of this process.
     pub environment: Vec<(String, String)>,
-    /// File for the standard output and the standard error.
+    /// File to which standard output and standard error are written.
     pub output: String,
-    /// File with the names of hosts, which replaces /etc/hosts; empty for none.
+    /// Path of a file with the names of hosts, which replaces /etc/hosts for the command. Empty: no replacement.
     pub names: String,
 }
 
@@ -33,17 +33,18 @@ fn failed(fault: Fault) -> io::Error {
     io::Error::from_raw_os_error(fault.errno)
 }
 
-/// Asks the kernel to kill this process when its parent ends.
+/// Makes the kernel kill this process when its parent ends (PR_SET_PDEATHSIG).
 fn die_with_parent() -> io::Result<()> {
     // SAFETY: the call takes no pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits for the only child, and ends with its status. A death by signal n becomes status 128 + n, as in a shell.
+/// Waits for the guard's only child, and exits with the child's status. A child killed by signal n has the status 128 +
+/// n, as in a shell.
 fn guard(child: libc::pid_t) -> ! {
     let mut status = 0;
-    // SAFETY: the calls take only the pointer to `status`, and do not return to Rust's code.
+    // SAFETY: the calls use no pointer except to `status`, and `_exit` does not return to Rust code.
     unsafe {
         while libc::waitpid(child, &mut status, 0) < 0 && *libc::__errno_location() == libc::EINTR {}
         let code = if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
@@ -51,14 +52,15 @@ fn guard(child: libc::pid_t) -> ! {
     }
 }
 
-/// Closes all descriptors but the standard ones: a guard has no use for the others, such as the pipe over which
-/// [`Command::spawn`] waits for an error of the command.
+/// Closes all descriptors except standard input, output and error. Otherwise the guard would keep the pipe open on
+/// which [`Command::spawn`] waits for the command to start.
 fn close_others() {
     // SAFETY: the guard uses no other descriptor.
     unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
 }
 
-/// Prepares the process between fork and exec. Only system calls are allowed here.
+/// Moves a forked process to its host's namespaces and forks the command. It runs before exec, so only
+/// async-signal-safe calls are allowed.
 fn enter_host(
     namespace: &OwnedFd,
     names: &Option<CString>,
@@ -74,7 +76,7 @@ fn enter_host(
     sys::enter(namespace).map_err(failed)?;
     sys::unshare("namespaces", libc::CLONE_NEWNS | libc::CLONE_NEWPID).map_err(failed)?;
     sys::mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE).map_err(failed)?;
-    // SAFETY: neither process uses memory that another thread may have locked.
+    // SAFETY: neither process accesses memory whose lock another thread may have held at the fork.
     let child = unsafe { libc::fork() };
     match child {
         0 => (),
@@ -85,20 +87,20 @@ fn enter_host(
         }
     }
     die_with_parent()?;
-    // Without them, the command still runs: it sees the processes and interfaces of the system outside.
+    // The mounts may fail. The command then sees the processes and interfaces of the system outside of its namespaces.
     let _ = sys::mount(c"proc", c"/proc", c"proc", 0);
     let _ = sys::mount(c"sysfs", c"/sys", c"sysfs", 0);
     if let Some(names) = names {
         let _ = sys::mount(names, c"/etc/hosts", c"", libc::MS_BIND);
     }
-    // SAFETY: an all-zero set is empty, and the pointers are those of local variables. Python blocks no signal that the
-    // command needs, but ignores SIGPIPE.
+    // SAFETY: an all-zero set is empty, and the pointers are those of local variables. The signals are reset because a
+    // process inherits the blocked and ignored ones, and Python ignores SIGPIPE.
     unsafe {
         let mut none: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        // A Ctrl-C is for gradtide alone, which then ends the commands.
+        // In a session of its own, the command does not receive Ctrl-C. Gradtide receives it and kills the commands.
         libc::setsid();
     }
     Ok(())

@@ -1,19 +1,20 @@
-//! Frames in and out of the switch's namespace: a packet socket with a shared ring (TPACKET_V2), and one that sends in
-//! batches.
+//! Receives and sends the frames of the switch: one packet socket receives into a ring of shared memory (TPACKET_V2),
+//! and another one sends in batches.
 //!
-//! The kernel writes each received frame with its arrival time into the next slot of the ring and sets the slot's status
-//! to "user"; the switch reads it and sets the status to "kernel". A full ring drops frames, which is counted.
+//! The kernel writes each received frame with its arrival time into the next slot of the ring and sets the slot's
+//! status to "user". The switch reads the frame and sets the status to "kernel". If the ring is full, the kernel drops
+//! and counts the frame.
 
 use crate::sys::{self, Fault};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, ptr, slice};
 
-/// Bytes of a slot: headers of the kernel and the longest frame.
+/// Bytes of a slot of the ring, enough for the kernel's headers and the longest frame.
 const SLOT: usize = 2048;
 const SLOTS: usize = 1 << 14;
 const BLOCK: usize = 1 << 16;
-/// Number of frames per system call that sends.
+/// Maximum number of frames that one system call sends.
 pub(crate) const BATCH: usize = 16;
 
 /// A received frame.
@@ -23,7 +24,7 @@ pub(crate) struct Received<'a> {
     /// Arrival, in ns of CLOCK_REALTIME.
     pub at_ns: u64,
     pub bytes: &'a [u8],
-    /// Whether the kernel has left the checksum to the receiver.
+    /// Whether the frame arrived without a checksum, which hardware would have added.
     pub lacks_checksum: bool,
 }
 
@@ -34,11 +35,11 @@ pub(crate) struct Ring {
     next: usize,
 }
 
-// SAFETY: the memory belongs to the ring alone, and only one thread has the ring.
+// SAFETY: only the ring accesses its memory, and only one thread owns the ring.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Opens the ring over all interfaces of the thread's network namespace.
+    /// Opens the ring, which receives from all interfaces of the thread's network namespace.
     pub fn open() -> Result<Self, Fault> {
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0)?;
         sys::set_option(&socket, "TPACKET_V2", libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as i32))?;
@@ -62,7 +63,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Passes the next frame to `read`. Returns whether there was one.
+    /// Passes the next received frame to `read`. Returns `false` if there is none.
     pub fn read(&mut self, read: impl FnOnce(&Received)) -> bool {
         // SAFETY: `next` is below the number of slots, and slots are aligned to their size.
         let slot = unsafe { self.memory.add(self.next * SLOT) };
@@ -72,8 +73,8 @@ impl Ring {
         if seen & libc::TP_STATUS_USER == 0 {
             return false;
         }
-        // SAFETY: the kernel has completed the slot: a header, an address after it, and `tp_snaplen` bytes from
-        // `tp_mac` on, which it has limited to the slot.
+        // SAFETY: the kernel has completed the slot. It contains the header, the address, and `tp_snaplen` bytes from
+        // `tp_mac` on, which the kernel has limited to the slot.
         let received = unsafe {
             let header = &*slot.cast::<libc::tpacket2_hdr>();
             let address = &*slot.add(ADDRESS).cast::<libc::sockaddr_ll>();
@@ -90,12 +91,12 @@ impl Ring {
         true
     }
 
-    /// Waits until a frame arrives, at most `ns`.
+    /// Waits until a frame arrives, but at most `ns` nanoseconds.
     pub fn wait(&self, ns: u64) {
         sys::wait_readable(&self.socket, ns);
     }
 
-    /// Returns the number of frames that found the ring full since the last call.
+    /// Returns the number of frames that were dropped because the ring was full, since the last call.
     pub fn drops(&self) -> u64 {
         sys::packet_statistics(&self.socket).map_or(0, |(_, drops)| u64::from(drops))
     }
@@ -104,12 +105,12 @@ impl Ring {
 /// linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TP_STATUS_CSUMNOTREADY: u32 = 8;
-/// Offset of the address in a slot: the header, aligned to 16 bytes.
+/// Offset of the sender's address in a slot: the size of the header, rounded up to 16 bytes.
 const ADDRESS: usize = mem::size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `open`, which nothing refers to any more.
+        // SAFETY: unmaps the memory that `open` mapped. No reference to it is left.
         unsafe { libc::munmap(self.memory.cast(), SLOT * SLOTS) };
     }
 }
@@ -124,12 +125,14 @@ impl Sender {
     pub fn open() -> Result<Self, Fault> {
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0)?;
         sys::set_option(&socket, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1_i32)?;
-        // More than the default needs a privilege over the whole system. Without it, the default applies.
+        // A larger buffer than the system's limit needs CAP_NET_ADMIN outside of user namespaces. On failure, the
+        // default size applies.
         let _ = sys::set_level(&socket, "send buffer", libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(8_i32 << 20));
         Ok(Self { socket })
     }
 
-    /// Sends at most [`BATCH`] frames, each through an interface. Returns the number of frames that the kernel refused.
+    /// Sends at most [`BATCH`] frames, given with the index of their interface. Returns the number of frames that the
+    /// kernel refused.
     pub fn send(&self, frames: &[(u32, &[u8])]) -> u64 {
         assert!(frames.len() <= BATCH, "a batch at most");
         // SAFETY: all-zero values of these structures are valid.

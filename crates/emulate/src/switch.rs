@@ -1,8 +1,9 @@
-//! The switch: real packets through a [`Forwarder`] in real time.
+//! Forwards real packets through a [`Forwarder`] in real time.
 //!
-//! A port runs on the arrival times that the kernel has stamped, never on the time at which the switch reads a packet.
-//! The network is advanced to a time that lies [`HOLD_BACK_NS`] in the past, so that stamps arrive in order. The delay of
-//! the first link hides this, and each packet is sent at its computed time.
+//! Queues are computed from the arrival times that the kernel has stamped, not from the times at which the switch reads
+//! the packets. Decisions are [`HOLD_BACK_NS`] behind the clock, so that packets are processed in the order of their
+//! stamps. The first link of each packet has a longer delay than that, so a packet can still be sent at its computed
+//! time.
 //!
 //! ```text
 //! stamp           stamp + hold-back              computed time
@@ -19,27 +20,27 @@ use gradtide_net::{Band, HostId, PortId, Time};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Time by which decisions follow the arrivals, in ns. With it, 0 to 1 of 100,000 packets are stamped before an event
-/// that was already decided; without, 714 of 71,000.
+/// Time between the arrival of a packet and the decision on it, in ns. Measured: at most 1 of 100,000 packets then
+/// reaches the switch after an event with a later time was decided. Without hold-back, 714 of 71,000 packets did.
 pub const HOLD_BACK_NS: u64 = 50_000;
-/// Time before a computed departure from which the switch no longer sleeps, in ns; on a loaded machine, where the thread
-/// has precedence and wakes in time, less.
+/// Time before the next event at which the switch stops sleeping and polls, in ns. On a loaded machine, where the
+/// switch has real-time priority, [`SPIN_LOADED_NS`] applies.
 const SPIN_NS: u64 = 60_000;
 const SPIN_LOADED_NS: u64 = 15_000;
-/// Time for which the machine counts as loaded after a pause of the switch, in ns.
+/// Time for which the machine counts as loaded after a pause of the switch (see [`GAP_NS`]), in ns.
 const LOADED_NS: u64 = 2_000_000_000;
-/// Longest sleep, in ns: the switch checks whether it should stop.
+/// Longest sleep of the switch, in ns, so that it checks regularly whether to stop.
 const SLEEP_NS: u64 = 1_000_000;
-/// Pause of the switch that counts, in ns.
+/// Unplanned pause of the switch beyond which the pause is counted, in ns.
 const GAP_NS: u64 = 100_000;
-/// Largest number of packets per second that two processors can switch, all hosts together.
+/// Maximum number of packets per second, of all hosts together, that two processors can switch.
 pub const PACKETS_PER_S: u64 = 280_000;
-/// Length of a period for which the rate of packets is limited, in ns.
+/// Length of the periods in which the number of packets is compared with [`PACKETS_PER_S`], in ns.
 const PERIOD_NS: u64 = 100_000_000;
-/// Share of a period, in per cent, that the switch must sleep to have precedence over ordinary threads. The kernel stops
-/// a thread with precedence for 50 ms a second if it never sleeps and others wait.
+/// Percentage of a period that the switch must sleep to get real-time priority. The kernel stops a real-time thread for
+/// 50 ms per second if it never sleeps while other threads wait.
 const SLEPT_PERCENT: u64 = 15;
-/// Departures before the share of late ones can end a run.
+/// Number of departures from which too many late ones end the run.
 const SETTLED: u64 = 10_000;
 
 /// How the switch runs.
@@ -49,13 +50,13 @@ pub struct SwitchConfig {
     pub bands: [Band; 64],
     /// Whether switches react to announcements.
     pub has_pcn: bool,
-    /// Share of departures that may be late, in parts per million.
+    /// Maximum fraction of departures that may be late, in parts per million.
     pub late_ppm: u64,
-    /// Ports to sample, and the time between samples in ns.
+    /// Ports whose queues are sampled.
     pub sampled: Vec<u32>,
-    /// Time between samples, in ns; 0 for none.
+    /// Time between samples, in ns. 0: no samples.
     pub sample_ns: u64,
-    /// Whether to keep the arrivals and decisions of the run, for [`gradtide_net::packet::replay`].
+    /// Whether to record the arrivals and decisions of the run, for [`gradtide_net::packet::replay`].
     pub keeps_packets: bool,
 }
 
@@ -70,20 +71,20 @@ pub struct Sample {
     pub packets: u32,
     /// Bytes in the queue.
     pub bytes: u64,
-    /// Time for which the link has been busy so far, in ps.
+    /// Total time for which the link has been busy, in ps.
     pub busy_ps: u64,
     /// Packets dropped so far.
     pub drops: u64,
     /// Packets marked so far.
     pub marks: u64,
-    /// Marking threshold in packets, if switches react to announcements.
+    /// Current marking threshold of the queue in packets, if switches react to burst announcements.
     pub threshold: Option<u32>,
 }
 
-/// The first data of a connection that was announced, or that begins one.
+/// The first data packet of a connection. It shows whether the burst was announced before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Opening {
-    /// Arrival of the first packet with data at its host's port, in ps since the start.
+    /// Time at which the data packet arrived at the port of the sending host, in ps since the start of the run.
     pub at_ps: u64,
     /// Sending host.
     pub src: u32,
@@ -104,29 +105,29 @@ pub struct Counts {
     pub dropped: u64,
     /// Packets that queues marked.
     pub marked: u64,
-    /// Frames that were no IPv4 packets between hosts.
+    /// Frames other than IPv4 packets between hosts.
     pub foreign: u64,
     /// Packets longer than the links carry.
     pub too_long: u64,
     /// Packets without a checksum.
     pub without_checksum: u64,
-    /// Packets stamped before an event that was already decided.
+    /// Packets that reached the switch after an event with a later time was decided.
     pub out_of_order: u64,
-    /// Longest time by which such a packet was late, in ns.
+    /// Longest time by which a packet was behind an event that was already decided, in ns.
     pub out_of_order_max_ns: u64,
     /// Frames that found the ring full.
     pub ring_drops: u64,
     /// Frames that the kernel refused to send.
     pub refused: u64,
-    /// Pauses of the switch of more than 100 us.
+    /// Unplanned pauses of the switch that were longer than 100 us.
     pub gaps: u64,
     /// Longest pause, in ns.
     pub gap_max_ns: u64,
-    /// Number of times that another task took the processor.
+    /// Number of times that the kernel gave the switch's processor to another task.
     pub involuntary_switches: u64,
-    /// Largest number of packets per second, over 100 ms.
+    /// Largest number of packets per second, measured in periods of 100 ms.
     pub packets_per_s_max: u64,
-    /// Change of CLOCK_REALTIME against CLOCK_MONOTONIC during the run, in ns.
+    /// Change of the difference between CLOCK_REALTIME and CLOCK_MONOTONIC during the run, in ns.
     pub clock_step_ns: i64,
 }
 
@@ -208,24 +209,24 @@ pub(crate) struct Switch {
     forwarder: Forwarder,
     ring: Ring,
     sender: Sender,
-    /// Host at each interface, and interface of each host.
+    /// Host of each interface. `interfaces` contains the interface of each host.
     hosts: BTreeMap<u32, u32>,
     interfaces: Vec<u32>,
     connections: BTreeMap<Key, Connection>,
     pool: Pool,
-    /// Start of the run, in ns of CLOCK_REALTIME, and the difference to CLOCK_MONOTONIC.
+    /// Start of the run, in ns of CLOCK_REALTIME. `clock_offset_ns` is the difference to CLOCK_MONOTONIC at that time.
     start_ns: u64,
     clock_offset_ns: i64,
     decisions: Vec<Decision>,
-    /// Deliveries in the order of their times: time, buffer.
+    /// Packets to deliver, in the order of their departures: computed time in ps, and buffer.
     due: VecDeque<(u64, u32)>,
     lateness: Lateness,
     next_sample_ns: u64,
-    /// Start of the current period, and the number of packets before it.
+    /// Start of the current period in ns, and number of packets sent before it.
     period: (u64, u64),
     /// Time that the switch has slept in the current period, in ns.
     slept_ns: u64,
-    /// Pauses before the current period, and the time until which the machine counts as loaded.
+    /// Number of pauses before the current period. Until `loaded_until_ns`, the machine counts as loaded.
     gaps: u64,
     loaded_until_ns: u64,
     record: Record,
@@ -236,7 +237,7 @@ fn clock_offset_ns() -> i64 {
 }
 
 impl Switch {
-    /// Creates the switch at time zero of its run.
+    /// Creates the switch. Its run starts at the time of the call.
     pub fn new(config: SwitchConfig, forwarder: Forwarder, ring: Ring, sender: Sender, interfaces: Vec<u32>) -> Self {
         let hosts = (0..).zip(&interfaces).map(|(host, &interface)| (interface, host)).collect();
         let start_ns = sys::clock_ns(libc::CLOCK_REALTIME);
@@ -298,7 +299,7 @@ impl Switch {
         }
     }
 
-    /// Sleeps if no packet is due soon. Returns the longest time that the sleep was meant to take.
+    /// Sleeps until shortly before the next event. Returns the planned maximum of the sleep in ns, 0 for none.
     fn rest(&mut self) -> u64 {
         let now_ns = self.now_ns();
         let due_ns = self.due.front().map_or(u64::MAX, |&(at_ps, _)| at_ps / 1_000);
@@ -312,7 +313,7 @@ impl Switch {
         free_ns
     }
 
-    /// Sends all received packets from the ports of their hosts.
+    /// Reads received frames and passes them to the ports of the hosts that sent them.
     fn receive(&mut self) {
         let Self { ring, forwarder, hosts, connections, pool, config, record, decisions, start_ns, .. } = self;
         let mut received = 0;
@@ -371,7 +372,7 @@ impl Switch {
         }
     }
 
-    /// Decides on the packets that arrived at least the hold-back before `now_ns`.
+    /// Decides on the packets that arrived at least [`HOLD_BACK_NS`] before `now_ns`, and takes samples.
     fn decide(&mut self, now_ns: u64) {
         let known_ns = now_ns.saturating_sub(HOLD_BACK_NS);
         if now_ns >= self.next_sample_ns {

@@ -34,7 +34,7 @@ fn check(what: &'static str, result: libc::c_int) -> Result<libc::c_int, Fault> 
 
 /// Opens a socket.
 pub(crate) fn socket(domain: i32, kind: i32, protocol: i32) -> Result<OwnedFd, Fault> {
-    // SAFETY: the call takes no pointers, and a descriptor that it returns is ours.
+    // SAFETY: the call takes no pointers, and the caller owns the returned descriptor.
     let fd = check("socket", unsafe { libc::socket(domain, kind, protocol) })?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -52,7 +52,7 @@ pub(crate) fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Fault> {
     usize::try_from(received).map_err(|_| Fault::last("receive"))
 }
 
-/// Sets a socket option to a value of plain integers.
+/// Sets an option of a packet socket. `T` is an integer, or a structure of integers.
 pub(crate) fn set_option<T: Copy>(fd: &OwnedFd, what: &'static str, option: i32, value: &T) -> Result<(), Fault> {
     set_level(fd, what, libc::SOL_PACKET, option, value)
 }
@@ -71,7 +71,7 @@ pub(crate) fn set_level<T: Copy>(
     Ok(())
 }
 
-/// Counts of a packet socket since the last call: packets and drops.
+/// Returns the numbers of packets and drops of a packet socket since the last call.
 pub(crate) fn packet_statistics(fd: &OwnedFd) -> Result<(u32, u32), Fault> {
     let mut counts = [0_u32; 2];
     let mut length = mem::size_of_val(&counts) as libc::socklen_t;
@@ -82,7 +82,7 @@ pub(crate) fn packet_statistics(fd: &OwnedFd) -> Result<(u32, u32), Fault> {
     Ok((counts[0], counts[1]))
 }
 
-/// Binds a packet socket to all interfaces of the thread's network namespace.
+/// Binds a packet socket to all interfaces of the thread's network namespace and to `protocol`.
 pub(crate) fn bind_packets(fd: &OwnedFd, protocol: i32) -> Result<(), Fault> {
     // SAFETY: all-zero is a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -103,7 +103,7 @@ pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Waits until a packet arrives, at most `ns`.
+/// Waits until a packet can be read, but at most `ns` nanoseconds.
 pub(crate) fn wait_readable(fd: &OwnedFd, ns: u64) {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout = libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ };
@@ -111,7 +111,7 @@ pub(crate) fn wait_readable(fd: &OwnedFd, ns: u64) {
     unsafe { libc::ppoll(&mut poll, 1, &timeout, ptr::null()) };
 }
 
-/// Moves the thread to a new namespace of each kind in `flags`.
+/// Moves the thread to new namespaces of the kinds in `flags` (CLONE_NEW…).
 pub(crate) fn unshare(what: &'static str, flags: i32) -> Result<(), Fault> {
     // SAFETY: the call takes no pointers.
     check(what, unsafe { libc::unshare(flags) }).map(drop)
@@ -123,7 +123,7 @@ pub(crate) fn enter(namespace: &OwnedFd) -> Result<(), Fault> {
     check("setns", unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Mounts a file system, or binds `source` to `target` if `kind` is empty.
+/// Mounts a file system of type `kind`. With MS_BIND in `flags`, makes `source` visible at `target`.
 pub(crate) fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: libc::c_ulong) -> Result<(), Fault> {
     // SAFETY: the pointers are those of C strings, and there is no data.
     check("mount", unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, ptr::null()) })?;
@@ -138,7 +138,7 @@ pub(crate) fn interface(name: &str) -> Result<u32, Fault> {
     if index == 0 { Err(Fault::last("interface")) } else { Ok(index) }
 }
 
-/// Requests of ethtool that set one value: linux/ethtool.h.
+/// Ethtool requests that set one value, from linux/ethtool.h.
 pub(crate) mod ethtool {
     pub const TX_CHECKSUM: u32 = 0x17;
     pub const TSO: u32 = 0x1f;
@@ -170,7 +170,7 @@ pub(crate) fn processors() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&number| result == 0 && unsafe { libc::CPU_ISSET(number, &set) }).collect()
 }
 
-/// Limits the thread to these processors. Errors are ignored: the placement affects only how late packets are.
+/// Restricts the thread to `processors`. Errors are ignored, because the placement only affects how late packets are.
 pub(crate) fn run_on(processors: &[usize]) {
     if processors.is_empty() {
         return;
@@ -189,7 +189,7 @@ pub(crate) fn without_slack() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
 }
 
-/// Gives the thread precedence over all ordinary threads, or takes it away. Without the privilege, nothing changes.
+/// Gives the thread real-time priority (SCHED_FIFO), or removes it. Without the privilege, nothing changes.
 pub(crate) fn set_precedence(has_precedence: bool) {
     let (policy, priority) = if has_precedence { (libc::SCHED_FIFO, 1) } else { (libc::SCHED_OTHER, 0) };
     let parameters = libc::sched_param { sched_priority: priority };
@@ -197,7 +197,7 @@ pub(crate) fn set_precedence(has_precedence: bool) {
     unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &parameters) };
 }
 
-/// Number of times that another task took the processor from the thread.
+/// Returns the number of times that the kernel gave the thread's processor to another task.
 pub(crate) fn involuntary_switches() -> u64 {
     // SAFETY: all-zero is a valid rusage, and the pointer is that of a local variable.
     unsafe {

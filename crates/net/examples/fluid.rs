@@ -1,18 +1,18 @@
 //! CPU seconds of the fluid engine for flows that start together:
 //!
 //! ```text
-//! fluid [FLOWS.csv]             flows of a file (`src,dst,bytes`); without one 10,000 random flows
+//! fluid [FLOWS.csv]             flows of a file (`src,dst,bytes`); without a file, 10,000 random flows
 //! fluid random COUNT [star]     random flows
 //! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
 //! fluid even HOSTS [star]       all-to-all of 1 MB, and as many random flows as there are hosts
 //! fluid bands HOSTS [star]      skewed all-to-all, every second flow in a second band
 //! fluid errors                  table of the errors of finish times in these cases
-//! ... within PPM [compare]      finish times may be off by PPM millionths; `compare`: compared with exact ones
+//! ... within PPM [compare]      finish times may be off by PPM millionths; `compare`: against exact finish times
 //! ```
 //!
-//! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
-//! all-to-all on a leaf-spine network with 16 hosts on a leaf and 8 spines; or on a star. Links of 4 GB/s without delay,
-//! d-mod-k.
+//! Flows of a file and random flows run on a three-layer Clos network of 1024 hosts with half bisection bandwidth,
+//! all-to-alls on a leaf-spine network with 16 hosts per leaf and 8 spines. With `star`, all of them run on a star.
+//! Links have 4 GB/s and no delay, and routing is d-mod-k.
 #![allow(missing_docs)]
 
 mod cost;
@@ -102,8 +102,8 @@ fn bands(words: &[&str]) -> usize {
     if words.first() == Some(&"bands") { 2 } else { 1 }
 }
 
-/// Runs the flows, in `bands` alternating bands. Returns completions by flow, CPU seconds, and the numbers of advances
-/// and of events.
+/// Runs the flows, assigned to `bands` bands in turn. Returns the completions by flow, the CPU seconds, the number of
+/// calls of `advance` and the number of events.
 fn drain(
     graph: &Graph,
     flows: &[(u32, u32, u64)],
@@ -129,8 +129,8 @@ fn drain(
     (done, cpu_seconds(start) - before, instants, network.counters().events)
 }
 
-/// Returns the errors of durations, relative to the exact ones: the largest, the 99th percentile and the signed mean.
-/// Then returns the error of the last end, and the fraction of flows that are off by more than `most`.
+/// Compares flow durations with exact ones. Returns the largest relative error, its 99th percentile and signed mean,
+/// the relative error of the last end, and the fraction of flows whose relative error exceeds `most`.
 fn errors(exact: &[Completion], bounded: &[Completion], most: f64) -> [f64; 5] {
     let times = |done: &[Completion]| {
         let mut by_flow: Vec<(u64, f64)> =

@@ -1,9 +1,10 @@
-//! Packet-hops per CPU second: `speed [FLOWS.csv]`. For a profiler, one case alone: `speed HOSTS FLOWS.csv`, or `speed
-//! HOSTS BYTES` for a saturated star with flows of this size.
+//! Prints the packet engine's speed in packet-hops per CPU second: `speed [FLOWS.csv]`. For a profiler, `speed HOSTS
+//! FLOWS.csv` or `speed HOSTS BYTES` runs one case only: the flows of the file, or a saturated star with flows of
+//! `BYTES`.
 //!
-//! 1. With a list of flows: 12 s of the study (8 hosts, the flows, a training job), and the flows without the job at
-//!    eight times the load, on stars of 8, 64 and 1024 hosts;
-//! 2. saturated stars of 8, 64 and 1024 hosts: every host sends to the next seven at once.
+//! 1. With a file of flows: 12 s of the validation study, i.e. 8 hosts with these flows and a training job. Then the
+//!    flows alone at eight times the load, on stars of 8, 64 and 1024 hosts.
+//! 2. Saturated stars of 8, 64 and 1024 hosts, where every host sends to the next seven hosts simultaneously.
 #![allow(missing_docs)]
 
 mod cost;
@@ -51,8 +52,8 @@ fn main() {
     }
 }
 
-/// Runs the flows of a list at eight times the density, spread over increasing numbers of hosts at the same load per
-/// host.
+/// Runs the flows of a list compressed to an eighth of the time. On larger stars the flows are spread over all hosts
+/// and compressed further, so that the load per host is the same.
 fn flows(host_count: u32, list: &[Arrival]) {
     let groups = host_count / 8;
     let spread = |(index, arrival): (usize, &Arrival)| Arrival {
@@ -65,8 +66,8 @@ fn flows(host_count: u32, list: &[Arrival]) {
     run(&format!("flows on a star of {host_count}"), host_count, list);
 }
 
-/// Runs a star in which every host sends `bytes` to the next seven, repeatedly, with a `turn_count` that gives the same
-/// number of flows for every size.
+/// Runs a star in which every host sends `bytes` to each of the next seven hosts, `turn_count` times. Callers choose
+/// `turn_count` so that stars of all sizes have the same number of flows.
 fn saturated(host_count: u32, turn_count: u32, bytes: u64) {
     let list = (0..turn_count)
         .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
@@ -88,7 +89,7 @@ fn run(name: &str, host_count: u32, list: Vec<Arrival>) {
     let before = cpu_seconds(start);
     let results = replay(&mut engine, &list);
     let (seconds, counters) = (cpu_seconds(start) - before, engine.counters());
-    // FNV-1a: two builds with the same output have the same completion times.
+    // FNV-1a hash of all completion times, to compare two builds.
     let times = results.iter().flatten().flat_map(|fct| [fct.connected_ns, fct.received_ns, fct.close_ns]);
     let digest = times.fold(0xcbf2_9ce4_8422_2325, |hash: u64, time| (hash ^ time).wrapping_mul(0x100_0000_01b3));
     report(&format!("{name}, {} drops, {digest:016x}", counters.drops), counters.packet_hops, seconds);

@@ -1,4 +1,5 @@
-//! A reference for tests: one transmission queue per host. Its results can be computed by hand (Gao 2020, ch. 4).
+//! A reference engine for tests that has one transmission queue per host. Its results can be computed by hand (Gao
+//! 2020, ch. 4).
 //!
 //! A flow occupies the queue of its source for
 //!
@@ -6,10 +7,10 @@
 //! hold + rounds · (bytes · 8 / (parts · rate) + delay)
 //! ```
 //!
-//! and completes at the end of that time; `delay` is that of the whole path. A ring all-reduce of S bytes on N hosts
-//! has `rounds = 2(N-1)` and `parts = N`. This gives eq. 4.1 of the thesis plus one propagation delay per ring step, as
-//! in its author's program. Bands are strict, first come, first served within a band, without pre-emption. Not
-//! modelled: the switch, the receiving side, and flows that share a link with others.
+//! and completes at the end of that time. `delay` is the delay of the whole path. A ring all-reduce of S bytes on N
+//! hosts has `rounds = 2(N-1)` and `parts = N`. This gives eq. 4.1 of the thesis plus one propagation delay per ring
+//! step, as in the author's simulator. Bands have strict priority without pre-emption, and each band is first come,
+//! first served. Not modelled: the switch, the receivers, and sharing of links.
 
 use crate::event::EventQueue;
 use crate::topology::Link;
@@ -157,8 +158,9 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the ring, simulated message by message on the fluid engine, with its closed form. The fluid engine
-        /// rounds each message up to a femtosecond and the end down to a picosecond. These queues round once, half up.
+        /// Compares the completion time of a ring on the fluid engine, which simulates each message, with the closed
+        /// form of [`HostQueues`]. The fluid engine rounds each message up to a femtosecond and the end down to a
+        /// picosecond. [`HostQueues`] rounds once, half up.
         #[test]
         fn a_ring_on_a_star_takes_what_its_closed_form_says(
             ranks in 2..=64_u32, bytes in 0..1_000_000_000_u64, bps in 1_000_000..800_000_000_000_u64,

@@ -4,11 +4,11 @@
 //! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
-//! Every host has one server for each of these steps except the network. A server is first come, first served, whatever
-//! the bands. All messages of one part of a collective ([`Flow::part`]) that a host starts at one instant leave the
-//! first two stages as a whole; then they are sent one after another. A transfer of a single part is thus at one stage
-//! at a time, and moves through k stages of rate r at r/k. Several parts form a pipeline: d parts move at r d/(d + k -
-//! 1).
+//! Every host has one server for each of these steps except the network. A server is first come, first served,
+//! regardless of bands. All messages of one part of a collective ([`Flow::part`]) that a host starts at one instant
+//! leave the first two stages together; then they are sent one after another. A transfer of a single part is thus at
+//! one stage at a time, so k stages of rate r have the effective rate r/k. Several parts form a pipeline: d parts have
+//! the effective rate r d/(d + k - 1).
 //!
 //! [`Hosts`] wraps any engine. It starts a flow on the engine when the flow has left the last stage of its sender, and
 //! reports the flow as complete when it has left the last stage of its receiver. Flows on connections of their own skip
@@ -66,7 +66,7 @@ impl Host {
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
-    /// Returns the time that several flows take together in each stage of their sender.
+    /// Returns the time that `flows` together occupy each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.stages.sending().count()];
         for (_, flow) in flows {
@@ -163,8 +163,8 @@ impl<N: Network> Hosts<N> {
     }
 }
 
-/// Groups flows by part, in the order of their starts. The messages of a part have different destinations, so when the
-/// first destination occurs again, another transfer has begun.
+/// Groups flows by part, in the order of their starts. The messages of a part have different destinations, so a
+/// repeated destination is the beginning of another transfer.
 fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     let mut groups: Vec<Vec<Given>> = Vec::new();
     let mut open: BTreeMap<(HostId, u32), usize> = BTreeMap::new();
@@ -185,8 +185,8 @@ fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     groups
 }
 
-/// Passes work that arrives at `now` through a host's stages. `times` contains the time that each stage needs. Returns
-/// the time at which the work leaves the last stage.
+/// Passes work that arrives at `now` through the stages of `host`, which need `times`. Returns the time at which the
+/// work leaves the last stage.
 fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
     let index = host.0 as usize;
     if hosts.len() <= index {
@@ -311,7 +311,7 @@ mod tests {
         one.start(flow(0, 1, 1000));
         assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
         assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
-        // With three flows, each later one is delayed only by the slowest stage.
+        // Of three flows, each completes 4 us after the previous one, the time of the slowest stage.
         let mut three = Hosts::new(host, queues(2));
         for _ in 0..3 {
             three.start(flow(0, 1, 1000));
@@ -321,7 +321,8 @@ mod tests {
 
     #[test]
     fn messages_of_one_part_leave_their_stages_together() {
-        // A part takes 2 us in a stage and 2 us in the queue of the host. The parts of one host follow one another.
+        // A message takes 2 us in the copy stage and 2 us in the transmission queue. The two messages of a part leave
+        // the copy stage together, after 4 us.
         let stages = Stages { copy: Some(rate(4_000_000_000)), ..Stages::default() };
         let host = Host { stages, ..Host::default() };
         let mut network = Hosts::new(host, queues(3));
@@ -330,7 +331,7 @@ mod tests {
             network.start(flow);
         }
         assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
-        // Flows of separate parts leave the stage at 2 us and at 4 us.
+        // Flows without a part leave the copy stage one by one, at 2 us and at 4 us.
         let mut network = Hosts::new(host, queues(3));
         network.start(flow(0, 1, 1000));
         network.start(flow(0, 2, 1000));
@@ -367,7 +368,7 @@ mod tests {
     fn what_waits_at_a_host_changes_its_band_with_its_stream() {
         let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(3));
         let band = |index| Band::new(index).unwrap();
-        // Flow 0 occupies the queue from 1 us on. Flows 1 and 2 wait for the queue from 2 us and 3 us on.
+        // Flow 0 occupies the transmission queue from 1 us on. Flows 1 and 2 wait for it from 2 us and 3 us on.
         network.start(flow(0, 2, 4000));
         network.start(Flow { band: band(1), stream: 1, ..flow(0, 2, 1000) });
         network.start(Flow { band: band(1), stream: 2, ..flow(0, 2, 1000) });

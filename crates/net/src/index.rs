@@ -1,11 +1,11 @@
-//! A hash table that maps keys to numbers and leaves the storage of keys to its caller: open addressing with linear
-//! probing (Knuth 6.4, algorithms L and R). It has no iteration, so no order depends on a hash, and its hashes are the
-//! same on every machine.
+//! A hash table that maps keys to numbers and leaves the storage of keys to its caller. It uses open addressing with
+//! linear probing (Knuth 6.4, algorithms L and R). It cannot be iterated over, so no result depends on the order of
+//! hashes. Hashes are the same on every machine.
 
 /// An empty slot.
 const EMPTY: u64 = u64::MAX;
 
-/// A hash table of the numbers of the caller's records.
+/// A hash table that contains the numbers of the caller's records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     /// Slots with the hash in the upper half and the number in the lower half.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Compares with a set, for hashes that collide, wrap around the end and leave holes.
+    /// Compares the table with a `BTreeSet`, for hashes that collide, wrap around the end and leave holes.
     #[test]
     fn inserted_numbers_are_found_and_removed_ones_are_not() {
         for spread in [1, 3, 7, 1 << 28] {

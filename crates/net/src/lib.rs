@@ -62,7 +62,7 @@ impl Band {
 pub struct Announced(u8);
 
 impl Announced {
-    /// Number of packets per unit of the four bits.
+    /// Packets per unit of the threshold's four bits.
     pub const STEP: u32 = 5;
 
     /// Returns a threshold of `packets`, which must be one of 0, 5, …, 75. Returns `None` for other numbers.
@@ -108,7 +108,8 @@ pub struct Flow {
     /// Whole bytes that counters add for each message, although `bytes / parts` may be a fraction. No time depends on
     /// this value.
     pub counted: Bytes,
-    /// Time for which the flow occupies its queue before the first byte is sent.
+    /// Time for which the flow occupies its connection (its host, in [`HostQueues`](host_queues)) before its first
+    /// byte.
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
@@ -156,8 +157,8 @@ impl Flow {
         }
     }
 
-    /// Returns the key of the flow's connection between its hosts: the stream and, if each band has a connection, the
-    /// band.
+    /// Returns the key of the flow's connection from `src` to `dst`: the stream and, if each band has its own
+    /// connection, the band.
     pub(crate) fn stream_key(&self) -> StreamKey {
         let band = match self.connection {
             Connection::StreamBand { .. } => 1 + self.band.index(),
@@ -167,7 +168,7 @@ impl Flow {
     }
 }
 
-/// Key of a connection: a stream and, if each band has a connection, a band. See [`Flow::stream_key`].
+/// Key of a connection between two hosts: see [`Flow::stream_key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StreamKey {
     pub stream: u32,

@@ -1,9 +1,9 @@
-//! Machines with several GPUs, as a layer around any engine. Each GPU has a port on the scale-up switch of its machine,
-//! and shares the network cards of the machine.
+//! Machines (nodes) with several GPUs, as a layer around any engine. Each GPU has a port on the scale-up switch of its
+//! machine, and the GPUs share the network cards of the machine.
 //!
 //! ```text
 //! hosts of the engine:   cards of node 0, of node 1, …, then ports of GPU 0, of GPU 1, …
-//! GPU r:                 number r mod gpus on node r / gpus; its card has number (r mod gpus) · nics / gpus on the node
+//! GPU r:                 number r mod gpus on node r / gpus; its card on the node is (r mod gpus) · nics / gpus
 //! from GPU a to GPU b:   on one node between their ports, otherwise between their cards
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! share their cards. To this end, a stream of the caller becomes one stream of the engine for each pair of GPUs behind
 //! two cards.
 //!
-//! The links of cards and ports belong to the engine.
+//! The engine simulates the links of cards and ports.
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, ForkNetwork, Host, HostId, Hosts, Network, Time};
 
@@ -23,7 +23,8 @@ pub struct Nodes {
     count: u32,
 }
 
-/// Maximum number of GPUs that share a card. It is limited because the streams of all pairs of such GPUs are numbered.
+/// Maximum number of GPUs that share a card. Larger numbers would use up the engine's stream numbers, of which each
+/// pair of GPUs behind two cards needs one per stream.
 const MOST_SHARING: u32 = 64;
 
 impl Nodes {

@@ -1,5 +1,5 @@
-//! The resources at the two ends of a path: the stages of its hosts, and the links of these hosts. On nodes with
-//! several GPUs, they are the links of network cards or of GPU ports.
+//! The shared resources at the two ends of a path: the processing stages of its hosts, and the links of these hosts. On
+//! nodes with several GPUs, the links are those of network cards or of GPU ports.
 //!
 //! Links between switches are not included, because routes choose them ([`crate::route`]).
 

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Choice by a hash of the connection (RFC 2992): see [`Hashes`]. Each tier uses different digits of the hash.
-    /// Otherwise, all flows that one tier has sent to a given port would take the same port at the next tier.
+    /// Choice by a hash of the connection (RFC 2992): see [`Hashes`]. Each tier uses different digits of the hash. With
+    /// the same digits, all flows that leave a switch by one port would also leave the next switch by one port.
     #[default]
     Ecmp,
     /// Parent `dst / P mod parents`, so that the traffic to a host comes down from one top switch (D-mod-K: Zahavi et
@@ -36,7 +36,7 @@ pub enum Policy {
     Spread,
 }
 
-/// Numbers of a switch in the formulas of [`Policy`].
+/// The quantities of a switch that the formulas of [`Policy`] use.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// P: product of the parent counts of the tiers below.
@@ -73,7 +73,7 @@ pub struct Routes {
     columns: Vec<Column>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
-    /// The node at the far end of each link.
+    /// The quantities of each switch that the policies' formulas use.
     ends: Vec<NodeId>,
     /// Numbers of each switch for the policies.
     places: Vec<Place>,
@@ -86,7 +86,7 @@ pub struct Routes {
 #[derive(Clone, Copy, Debug)]
 struct Column {
     number: u32,
-    /// Entry of the host on its own switch.
+    /// Table entry for the host on its own switch.
     last_hop: u32,
 }
 
@@ -188,8 +188,8 @@ pub enum RouteError {
 }
 
 impl Routes {
-    /// Computes all shortest paths by hop count. Among equal-cost ports, the choice is by hash unless [`Routes::by`]
-    /// selects another policy.
+    /// Computes all shortest paths by hop count. A hash chooses among equal-cost ports unless [`Routes::by`] selects
+    /// another policy.
     ///
     /// # Errors
     /// [`RouteError`] if a host does not have exactly one link out, or if a node cannot reach a host.
@@ -307,7 +307,7 @@ impl Routes {
         let place = &self.places[switch as usize];
         let count = group.len() as u32;
         let number = match self.policy {
-            // The hash is taken as a fraction of 2^32. The multiplication by `stride` shifts out the digits that lower
+            // The hash is interpreted as a fraction of 2^32. Multiplication by `stride` removes the digits that lower
             // tiers have used.
             Policy::Ecmp => ((u64::from(hash.wrapping_mul(place.stride)) * u64::from(count)) >> 32) as u32,
             Policy::DModK => dst / place.stride % count,
@@ -431,8 +431,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Computes the numbers of each switch for the policies. The tier of a switch is its distance from the nearest host. In
-/// graphs other than fat trees, the nodes below a switch may differ; then the maximum counts.
+/// Computes the quantities of each switch that the policies' formulas use. The tier of a switch is its distance from
+/// the nearest host. In graphs other than fat trees, the children of a switch may differ; then the maximum is used.
 fn places(graph: &Graph, out: &[Vec<PortId>]) -> Vec<Place> {
     let host_count = graph.host_count as usize;
     let mut tier = vec![UNREACHABLE; out.len()];

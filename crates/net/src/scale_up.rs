@@ -1,12 +1,12 @@
-//! Scale-up switches next to another engine: messages between GPUs of one machine run on the fluid engine, and all
-//! others on the engine of the network cards, usually packet by packet.
+//! Combines two engines: messages between GPUs of one machine run over its scale-up switch on the fluid engine, and all
+//! others on the engine of the network cards, usually the packet engine.
 //!
 //! ```text
 //! hosts before `first_port`:    network cards, on any engine
 //! hosts from `first_port` on:   ports of GPUs on the scale-up switches of their machines, on the fluid engine
 //! ```
 //!
-//! NVLink and similar links have credits per hop instead of TCP and lose nothing, so max-min fair rates model them
+//! NVLink and similar links use credits per hop instead of TCP and lose no packets, so max-min fair rates model them
 //! better than any transport of the packet engine. The two engines share no link and advance event by event. Their
 //! clocks differ by at most the picosecond to which the fluid engine's next event is rounded.
 
@@ -100,7 +100,7 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
             Self::report(&mut self.arrived, &mut self.of_cards, done);
             ports.advance(now, &mut self.arrived);
             Self::report(&mut self.arrived, &mut self.of_ports, done);
-            // The engine of the cards may return early.
+            // The engine of the cards may have returned before `next` without a completion.
             if done.len() > before || now >= until || now < next {
                 return;
             }

@@ -98,8 +98,8 @@ mod tests {
         };
         assert!(moved(0).iter().all(|moved| !moved));
         let count = moved(10_000).iter().filter(|&&moved| moved).count();
-        // There are 100 swaps of two items, and fewer moved items where two swaps meet. The count is binomial with a
-        // standard deviation of 10; the tolerance is five of them.
+        // About 100 swaps move two items each, or fewer where two swaps affect the same item. The number of swaps is
+        // binomial with a standard deviation of 10. The tolerance is five standard deviations.
         assert!((100..=300).contains(&count), "{count}");
         assert!(moved(1_000_000).iter().filter(|&&moved| moved).count() > 9_900);
     }

@@ -146,7 +146,8 @@ fn hashes_use_every_top_alike() {
 
 #[test]
 fn shifts_meet_no_conflict_when_spread() {
-    // With as many links up as down, a permutation can use every link exclusively. With `spread`, every shift does.
+    // With as many links up as down, a permutation of hosts can use every link exclusively. With `spread`, every cyclic
+    // shift of the hosts does.
     for tree in [clos2(6, 1), clos2(8, 1), clos2(16, 1), clos3(4, 1), clos3(6, 1), clos3(8, 1)] {
         let (graph, routes) = routes(&tree, Policy::Spread);
         let hosts = graph.host_count;
@@ -159,7 +160,7 @@ fn shifts_meet_no_conflict_when_spread() {
 
 #[test]
 fn shifts_share_the_links_up_evenly_at_any_bisection() {
-    // The 8 hosts of a leaf share its 8 r links up, so a link carries at most 1/r flows.
+    // The 8 hosts of a leaf share its 8 r links up (r: bisection ratio), so a link carries at most 1/r flows.
     for denominator in [2, 4, 8] {
         let (graph, routes) = routes(&clos2(16, denominator), Policy::Spread);
         for shift in 1..128 {
@@ -181,10 +182,10 @@ fn heads_of_sub_clusters_collide_with_d_mod_k_and_part_when_spread() {
             (0..7).map(|step| loads(&graph, &routes, heads(step)).into_iter().max().unwrap()).max().unwrap()
         };
         assert_eq!(most(Policy::Spread), 1, "r = 1/{denominator}");
-        // The number of a head is a multiple of 8. With r = 1 its top switch is dst mod 64, so heads use 8 top
-        // switches. All of these are connected to aggregation switch 0 of a pod, whose 8 links up carry one head each.
-        // With P = 8 r aggregation switches, the top switch's number dst / P mod 8 is a multiple of 1/r, so the 8 heads
-        // of a pod share 8 r links.
+        // The number of a head, i.e. of the first host of an edge switch, is a multiple of 8. With r = 1 its top switch
+        // is dst mod 64, so heads use 8 top switches. All of these are connected to aggregation switch 0 of a pod,
+        // whose 8 links up carry one head each. With P = 8 r aggregation switches, the top switch's number dst / P mod
+        // 8 is a multiple of 1/r, so the 8 heads of a pod share 8 r links.
         assert_eq!(most(Policy::DModK), denominator as u32, "r = 1/{denominator}");
     }
 }
@@ -255,9 +256,9 @@ fn arrival(src: u32, dst: u32, bytes: u64) -> Arrival {
 
 #[test]
 fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
-    // As over two hops in packet_theory.rs, but with `hops` links of 10 Gbit/s and 1 us: the SYN (58 B) and the
-    // SYN-ACK, then a segment behind the handshake's ACK (54 B), then the acknowledgement with the receiver's FIN
-    // behind it.
+    // The formula is that of two hops in packet_theory.rs, but with `hops` links of 10 Gbit/s and 1 us: the SYN (58 B)
+    // and the SYN-ACK, then a segment behind the handshake's ACK (54 B), then the acknowledgement with the receiver's
+    // FIN behind it.
     let wire_ns = |bytes: u64| (bytes * 8 + 5) / 10;
     for policy in POLICIES {
         for (tree, dst, hops) in [(clos2(8, 1), 31, 4), (clos3(4, 1), 2, 4), (clos3(4, 1), 15, 6)] {
@@ -274,7 +275,8 @@ fn one_segment_takes_as_many_serialisations_and_delays_as_there_are_hops() {
 
 #[test]
 fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
-    // Flows from every host to the corresponding host of the next pod: with `spread`, no two flows' data share a link.
+    // Every host sends a flow to the corresponding host of the next pod. With `spread`, data of no two flows shares a
+    // link.
     let tree = clos3(4, 1);
     let alone = replay(&mut engine(&tree, Policy::Spread), &[arrival(0, 4, 1_000_000)])[0].unwrap().received_ns;
     let list: Vec<Arrival> = (0..16).map(|src| arrival(src, (src + 4) % 16, 1_000_000)).collect();
@@ -285,12 +287,12 @@ fn a_permutation_without_conflicts_is_as_fast_as_one_flow() {
         results.into_iter().map(|fct| fct.expect("every flow completes").received_ns).max().unwrap()
     };
     let spread = slowest(Policy::Spread);
-    // Acknowledgements of another flow share the links: 44 ns for each of 725 segments. An acknowledgement also waits
-    // on each of six hops for at most one packet of data (1434 B, 1148 ns), which delays slow start once per round: the
-    // windows 10, 15, ... reach 725 segments in 9 rounds, and the handshake takes two more ways.
+    // Acknowledgements of other flows share the links and take 44 ns for each of 725 segments. An acknowledgement also
+    // waits on each of six hops for at most one packet of data (1434 B, 1148 ns), which delays slow start once per
+    // round: the windows 10, 15, ... reach 725 segments in 9 rounds, and the handshake counts as two more rounds.
     let most = alone + 725 * 44 + 11 * 6 * 1_148;
     assert!((alone..=most).contains(&spread), "{alone} <= {spread} <= {most}");
-    // If two flows share a link, the slower one takes the time of 1 MB more.
+    // If two flows share a link, the slower one takes longer by the transmission of 1 MB.
     let ecmp = slowest(Policy::Ecmp);
     assert!(ecmp > most, "hashes collide: {ecmp} > {most}");
 }
@@ -332,10 +334,10 @@ fn waves(network: &mut dyn Network, bytes: u64) {
 
 #[test]
 fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
-    // 200 segments with a payload of 1380 bytes. A link carries the data of the same flows on both engines if the
-    // packet engine counts the bytes of the fluid engine, plus at most one flow for acknowledgements and handshakes.
-    // All of these together are less than one flow: 36 flows with 101 acknowledgements of 54 bytes and 4 packets of 58
-    // bytes each.
+    // A flow has 200 segments with a payload of 1380 bytes. The paths are the same on both engines if a port of the
+    // packet engine counts the data bytes of the fluid engine's port, plus less than one flow for handshakes and
+    // acknowledgements: all of these together, 101 acknowledgements of 54 bytes and 4 packets of 58 bytes for each of
+    // 36 flows, are less than one flow.
     const SEGMENTS: u64 = 200;
     let of_flow = SEGMENTS * (1_380 + 54);
     assert!(36 * (101 * 54 + 4 * 58) < of_flow);

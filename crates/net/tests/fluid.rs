@@ -112,15 +112,15 @@ fn a_stream_that_rested_takes_its_delay_again() {
 
 #[test]
 fn a_lock_step_ring_takes_its_slices_and_delays() {
-    // The same as on `HostQueues`: hold + 2(N-1)·(S·8/(N·B) + d), with two links of 1 us each.
+    // The closed form of `HostQueues`: hold + 2(N-1)·(S·8/(N·B) + d), here with two links of 1 us each.
     let ring = Flow { rounds: 14, parts: 8, hold: Time::from_ps(5 * US), ..stream(0, 1, 8_000) };
     assert_eq!(times(&star(8), &[ring, stream(0, 1, 1_000)]), [(5 + 14 * 3) * US, (5 + 14 * 3 + 1) * US]);
 }
 
 #[test]
 fn a_band_has_what_those_before_it_leave() {
-    // Whatever the order of starts, the flow of band 0 is not slowed down, and each other flow follows the flow of the
-    // band above it.
+    // In every order of starts, the flow of band 0 is not slowed down, and each other flow follows the flow of the next
+    // higher band.
     for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
         let flows = order.map(|band| in_band(band, flow(0, 1, 1_000)));
         let times = times(&star(2), &flows);
@@ -234,13 +234,13 @@ fn finish_times_are_simgrids() {
     let ours = times(&graph, &flows);
     for (line, ours) in data("f2000_128_fin.csv").lines().skip(1).zip(ours) {
         let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
-        // The clock has a resolution of 1 ps, and SimGrid prints 12 digits. The requirement is 1e-6.
+        // The clock has a resolution of 1 ps, and SimGrid prints 12 digits. The validation requires only 1e-6.
         let late_ps = ours as f64 - theirs * 1e12;
         assert!(late_ps.abs() < 1.0 + theirs * 1e12 * 1e-11, "{line}: {ours} ps");
     }
 }
 
-/// An exact fraction. A step whose result does not fit returns `None`.
+/// An exact fraction. An operation whose result does not fit returns `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Exact(i128, i128);
 
@@ -271,7 +271,7 @@ impl Exact {
     }
 }
 
-/// Fills progressively from scratch. Returns the rates of flows over `paths` on links of 1 B/ns.
+/// Computes rates by progressive filling in exact fractions, for flows over `paths` on links of 1 B/ns.
 fn exact_rates(paths: &[Vec<u32>]) -> Option<Vec<Exact>> {
     let mut rates: Vec<Option<Exact>> = vec![None; paths.len()];
     while rates.iter().any(Option::is_none) {
@@ -470,7 +470,7 @@ proptest! {
             packets.start(stream(src, senders + src, 0));
         }
         received(&mut packets, senders as usize);
-        // Start after the last packets of the handshakes.
+        // The flows start after the last packets of the handshakes.
         let begin = packets.now().ps() + 1_000 * US;
         packets.advance(Time::from_ps(begin), &mut Vec::new());
         let mut fluids = fluid(&graph);

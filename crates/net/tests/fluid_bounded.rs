@@ -1,4 +1,5 @@
-//! The fluid engine with a bounded error: durations within the accuracy of the exact ones, links never above capacity.
+//! Tests of the fluid engine with a bounded error: flow durations are within the accepted error of the exact ones, and
+//! no link exceeds its capacity.
 #![allow(missing_docs)]
 
 mod flows;
@@ -132,7 +133,8 @@ fn bounded_times_of_several_bands_are_within_the_accuracy() {
         for ppm in [30_000, 10_000, 1_000] {
             let accuracy = f64::from(ppm) * 1e-6;
             for seed in 1..4 {
-                // At the end, the flows of the other band are alone.
+                // Flows of the second band are larger, so that only they are in flight at the end, and solves are
+                // deferred.
                 let flows: Vec<Flow> =
                     irregular(48, seed, 2)
                         .into_iter()

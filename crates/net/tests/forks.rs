@@ -43,7 +43,7 @@ fn engine(kind: usize) -> Box<dyn ForkNetwork> {
     Box::new(engine)
 }
 
-/// Starts the flows that are due between `from` and `to`, and runs until `to` in steps of `step` ps.
+/// Starts the flows whose start lies between `from` and `to`, and runs until `to` in steps of `step` ps.
 fn go(network: &mut dyn Network, starts: &[Start], from: Time, to: Time, step: u64) -> Vec<(Time, Completion)> {
     let mut all = Vec::new();
     let mut next = starts.partition_point(|start| start.0 * US < from.ps());

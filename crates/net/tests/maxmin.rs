@@ -27,7 +27,7 @@ fn finish_times_are_simgrids() {
     for (flow, line) in theirs.lines().skip(1).enumerate() {
         let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
         // SimGrid prints 12 digits, and rates are multiples of 1/PARTS, at worst 1e-10 of the slowest flow's rate. The
-        // requirement is 1e-6.
+        // validation requires only 1e-6.
         assert!((ours[flow] / theirs - 1.0).abs() < 1e-9, "flow {flow}: {} s, SimGrid {theirs} s", ours[flow]);
     }
 }

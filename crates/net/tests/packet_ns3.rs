@@ -1,8 +1,8 @@
 //! The packet engine against ns-3.37: every time in `validation/ns3/data`, to the nanosecond.
 //!
-//! The requirements are 2 % (one flow, two bands), 5 % (incast) and 0.5 % (ring); in the study they are 5 % of each
-//! class's mean, 10 % of its p99 and 1 % of an iteration. The engine follows ns-3's order of events, so it needs no
-//! tolerance. Conversely, a saturated network is chaotic, so a single event out of order would soon exceed these
+//! The validation allows errors of 2 % (one flow, two bands), 5 % (incast) and 0.5 % (ring) and, in the study, of 5 %
+//! of each size class's mean, 10 % of its p99 and 1 % of an iteration. The engine follows ns-3's order of events, so no
+//! error is needed. Conversely, a saturated network is chaotic, so a single event out of order would soon exceed these
 //! tolerances.
 #![allow(missing_docs)]
 

@@ -53,8 +53,8 @@ fn end(engine: &mut PacketEngine, flow_count: usize) -> Time {
 
 #[test]
 fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_threshold() {
-    // Announcement and answer cross two hops each. A hop takes 10 us, and 51.2 ns (51 in whole nanoseconds) for 64
-    // bytes at 10 Gbit/s.
+    // The announcement and its answer cross two hops each. A hop takes 10 us, and 51.2 ns (51 in whole nanoseconds) for
+    // 64 bytes at 10 Gbit/s.
     let round_ns = 4 * (10_000 + 51);
     let plain = end(
         &mut {
@@ -95,8 +95,8 @@ fn what_an_application_needs_first_begins_with_the_answer() {
     plain.start(held);
     let mut engine = engine(1000, pcn());
     engine.start(Flow { announced: Some(announced(10)), ..held });
-    // The answer arrives after a round trip, as above. The hold begins then and lasts longer than the handshake. The
-    // first segment reaches the switch one hop and 1.1 us after the hold.
+    // The answer to the announcement arrives after a round trip of four hops. The hold begins then and lasts longer
+    // than the handshake. The first segment reaches the switch one hop and 1.1 us after the hold.
     let restored_ns = 4 * (10_000 + 51) + hold_ns + 10_000;
     let mut done = Vec::new();
     engine.advance(Time::from_ps((restored_ns - 1_000) * NS), &mut done);
@@ -125,7 +125,8 @@ fn a_stream_announces_what_follows_a_pause_and_nothing_else() {
     let (plain, _) = run(false, 100_000);
     let (with, _) = run(true, 100_000);
     assert_eq!(with - plain, round);
-    // The acknowledgement of the last segment is in flight: the connection is busy.
+    // After a pause of 1 ns, the acknowledgement of the last segment is in flight. The connection is hence busy and
+    // announces nothing.
     assert_eq!(run(true, 1).0, run(false, 1).0);
 }
 

@@ -1,4 +1,4 @@
-//! Queues of every kind, shared buffers, and the states that observers receive of them.
+//! Tests of all kinds of queues, of shared buffers, and of the states that observers read.
 #![allow(missing_docs)]
 
 mod study;

@@ -1,4 +1,5 @@
-//! Shares of flows in a parking lot and at one bottleneck against theory, computed here with their tolerances.
+//! Shares of flows in a parking lot and at one bottleneck, compared with theory. Expected values and tolerances are
+//! computed here.
 #![allow(missing_docs)]
 
 mod bottleneck;
@@ -86,7 +87,7 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
     for cross in [shares[1], shares[2]] {
         let ratio = shares[0] / cross;
         assert!((least..1.0).contains(&ratio), "{shares:?}: {least} <= {ratio} < 1");
-        // Both links are full: the cross flow takes the rest of the long flow's rate.
+        // Both links are full: the rates of the long flow and of a cross flow add up to the link's rate.
         assert!((shares[0] + cross - 1.0).abs() < 0.01, "{shares:?}");
     }
     // A tail drop affects one flow only, which may be the long one each time (Floyd & Jacobson 1992, phase effects).

@@ -1,4 +1,4 @@
-//! The packet engine against arithmetic. Every expected value is computed here, and every tolerance is derived.
+//! The packet engine compared with arithmetic. Expected values and tolerances are computed here.
 #![allow(missing_docs)]
 
 mod study;
@@ -74,7 +74,7 @@ fn a_flow_of_no_bytes_is_a_handshake_and_a_close() {
 
 #[test]
 fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
-    // The window holds the whole message. Its n segments leave back to back: n + 1 serialisations, because the switch
+    // The window covers the whole message. Its n segments leave back to back: n + 1 serialisations, because the switch
     // stores and forwards the last one, two delays, and 1 ns for the write.
     let mut engine = engine(2);
     let mut done = Vec::new();
@@ -95,9 +95,9 @@ fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
 
 #[test]
 fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
-    // Slow start begins with a window of 10 segments. Each acknowledgement of two segments, and that of the first one,
-    // adds one segment. The flow completes in the round in which the sum of the windows reaches its number of segments.
-    // A round takes two hops there and two back, and the segments of a round leave back to back.
+    // Slow start begins with a window of 10 segments. Each acknowledgement adds one segment: of the first segment
+    // alone, then of two segments each. The flow completes in the round in which the sum of the windows reaches its
+    // number of segments. A round takes two hops there and two back, and the segments of a round leave back to back.
     let mut sent = 10;
     let mut window = 10;
     let mut odd = 0;
@@ -115,8 +115,8 @@ fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
     let transfer_ns = results[0].unwrap().received_ns - 2 * two_hops_ns(SYN);
     let round_ns = two_hops_ns(SEGMENT + HEADER) + two_hops_ns(HEADER);
     let least_ns = (rounds - 1) * round_ns;
-    // At most, the last crossing and the serialisation of all segments are added, although a part of the latter
-    // overlaps with the rounds.
+    // An upper bound: the rounds, the last crossing, and the serialisation of all segments, part of which overlaps with
+    // the rounds.
     let most_ns = least_ns + two_hops_ns(SEGMENT + HEADER) + segments * wire_ns(SEGMENT + HEADER);
     assert!((least_ns..=most_ns).contains(&transfer_ns), "{rounds} rounds: {least_ns} <= {transfer_ns} <= {most_ns}");
 }
@@ -148,7 +148,7 @@ fn a_saturating_low_band_delays_a_high_one_by_two_packets_per_hop_and_round() {
     for src in [0, 1] {
         let late = Arrival { start_ns: 20_000_000, ..arrival(1, 2, 10 * SEGMENT, 16) };
         let beside = replay(&mut engine(3), &[arrival(src, 2, 50_000_000, 8), late])[1].unwrap();
-        // This delays three crossings of two hops each: of the SYN, of the data, and of the packet ahead of the
+        // Such packets delay three crossings of two hops each: of the SYN, of the data, and of the packet ahead of the
         // acknowledgements.
         let most_ns = 3 * 2 * 2 * wire_ns(SEGMENT + HEADER);
         assert!(beside.close_ns >= alone.close_ns && beside.close_ns <= alone.close_ns + most_ns, "from host {src}");
@@ -322,8 +322,8 @@ fn a_stream_carries_flows_one_after_the_other() {
 
 #[test]
 fn a_stream_changes_its_band_on_the_way() {
-    // Beside a saturating flow in the middle band, a stream in the low band hardly progresses. Raised to the high band,
-    // it completes earlier.
+    // Next to a saturating flow in the middle band, a stream in the low band hardly progresses. Raised to the high
+    // band, it completes earlier.
     let run = |is_raised: bool| {
         let mut engine = engine(3);
         engine.start(background(&Arrival { tos: 0, ..arrival(0, 2, 50_000_000, 0) }));
@@ -412,7 +412,7 @@ fn the_same_flows_give_the_same_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A link that is never idle carries its rate minus less than a picosecond per packet, and never more.
+    /// A link that is never idle carries its rate, except for less than a picosecond per packet, and never more.
     #[test]
     fn no_link_carries_more_than_its_rate(
         rates in prop::collection::vec(1_000_000_u64..7_200_000_000_000, 2),

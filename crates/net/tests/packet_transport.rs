@@ -23,7 +23,7 @@ struct Seen {
     queue_min: f64,
     queue_max: f64,
     queue_mean: f64,
-    /// Times at which drops or marks begin after a pause of at least two round trips.
+    /// Times of congestion events: the first drop or mark after at least two round trips without any.
     cuts_ns: Vec<u64>,
 }
 
@@ -180,8 +180,8 @@ fn renos_window_saws_between_a_half_and_the_whole() {
     assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
     assert_eq!(saw.seen.queue_max, buffer);
     assert!((low - 3.0..=low + 1.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);
-    // From W/2 to the first window above W, with one acknowledgement per s; then up to two windows until the loss is
-    // detected and repaired.
+    // A period is the growth from W/2 to the first window above W, with one acknowledgement per s, and up to two
+    // windows until the loss is detected and repaired.
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
     let period = saw.seen.period_ns() / S_NS as f64;
     assert!((least..=most).contains(&period), "period {least} <= {period} <= {most}");
@@ -260,8 +260,8 @@ fn dctcp_holds_the_queue_at_the_threshold() {
 
 #[test]
 fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
-    // Section 3.4, eq. 13: with K > D/7 the queue never runs empty, for any n. With a much smaller K, eq. 12 is
-    // negative for one flow, and the link idles.
+    // Alizadeh et al. (2010), section 3.4, eq. 13: with K > D/7 the queue never runs empty, for any n. With a much
+    // smaller K, eq. 12 is negative for one flow, and the link idles.
     let round = 160;
     let (held, enough, little) = (held(round * S_NS), 30, 3);
     assert!(f64::from(enough) > held / 7.0);
@@ -280,8 +280,8 @@ fn dctcp_keeps_a_shorter_queue_than_reno_with_the_same_marks() {
         let [dctcp, reno] =
             [DCTCP, NEWRENO].map(|algorithm| saw(algorithm, true, marking(20), count, 40, (1_000, 2_000)));
         let swing = |saw: &Saw| saw.seen.queue_max - saw.seen.queue_min;
-        // With Reno the queue falls by half of D + K + 1, 31 packets, or until it is empty. With DCTCP it falls by A:
-        // 5.5 packets for one flow, 15.6 for eight.
+        // With Reno, a reduction empties the queue or lowers it by half of D + K + 1, which is 31 packets. With DCTCP
+        // it lowers the queue by A: 5.5 packets for one flow, 15.6 for eight.
         assert!(swing(&dctcp) < swing(&reno) && dctcp.seen.busy > reno.seen.busy, "{count} flows");
     }
 }
@@ -329,12 +329,13 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
             summits.push(index);
         }
     }
-    // Fast convergence (4.7): a peak below the last W_max sets W_max to 0.85 of the peak. A single flow then grows
-    // beyond this W_max with increasing speed and overshoots the marking threshold, so the next peak sets W_max above
-    // the threshold. In the next epoch the flow reaches the threshold before W_max. Hence two kinds of epochs
+    // RFC 9438, 4.7 (fast convergence): a peak below the last W_max sets W_max to 0.85 of the peak. A single flow then
+    // grows beyond this W_max with increasing speed and overshoots the marking threshold, so the next peak sets W_max
+    // above the threshold. In the next epoch the flow reaches the threshold before W_max. Hence two kinds of epochs
     // alternate.
     let round_s = (held + 600.0) * s_ns as f64 * 1e-9;
-    // The first peak, of slow start, is twice as high. It is cut twice, so the next peak is below its W_max.
+    // The first peak, at the end of slow start, is twice as high. Two reductions follow, so the next peak is below its
+    // W_max.
     let mut w_max = f64::INFINITY;
     let mut kinds = [0, 0];
     for pair in summits[1..].windows(2) {
@@ -342,8 +343,8 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
         kinds[usize::from(top < w_max)] += 1;
         w_max = if top < w_max { 0.85 * top } else { top };
         let k_s = ((w_max - 0.7 * top) / 0.4).cbrt();
-        // The mark is set shortly before a peak and echoed a round trip later; until CWR has reached the receiver,
-        // another round trip, no acknowledgement grows the window. A stage thus begins half to two and a half round
+        // The mark is set shortly before a peak and echoed a round trip later. For another round trip, until CWR has
+        // reached the receiver, no acknowledgement grows the window. A stage thus begins half to two and a half round
         // trips after the peak.
         let curve = |t_s: f64| 0.4 * (t_s - k_s).powi(3) + w_max;
         for (after, &found) in flights[pair[0]..pair[1]].iter().enumerate().skip(25) {
@@ -423,7 +424,8 @@ fn the_ideal_transport_repairs_what_a_small_queue_drops() {
 
 #[test]
 fn a_mark_on_a_flows_last_acknowledgement_is_survived() {
-    // A threshold of zero marks every segment. The acknowledgement number of a FIN is one beyond the last byte.
+    // A threshold of zero marks every segment, the FIN included. The acknowledgement of a FIN is one beyond the last
+    // byte.
     for algorithm in [NEWRENO, CUBIC, DCTCP] {
         for segments in [1, 2, 3, 40] {
             let mut engine =

@@ -1,8 +1,8 @@
-//! Emulation of a scenario's network on real packets. On systems other than Linux, every call is refused.
+//! Emulation of a scenario's network with real packets. On systems other than Linux, every call raises an error.
 
 use serde::Deserialize;
 
-/// How a network is emulated, beside its scenario.
+/// Options of an emulation that are not part of the scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
@@ -11,12 +11,12 @@ struct Options {
     congestion: String,
     /// Band of each of the 64 DSCPs.
     bands: Vec<u8>,
-    /// Share of departures that may be late, in parts per million.
+    /// Maximum fraction of departures that may be late, in parts per million.
     late_ppm: u64,
-    /// Links to sample, and the time between samples in ns; 0 for none.
+    /// Links whose queues are sampled. `sample_ns` is the time between samples; 0: no samples.
     sampled: Vec<u32>,
     sample_ns: u64,
-    /// Whether to compare the decisions with those of the simulator.
+    /// Whether to compare the switches' decisions with those of the simulator.
     compares: bool,
 }
 
@@ -139,7 +139,7 @@ mod linux {
             self.core.is_running()
         }
 
-        /// Starts a command on a host and returns its number. The calling thread must live until the command ends.
+        /// Starts a command on a host and returns its number. The command is killed when the calling thread ends.
         fn spawn(&mut self, py: Python<'_>, host: u32, program_json: &str) -> PyResult<usize> {
             let spec: ProgramSpec = serde_json::from_str(program_json).map_err(|error| errors::from_json(&error))?;
             let ProgramSpec { command, environment, output, names } = spec;
@@ -157,7 +157,7 @@ mod linux {
             py.detach(|| self.core.kill(command));
         }
 
-        /// Ends all commands and the switch. Returns the results in JSON, or None if they were already returned.
+        /// Kills all commands and stops the switch. Returns the results in JSON, or None if they were already returned.
         fn stop(&mut self, py: Python<'_>) -> PyResult<Option<String>> {
             let Some(Outcome { record, ports, differing }) = py.detach(|| self.core.stop()) else { return Ok(None) };
             let links = self.link_names.iter().zip(ports).map(|(link, port)| LinkRow {

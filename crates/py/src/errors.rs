@@ -34,7 +34,8 @@ pub fn from_trace_json(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raised(py, "TraceError", &format!("it is no DAG of a trace: {error}"))
 }
 
-/// Converts the refusal of an emulation to `gradtide.errors.EmulationRefusal`, whose first argument is its code.
+/// Converts the reason why an emulation is refused to `gradtide.errors.EmulationRefusal`, whose first argument is
+/// `code`.
 pub fn from_emulation(py: Python<'_>, code: &str, message: &str) -> PyErr {
     let raise = || py.import("gradtide.errors")?.getattr("EmulationRefusal")?.call1((code, message));
     raise().map_or_else(|failed| failed, PyErr::from_value)

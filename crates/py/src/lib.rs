@@ -129,7 +129,7 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
 }
 
 /// Returns the costs of one collective on a buffer of S bytes: the number of steps, the number of messages, the total
-/// bytes, and the bytes of the busiest sender as numerator and denominator. Bytes are in units of S.
+/// bytes, and the bytes of the busiest sender as a fraction. Bytes are in units of S.
 #[pyfunction]
 fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u64, (u64, u64))> {
     let algorithm: Algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;

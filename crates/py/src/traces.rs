@@ -46,7 +46,7 @@ impl PyTrace {
         Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
     }
 
-    /// Rank, rank according to the file, number of ranks of the job, and version of the schema, for each rank.
+    /// For each rank: its number, its rank according to the file, the number of ranks of the job, the schema version.
     #[getter]
     fn about(&self) -> Vec<(u32, Option<u32>, Option<u32>, String)> {
         let about = |(number, trace): &(u32, Arc<RankTrace>)| {
@@ -55,8 +55,8 @@ impl PyTrace {
         self.ranks.iter().map(about).collect()
     }
 
-    /// Information that files lack or that cannot be represented: rank, kind of gap, name of the event in the file, and
-    /// count.
+    /// Number of gaps, i.e. of information that files lack or that cannot be represented: rank, kind of gap, name of
+    /// the event in the file, and count.
     #[getter]
     fn gaps(&self) -> Vec<(u32, &'static str, String, u64)> {
         let of_rank = |(number, trace): &(u32, Arc<RankTrace>)| {
@@ -67,7 +67,7 @@ impl PyTrace {
         self.ranks.iter().flat_map(of_rank).collect()
     }
 
-    /// Gaps of one step. Gaps without a time are included.
+    /// Gaps of the step with index `place`, as in `gaps`. Gaps without a time are included.
     fn gaps_of_step(&self, py: Python<'_>, place: usize) -> PyResult<Vec<(u32, &'static str, String, u64)>> {
         let found = || {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
@@ -113,7 +113,7 @@ impl PyTrace {
         watched(py, || serde_json::to_string(&step::steps(&self.ranks)))?.map_err(|error| errors::from_json(&error))
     }
 
-    /// Analysis of the step with index `place`, in JSON, in enough detail for a plot of width `pixels`.
+    /// Analysis of the step with index `place`, in JSON. The details suffice for a plot with a width of `pixels`.
     fn step(&self, py: Python<'_>, place: usize, pixels: u64) -> PyResult<String> {
         let cut = || {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
@@ -165,7 +165,7 @@ pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrac
     Ok(PyTrace { ranks: vec![(0, Arc::new(trace))] })
 }
 
-/// Passes every chunk to `take`. An exception of the iterator stops the reading and is passed on; so is Ctrl-C.
+/// Passes every chunk to `take`. An exception of the iterator or Ctrl-C stops the reading and is raised.
 fn feed(
     py: Python<'_>,
     chunks: &Bound<'_, PyIterator>,

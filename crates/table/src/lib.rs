@@ -1,4 +1,4 @@
-//! Tables of exact numbers, and their CSV and JSON forms. They are the interface of results to Python.
+//! Tables of exact numbers, and their CSV and JSON forms. Python receives the results of runs in such tables.
 
 use gradtide_net::Time;
 use gradtide_watch::check_cancelled;
@@ -40,7 +40,8 @@ impl Table {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Appends the rows of `other`. Rows of a table that lacks a column of the other one have no value in that column.
+    /// Appends the rows of `other`. If only one of the tables has a column, rows of the other table have no value in
+    /// it.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {
@@ -74,7 +75,7 @@ impl Table {
     }
 
     /// Returns the table as CSV (RFC 4180) with a header row. Times are in microseconds with all six decimals. Ratios
-    /// are the shortest decimal that parses to the same number.
+    /// are written as the shortest decimals that parse to the same numbers.
     pub fn to_csv(&self) -> String {
         let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
@@ -162,7 +163,8 @@ impl Column {
         }
     }
 
-    /// Appends `count` rows without a value. The column becomes one whose values may be missing, if it is not yet.
+    /// Appends `count` rows without a value. If necessary, the column is converted to a kind whose values may be
+    /// missing.
     fn pad(&mut self, count: usize) {
         *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
         match self {

@@ -239,8 +239,8 @@ fn comm(
     let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
     let whole = |name: &str| value(name).and_then(Value::whole);
     let collective = if kind == NodeType::Coll {
-        // Without `comm_type`, the name of the node gives the collective. If the name does not contain it, the
-        // collective is an all-reduce, because writers may omit a `comm_type` of 0, the number of the all-reduce.
+        // Without `comm_type`, the collective is read from the name of the node. If the name contains no collective, it
+        // is an all-reduce, because writers may omit a `comm_type` of 0, the number of the all-reduce.
         let number = whole("comm_type").unwrap_or_else(|| by_name.map_or(0, |one| one.number().into()));
         let known = i32::try_from(number).ok().and_then(CollectiveType::from_number);
         Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)

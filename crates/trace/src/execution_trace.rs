@@ -201,8 +201,8 @@ struct Record {
     /// First rank of the group, and stride between its ranks.
     first: Option<u32>,
     stride: Option<u32>,
-    /// A rank within the group. For a message it is the peer's, for a rooted collective the root's, otherwise that of
-    /// this process.
+    /// A rank within the group: of the peer for a message, of the root for a rooted collective, otherwise of this
+    /// process.
     rank: Option<u32>,
     /// Whether the next op of the thread depends on the transfer, because the call was made with `async_op=False`.
     is_blocking: bool,
@@ -379,7 +379,7 @@ impl Nodes {
         let rank = groups.own_rank(&self.nodes, &tree);
         for op in &mut ops {
             let Some(comm) = &mut op.comm else { continue };
-            // Only the peer is known up to here.
+            // So far, `ends` only contains the peer's rank.
             comm.ends = comm.ends.and_then(|(other, _)| {
                 let own = rank?;
                 Some(if op.kind == NodeType::Send { (own, other) } else { (other, own) })
@@ -539,7 +539,7 @@ impl Groups {
     /// # Errors
     /// [`TraceError::Ranks`] if there are more than [`MAX_RANKS`].
     fn of(distributed: &Distributed, nodes: &[Node]) -> Result<Self, TraceError> {
-        // For a group of all ranks, `pg_config_info` lists no ranks.
+        // `pg_config_info` lists no ranks for a group of all ranks.
         let size = |group: &ProcessGroup| group.pg_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         let mut world_size = distributed.pg_config.iter().find(|group| group.ranks.is_empty()).and_then(size);
         let mut known = BTreeMap::new();

@@ -14,7 +14,7 @@ pub struct Layout {
     pub format: &'static str,
     /// Key of the list.
     pub list: &'static str,
-    /// Singular name of a list element; the plural follows.
+    /// Singular name of a list element, for error messages. `units` is the plural.
     pub unit: &'static str,
     pub units: &'static str,
     /// Whether a file may consist of the list alone.
@@ -98,7 +98,7 @@ impl Splitter {
                 State::Value | State::Element => {
                     let is_scalar_end = self.depth == 0 && !self.in_string && matches!(byte, b',' | b'}' | b']');
                     if is_scalar_end || self.is_last(byte) {
-                        // A scalar ends before the next delimiter, and other values end with their last byte.
+                        // A scalar ends before the next delimiter. Other values end with their last byte.
                         let end = if is_scalar_end { index } else { index + 1 };
                         self.hand_on(chunk, from..end, on_piece)?;
                         index = end;

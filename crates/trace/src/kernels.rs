@@ -20,14 +20,15 @@ pub(crate) struct Moving {
 
 /// The kernels of one library.
 struct Row {
-    /// Prefixes of the symbol without `void` and namespaces, in lower case.
+    /// Prefixes of the kernel's symbol without `void` and namespaces, in lower case.
     starts: &'static [&'static str],
     /// Substrings of the name without its arguments.
     holds: &'static [&'static str],
     is_of_backend: bool,
 }
 
-/// The communication kernels of each library. The source of the names is the repository and file above each row.
+/// The communication kernels of each library. The comment above each row gives the sources of the names: repositories
+/// and files.
 const LIBRARIES: &[Row] = &[
     // NVIDIA/nccl src/device/generate.py (ncclDevKernel_, from 2.19; ncclSymDevKernel_ and ncclSymkDevKernel_ of
     // symmetric memory, from 2.27), src/collectives/device/common.h of v2.18 (ncclKernel_) and of v2.7
@@ -110,7 +111,7 @@ const SENDS: &str = "sendrecv";
 /// results, which is an all-to-all.
 const EXPERTS: &[&str] = &["dispatch", "combine", "a2a"];
 
-/// Kinds whose words also occur within other words. They count only as a prefix.
+/// Kinds whose words also occur within other words, so that the kernel's name must begin with them.
 const FIRST: &[(&str, Transferred)] = &[
     ("reduce", (NodeType::Coll, Some(CollectiveType::Reduce))),
     ("gather", (NodeType::Coll, Some(CollectiveType::Gather))),

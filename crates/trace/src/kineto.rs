@@ -2,10 +2,10 @@
 //!
 //! The file contains spans on host threads and device streams, both of which are called tracks here, but no graph. The
 //! outermost operators of each thread become ops, as do the kernels and copies of each stream, and collectives. Only
-//! dependencies that must have existed are added: on the previous op of the same track, and on the op before the launch.
-//! A dependency always ends before its dependent starts. The files do not show which ops wait for a collective, so no
-//! op depends on a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a span,
-//! or the indices of the spans that have one.
+//! dependencies that must have existed are added: on the previous op of the same track, and on the op before the
+//! launch. A dependency always ends before its dependent starts. The files do not show which ops wait for a collective,
+//! so no op depends on a collective (docs/models/traces.md). In fields and functions, `said` is the `TransferInfo` of a
+//! span, or the indices of the spans that have one.
 //!
 //! The file is longer than 600 lines because all stages read and write the spans of one rank.
 //!
@@ -443,7 +443,7 @@ impl Events {
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
         }
         self.damage.add_to(&mut self.gaps);
-        // On a rank with a device, only events of the device count.
+        // On a rank with a device, only untimed events of the device count.
         let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
         let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
         let Distributed { rank, world_size, .. } = self.distributed;
@@ -495,9 +495,9 @@ impl Events {
             let span = &self.spans[index];
             let transfer = found.transfers.get(&index);
             let mut deps = BTreeSet::new();
-            // Ops of a thread or stream are sequential.
+            // The op depends on the previous op of its thread or stream, because these run one after another.
             deps.extend(seen.before(span.track, span.start_ns, &self.spans));
-            // The last op of the launching thread before the launch.
+            // The op also depends on the last op of the launching thread before the launch.
             let call = transfer.and_then(|transfer| transfer.call).map(|call| &self.spans[call]);
             let launch = call.map(|call| Place { track: call.track, at_ns: call.start_ns });
             let origin = launch.or(found.origins.get(&index).copied());
@@ -884,7 +884,8 @@ impl Events {
     }
 }
 
-/// Transfers by the index of their span, and for each kernel the place of its launch and the operator that launched it.
+/// Transfers by the index of their span. For each kernel, `origins` contains the place of its launch, `operators` the
+/// operator that launched it.
 #[derive(Default)]
 struct Found {
     transfers: BTreeMap<usize, Transfer>,
@@ -931,8 +932,8 @@ impl OpsSoFar {
     /// Returns the last op of a track that ended at or before `by_ns`.
     fn before(&self, track: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let track = self.tracks.get(&track)?;
-        // A queued kernel is launched long before it starts. By then, many later ops of the launching thread may have
-        // been added.
+        // A binary search, because a queued kernel is launched long before it starts, and many later ops of the
+        // launching thread may have been added since.
         let begun = track.partition_point(|&one| spans[one].start_ns <= by_ns);
         // Ops of a track overlap only where a backend's span lies among operators, so a short scan is enough.
         track[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)

@@ -42,7 +42,7 @@ pub struct RankTrace {
     pub untimed_ns: Vec<u64>,
     /// Metadata of the file.
     pub about: About,
-    /// Information that the file lacks, or that `ops` cannot represent.
+    /// Counts of information that the file lacks or that `ops` cannot represent.
     pub gaps: Gaps,
 }
 
@@ -128,40 +128,42 @@ impl Gaps {
     }
 }
 
-/// Kinds of gaps. Each names the missing or lost information.
+/// Kinds of gaps: which information is missing in a file or cannot be represented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gap {
     /// The size of a transfer.
     Size,
-    /// The element type of a transfer. It is assumed to be float32.
+    /// The element type of a transfer is unknown. Float32 is assumed.
     ElementType,
-    /// The kind of a collective. It is assumed to be an all-reduce.
+    /// The kind of a collective is unknown. An all-reduce is assumed.
     CollectiveType,
-    /// The kind of a transfer, and therefore its bytes. The transfer still counts as communication.
+    /// The kind of a transfer is unknown, and therefore its bytes. The transfer still counts as communication.
     UnknownTransfer,
-    /// The process group of a collective, in a job with several groups. The collective is taken to include all ranks.
+    /// The process group of a collective is unknown, in a job with several groups. The collective is assumed to include
+    /// all ranks.
     Group,
-    /// The kernel or backend event of a communication call that was enqueued. The call is left out.
+    /// No kernel or backend event was recorded for an enqueued communication call. The call is left out.
     UnmatchedCall,
-    /// The meaning of events whose category is unknown. The events are left out.
+    /// Events have an unknown category. They are left out.
     UnknownCategory,
     /// The duration of a compute node.
     Duration,
-    /// The start of every node, because the file describes a workload instead of a recording.
+    /// No node has a start time, because the file describes a workload instead of a recording.
     Start,
-    /// An op on which another op depends. The dependency is left out.
+    /// An op depends on an op that is not in the file. The dependency is left out.
     Dependency,
-    /// The meaning of nodes with a duration that neither compute nor communicate, such as writing a checkpoint.
+    /// Nodes with a duration neither compute nor communicate, such as those that write a checkpoint. Their meaning is
+    /// lost.
     Other,
-    /// Events that are invalid or lack a time. They are left out. The name of the gap is their category and the line of
-    /// the first one.
+    /// Events are invalid or lack a time. They are left out. The name of the gap is their category and the line of the
+    /// first one.
     Damaged,
-    /// Parts of events with invalid JSON that could be repaired.
+    /// Parts of events had invalid JSON and were repaired.
     Mended,
 }
 
 impl Gap {
-    /// Returns the name of the gap in Python.
+    /// Returns the name of this kind of gap in Python.
     pub fn word(self) -> &'static str {
         match self {
             Self::Size => "size",
@@ -225,9 +227,9 @@ pub struct TraceOp {
     pub start_ns: u64,
     /// Duration.
     pub duration_ns: u64,
-    /// Data dependencies: ids of the ops whose output this op reads.
+    /// Data dependencies: ids of the ops whose outputs this op reads.
     pub data_deps: Box<[u64]>,
-    /// Control dependencies: ids of the ops that must end before this op although it does not read their output.
+    /// Control dependencies: ids of other ops that must end before this op.
     pub ctrl_deps: Box<[u64]>,
     /// Communication between ranks, if any.
     pub comm: Option<Box<Comm>>,

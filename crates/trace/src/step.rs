@@ -387,7 +387,7 @@ fn cut_rank<'a>(
     let clip = |op: &TraceOp| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
     let computing = disjoint(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
 
-    // A transfer that is ready within a step belongs to that step, even if it continues or begins in the next one.
+    // A transfer that becomes ready within a step belongs to that step, even if it continues or begins in the next one.
     let is_of = |ns: u64| (start_ns..end_ns).contains(&ns);
     moves.retain(|one| is_of(one.ready_ns) || is_of(one.op.start_ns) || is_inside(&one.op));
     let spans = (0..).zip(&moves).map(|(i, one)| (clip(one.op).0, clip(one.op).1, i));

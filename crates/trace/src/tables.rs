@@ -68,17 +68,17 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     parts
 }
 
-/// Returns the offset of each rank's clock from the first rank's, positive if the clock is ahead. Collectives that
-/// synchronise their ranks end on all of them at the same time, whereas their starts may differ widely. The offset is
-/// the median difference of these ends; collectives are matched by group, kind and number. The offset is `None` if a
-/// rank has no such collective in common with the first.
+/// Returns the offset of each rank's clock from the clock of the first rank, in ns, positive if the clock is ahead. The
+/// offset is the median difference between the ends of collectives, matched by group, kind and number. Only collectives
+/// that synchronise their ranks are used, because these end simultaneously on all ranks, whereas their starts may
+/// differ widely. The offset is `None` if a rank has no such collective in common with the first rank.
 pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
     let ends: Vec<_> = ranks.iter().map(|(_, trace)| shared_ends(trace)).collect();
     let Some(first) = ends.first() else { return Vec::new() };
     let offset = |other: &BTreeMap<_, Vec<u64>>| {
         let mut differences: Vec<i64> = Vec::new();
         for (key, mine) in other {
-            // If the counts differ, as after a longer recording, the collectives cannot be matched.
+            // If the counts differ, for example because one recording is longer, the collectives cannot be matched.
             if let Some(theirs) = first.get(key).filter(|theirs| theirs.len() == mine.len()) {
                 differences.extend(mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.wrapping_sub(theirs) as i64));
             }

@@ -77,9 +77,9 @@ const SPELLINGS: &[Spelling] = &[
 
 #[derive(Clone, Debug)]
 enum Item {
-    /// A call on a thread that reads storages and writes one, its own or in place; some contain further calls.
+    /// A call that reads storages and writes one storage, a new one or one of those (`in_place`). It may contain calls.
     Op { thread: usize, reads: Vec<u64>, writes: u64, in_place: bool, calls: usize },
-    /// A transfer inside a call of c10d, which may be inside an operator of the backward pass with further calls.
+    /// A transfer inside a call of c10d. The call may be inside an operator of the backward pass with other calls.
     Transfer {
         thread: usize,
         kind: usize,
@@ -89,7 +89,7 @@ enum Item {
         is_nested: bool,
         is_blocking: bool,
     },
-    /// A thread's wait for the last transfer without a wait.
+    /// A thread waits for the last transfer that has not been waited for.
     Wait { thread: usize },
 }
 
@@ -137,11 +137,11 @@ struct Writer {
     last_of_group: BTreeMap<usize, u64>,
     writers: BTreeMap<u64, u64>,
     awaited: [BTreeSet<u64>; 2],
-    /// Id, sequence number and group of transfers without a wait.
+    /// Id, sequence number and group of each transfer that has not been waited for.
     begun: Vec<(u64, u64, usize)>,
 }
 
-/// Returns tensors of 4-byte elements, in lists or not: values and types.
+/// Returns the values and types of tensors of 4-byte elements, as one list or as separate arguments.
 fn tensors(storages: &[(u64, u64)], is_list: bool) -> (Vec<String>, Vec<String>) {
     let value = |&(storage, count): &(u64, u64)| format!("[{},{storage},0,{count},4,\"cuda:1\"]", 1000 + storage);
     let values = storages.iter().map(value);

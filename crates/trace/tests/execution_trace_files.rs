@@ -33,7 +33,8 @@ fn with(
     )
 }
 
-/// Returns a record of a transfer of 100 elements of 4 bytes in group "0" of ranks 0 to 3, by or with rank 2.
+/// Returns the record of a transfer of 100 elements of 4 bytes in group "0" of ranks 0 to 3. Rank 2 wrote the record or
+/// is the peer.
 fn record(id: u64, parent: u64, sequence: &str, what: &str) -> String {
     let values = format!("[[9,8,0,100,4,\"cuda:0\"]], {sequence}, [\"0\",\"d\"], 2, \"{what}\", [], [], 0, 1, 4");
     node(id, parent, "record_param_comms", &values, RECORD_TYPES)

@@ -140,7 +140,7 @@ proptest! {
         let seen = || cut.transfers.iter().flat_map(|transfer| &transfer.seen);
         prop_assert_eq!(seen().map(|seen| seen.exposed_ns).sum::<u64>(), parts.exposed_ns);
         prop_assert!(seen().all(|seen| seen.ready_ns <= seen.start_ns && seen.exposed_ns <= seen.duration_ns));
-        // Separate neighbours are more than a pixel apart, so there is at most one more of them than there are pixels.
+        // Intervals that were not merged are more than a pixel apart, so there are at most as many gaps as pixels.
         let most = 2 * pixels as usize + 2;
         prop_assert!(one.waiting.len() <= most && one.computing.len() <= 4 * most);
     }
@@ -194,7 +194,8 @@ fn an_nccl_kernel_has_its_bytes_its_group_and_what_its_launch_came_after() {
     assert!(first.ctrl_deps.is_empty()); // launched inside the first operator, with nothing before it
     assert_eq!(all_reduce.ctrl_deps[..], [mm.id, first.id]);
     assert_eq!(second.ctrl_deps[..], [first.id]);
-    // On the device: 10 us of compute, 1 us idle, 4.5 us exposed, 10 us overlapped, 15.5 us exposed.
+    // Device time: 10 us of compute, 1 us idle, 4.5 us of exposed, 10 us of overlapped and 15.5 us of exposed
+    // communication.
     let parts = waterfall(&trace);
     assert_eq!((parts.compute_ns, parts.overlapped_ns, parts.exposed_ns), (20_000, 10_000, 20_000));
     assert_eq!(parts.idle_ns, 9_999 + 1_000);

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A step in microseconds: a forward pass, two parts of a backward pass, two all-reduces, an update, and idle time of
-/// the host.
+/// A step, with durations in us: a forward pass, two parts of a backward pass, two all-reduces, an update, and idle
+/// time of the host.
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     forward: u64,
@@ -63,7 +63,7 @@ enum Said {
     Nowhere,
 }
 
-/// Extent of a device's mark of a step.
+/// How much of a step's device work the device's mark covers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Marks {
     All,
@@ -157,7 +157,7 @@ impl Writer<'_> {
         ));
     }
 
-    /// Writes an operator at a time, its launch, and the launched kernel on a stream.
+    /// Writes an operator at `at_us`, its launch call, and the launched kernel.
     fn launch(&mut self, name: &str, at_us: u64, (kernel, stream, start_us, duration_us): Kernel, reduce: Option<u64>) {
         self.number += 1;
         let (number, correlation) = (self.number, self.number + self.drawn.shift);
@@ -277,7 +277,7 @@ proptest! {
             let ranks = [(0, Arc::new(trace))];
             let found = step::steps(&ranks);
             prop_assert_eq!(found.found_by, FoundBy::Marks, "{}", what);
-            // The last step is cut off, and counts only if there is no other.
+            // The last step is cut off, and counts only if there is no other step.
             prop_assert_eq!(found.steps.len() as u64, (drawn.steps - 1).max(1), "{}", what);
             for (number, one) in (3..).zip(&found.steps) {
                 prop_assert_eq!(one.number, number);
@@ -376,7 +376,7 @@ fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
         trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| (comm.collective, comm.bytes)).collect()
     };
     assert_eq!(kinds(&read(&text, 100)), [(Some(CollectiveType::Barrier), Some(0)); 6]);
-    // A send/receive kernel without a call. Its operation is unknown.
+    // A kernel that sends or receives, without a call, so that its operation is unknown.
     let (head, mut events) = events_of(&written(&SPELLINGS[0], SIMPLE));
     let lone = r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":20,"ts":900000,"dur":9,"args":{}}"#;
     events.insert(0, lone.to_owned());
@@ -386,7 +386,7 @@ fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
 
 #[test]
 fn a_batch_of_messages_is_one_kernel_and_its_calls_were_seen_to_run() {
-    // isend and irecv enqueue, and the end of the batch launches one kernel.
+    // `isend` and `irecv` enqueue messages, and the end of the batch launches one kernel for all of them.
     let event = |category: &str, name: &str, thread: u64, start: u64, args: &str| {
         format!(
             r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{},"tid":{thread},"ts":{start},"dur":5,"args":{{{args}}}}}"#,

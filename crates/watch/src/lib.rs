@@ -41,12 +41,12 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `work`, which polls `goes_on` through [`check_cancelled`] every few milliseconds. Returns `None` if `goes_on`
+/// Runs `work`. [`check_cancelled`] calls `goes_on` about every 20 ms during the work. Returns `None` if `goes_on`
 /// returned false.
 pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -> T) -> Option<T> {
     let watch = Watch { ask: Box::new(goes_on), asked_at: Instant::now() };
     let _outer = Outer(WATCH.replace(Some(watch)));
-    // Unwind safety: the state of cancelled work is dropped with it, so no partial state is observable.
+    // Unwind safety: the state of cancelled work is dropped during unwinding, so no partial state is observable.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
         Err(thrown) if thrown.is::<Cancelled>() => None,
@@ -68,8 +68,8 @@ pub fn check_cancelled() {
     });
 }
 
-/// Checks for cancellation as [`check_cancelled`] does, but reads the clock at every call. For loops with long
-/// iterations, such as one over the columns of a table.
+/// Checks for cancellation as [`check_cancelled`] does, but reads the clock at every call. Use it in loops with long
+/// iterations, such as a loop over the columns of a table.
 #[cold]
 pub fn check_cancelled_now() {
     // The watch is removed during the callback, because the callback may itself run watched work.

@@ -1,4 +1,4 @@
-//! CPU time and memory of a process, as the kernel reports them. Shared by examples.
+//! CPU time and memory of this process, as reported by the kernel. Several examples use this module.
 
 use std::time::Instant;
 

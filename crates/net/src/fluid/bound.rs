@@ -1,7 +1,7 @@
-//! Scheduling of solves if finish times may have a bounded error.
+//! Scheduling of max-min solves if finish times may have a bounded error.
 //!
-//! One solve for all messages that end within an interval costs little more than a solve for a single end. The change
-//! of rates after an end may therefore come up to `shift` too late or too early:
+//! One solve for all messages that end within an interval costs little more than a solve for one end of a message. The
+//! rates therefore change up to `shift` too late or too early after an end:
 //!
 //! ```text
 //! shift(t) = a / DIVISOR * (t - time of the latest flow's entry)        a: accepted relative error
@@ -12,10 +12,10 @@
 //!
 //! Why this bounds the error: let n equal flows share a link of capacity C. While i of them are left, each has C / i.
 //! If an end takes effect late by `shift`, each of the i flows left loses `shift * (C / i - C / (i + 1))`. The sum of
-//! these losses, from n flows down to i, is less than `shift * C / i`, which a flow makes up for in the time `shift` at
-//! its rate C / i. The finish time of a flow is thus off by `shift` in total, however many ends came before. If a flow
-//! gets the capacity that other flows leave, its rate goes up and down, and each change adds its size to the error.
-//! [`DIVISOR`] allows for such flows.
+//! these losses, from n flows down to i, is less than `shift * C / i`, which a flow recovers in the time `shift` at its
+//! rate C / i. The finish time of a flow is thus off by `shift` in total, regardless of the number of earlier ends. The
+//! rate of a flow with another bottleneck may rise and fall repeatedly, and each change adds to its error. [`DIVISOR`]
+//! allows for such flows.
 //!
 //! There is no such bound for a flow that is starved by another band: a flow that ends just before the starvation in an
 //! exact run may end after it here. Hence no solve is deferred while flows of several bands are in flight.
@@ -40,9 +40,9 @@ pub(super) struct Bound {
 /// rates, which take half a second at 4 ns each.
 pub(super) const EXACT_BELOW: u64 = 1 << 14;
 
-/// Calibrated. With a divisor of 1, the largest error among 65,000 flows is up to 2.3 times the accepted one; with 2,
-/// up to 1.5 times. With 4 and 5, one flow in a million was off by 1.05 and 1.04 times the accepted error. See the
-/// table in `docs/models/fluid.md`.
+/// Divisor of the accepted error in the module's formula of `shift`, calibrated: with 1, the largest error among 65,000
+/// flows is up to 2.3 times the accepted error; with 2, up to 1.5 times. With 4 and 5, the largest error among a
+/// million flows was 1.05 and 1.04 times the accepted error. See the table in `docs/models/fluid.md`.
 const DIVISOR: u128 = 6;
 
 const MILLION: u128 = 1_000_000;
@@ -57,8 +57,8 @@ impl Bound {
         flows <= self.exact_below
     }
 
-    /// Returns whether `ends` ends at one instant justify an immediate solve with `flows` flows in flight. Such
-    /// instants cannot outnumber the deferred solves.
+    /// Returns whether so many messages (`ends`) have ended at one instant, with `flows` in flight, that a solve is due
+    /// immediately. This happens at most once per `ppm` millionths of the flows, so it adds few solves.
     fn justifies_solve(self, ends: u64, flows: u64) -> bool {
         u128::from(ends) * MILLION >= u128::from(flows) * u128::from(self.ppm)
     }
@@ -69,21 +69,21 @@ impl Bound {
     }
 }
 
-/// Time of the next solve, and the flows that it counts.
+/// Schedules the next solve, and counts the flows that take part in it.
 #[derive(Clone, Debug)]
 pub(super) struct SolveTimer {
     bound: Option<Bound>,
     /// Time of the next solve; [`NEVER`] if nothing has changed since the last one.
     pub solve_at_fs: u128,
-    /// Whether the next solve must be exact, so that it anticipates no ends.
+    /// Whether the next solve must be exact, i.e. must not treat messages that end soon as ended.
     is_exact: bool,
-    /// Number of messages that a solve counts, by band.
+    /// Number of messages in flight that the next solve counts, by band.
     flows: [u64; Band::COUNT],
-    /// The last instant at which messages ended, and their number.
+    /// The last instant at which messages ended, in fs, and how many messages ended then.
     ended: (u128, u64),
     /// Time at which the latest flow entered.
     entered_fs: u128,
-    /// Messages that end soon and are not counted by solves.
+    /// Messages that end soon and that solves therefore no longer count.
     pub leaving: BinaryHeap<Reverse<Leaving>>,
 }
 
@@ -109,7 +109,7 @@ impl SolveTimer {
         self.solve_at_once(now_fs);
     }
 
-    /// Records that a counted message changes its band.
+    /// Records that a counted message leaves `band` for another band, and schedules an immediate solve.
     pub fn leave_band(&mut self, now_fs: u128, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.solve_at_once(now_fs);
@@ -129,13 +129,13 @@ impl SolveTimer {
         }
     }
 
-    /// Returns the time up to which the next solve anticipates ends, or `None` for an exact solve.
+    /// Returns the time up to which the next solve treats messages as ended, or `None` for an exact solve.
     pub fn horizon_fs(&self, now_fs: u128) -> Option<u128> {
         let bound = self.bound.filter(|_| !self.is_exact)?;
         Some(now_fs + bound.shift_fs(now_fs - self.entered_fs))
     }
 
-    /// Excludes a message that ends soon from the next solve and from later ones.
+    /// Excludes a message that ends soon from the next solve and all later solves.
     pub fn leave(&mut self, leaving: Leaving, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.leaving.push(Reverse(leaving));

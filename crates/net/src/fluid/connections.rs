@@ -1,4 +1,4 @@
-//! Connections of the fluid engine: queues of consecutive flows, and the links on their paths.
+//! Connections of the fluid engine: each has a queue of flows that are sent one after another, and a path.
 
 use crate::index::{self, Index};
 use crate::maxmin::{ClassId, LinkId};
@@ -33,9 +33,9 @@ pub(super) struct FlowState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Queued behind another flow on its connection, or received.
+    /// Queued behind another flow on its connection, or completely received.
     Waiting,
-    /// First on its connection; its next message has not entered yet.
+    /// First in the queue of its connection. Its next message has not entered the network yet.
     Beginning,
     Moving(ClassId),
     /// Ending soon, and no longer counted by the solver.
@@ -60,10 +60,10 @@ pub(super) struct Connections {
 pub(super) struct ConnectionState {
     dst: u32,
     pub stream: u32,
-    /// First and last flow of the queue; [`NO_FLOW`] if the queue is empty.
+    /// First and last flow of the queue. Both are [`NO_FLOW`] if the queue is empty.
     pub first: u32,
     pub last: u32,
-    /// Start of the path in [`Connections::links`], and its number of links.
+    /// Start of the connection's path in [`Connections::links`]. `hop_count` is its number of links.
     path: u32,
     pub hop_count: u16,
     pub own: bool,
@@ -127,7 +127,7 @@ impl Connections {
         self.free.push(connection);
     }
 
-    /// Returns the path of the flows of `stream` on its connection for all bands.
+    /// Returns the path of the flows of `stream`, if all bands share one connection from `src` to `dst`.
     pub fn path_of_stream(&self, stream: u32, src: HostId, dst: HostId) -> Vec<PortId> {
         let hash = self.hashes.of_stream(src.0, dst.0, StreamKey { stream, band: 0 });
         self.routes.path(src.0, dst.0, hash)

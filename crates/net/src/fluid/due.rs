@@ -1,4 +1,4 @@
-//! An indexed heap of times: numbers ordered by their time, earliest first.
+//! An indexed heap: a priority queue of numbers (such as group indices) by time, with the earliest time first.
 
 /// A 4-ary heap (Johnson 1975). An entry consists of a time and, in the lowest 32 bits, its number, so that equal times
 /// are ordered by number.
@@ -65,7 +65,7 @@ impl Due {
         if self.first_at() <= at {
             numbers.push(0);
         }
-        // Positions are collected first. If an entry is later than `at`, so are all entries below it.
+        // The loop first collects positions in the heap. If an entry is later than `at`, so are all entries below it.
         let mut visited = begin;
         while visited < numbers.len() {
             let first = BRANCHES * numbers[visited] as usize + 1;

@@ -1,14 +1,15 @@
-//! Finds the flow that is received next among flows of one rate. Each group of classes has a virtual work, and a heap
-//! of its classes by target.
+//! Finds the message that is received next, without visiting every flow when rates change.
 //!
-//! Classes with the same [bottleneck](crate::maxmin) have one rate and form a group, so that a change of rate does not
-//! touch the classes. When a class moves to another group, its target is converted to the work of the new group.
+//! Classes with the same [bottleneck](crate::maxmin) have the same rate and form a group. The work of a group is the
+//! integral of its rate over time. Each class has a target, i.e. the work at which its next message is received, and a
+//! heap orders the classes of a group by target. A change of rate hence changes no target. When a class moves to
+//! another group, its target is converted to the work of the new group.
 
 use super::due::{Due, NEVER};
 
 /// Sentinel: no index.
 const NONE: u32 = u32::MAX;
-/// Target and slot of a class without flows.
+/// Target and slot of a class that has no flows.
 pub(super) const NO_MESSAGE: (u128, u32) = (u128::MAX, NONE);
 
 /// The classes of one solver, in groups.
@@ -40,7 +41,7 @@ struct ClassState {
     /// the class has no flows.
     target: u128,
     slot: u32,
-    /// Bottleneck of the class; [`NONE`] before the first solve.
+    /// Group of the class, i.e. its bottleneck link. [`NONE`] before the first solve.
     group: u32,
     /// Position in the heap of the group; [`NONE`] outside of the heap.
     place: u32,
@@ -134,8 +135,8 @@ impl Groups {
     pub fn take(&mut self, link: u32, until_fs: u128, due: &mut Vec<u32>) {
         let work = self.groups[link as usize].work_at(until_fs);
         if self.groups[link as usize].classes.iter().all(|&class| !is_before(work, self.key(class))) {
-            // All messages of the group are received. With regular traffic this is the most frequent case, and it needs
-            // no order.
+            // All messages of the group are received. This is the most frequent case with regular traffic, and it needs
+            // no heap operations.
             let Self { groups, classes, .. } = self;
             due.extend(groups[link as usize].classes.drain(..).inspect(|&class| classes[class as usize].place = NONE));
         }
@@ -151,8 +152,8 @@ impl Groups {
 
     /// Computes when the next message of every changed group is received, and updates `due`.
     pub fn plan(&mut self, now_fs: u128, due: &mut Due) {
-        // Caches the last division, because many groups have the same work left at the same rate, and dividing 128-bit
-        // numbers is slow.
+        // The last division is cached, because many groups have the same work left at the same rate, and dividing
+        // 128-bit numbers is slow.
         let mut known = (0, 1, 0);
         for link in self.replan.drain(..) {
             let group = &mut self.groups[link as usize];
@@ -266,7 +267,7 @@ fn is_before(one: u128, other: u128) -> bool {
 mod tests {
     use super::*;
 
-    /// After any changes of rates and groups, the computed times equal those of each class on its own.
+    /// After arbitrary changes of rates and groups, completion times equal those computed separately for each class.
     #[test]
     fn groups_plan_what_each_class_would_plan() {
         const LINKS: u64 = 5;

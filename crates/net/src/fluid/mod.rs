@@ -8,15 +8,16 @@
 //! ```
 //!
 //! The first byte of a flow thus takes the delay, and rates are shares as seen by the receivers, as in SimGrid's
-//! models. Rates change when a flow enters or is received, at once and everywhere. [Within a bound](Fluid::within),
-//! they may change slightly earlier or later.
+//! models. When a flow enters or is received, all rates change at that instant or, [within a bound](Fluid::within),
+//! slightly earlier or later.
 //!
 //! Flows of one stream from one host to another share a connection. On a connection, a flow begins when the last byte
 //! of the previous flow has left, one path delay before that byte is received. Bands are strict: a band shares the
 //! capacity that higher bands leave.
 //!
-//! A message takes the time of exactly `bytes / parts` bytes, which may be a fraction. Links count the message's [whole
-//! bytes](Flow::counted) when it is received, and while it is in flight, the bytes that have crossed, rounded down.
+//! A message of a flow transfers exactly `bytes / parts` bytes, which may be a fraction. Links count the message's
+//! [whole bytes](Flow::counted) when it is received, and while it is in flight, the bytes that have crossed, rounded
+//! down.
 //!
 //! Internally, time is counted in femtoseconds and work in units of 2^-20 bit/s times 1 fs. Work is therefore an exact
 //! integer function of rates and instants, and rounding errors do not accumulate. The instant at which a message is
@@ -54,7 +55,7 @@ use work::{FS_PER_PS, WORK_PER_BYTE, clock, joined, split, work};
 pub struct Fluid {
     links: Vec<FluidLink>,
     now_fs: u128,
-    /// Flows of each band. An entry is created when the band is first used.
+    /// Flows and rates of each band. An entry is created when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
@@ -164,7 +165,7 @@ impl Fluid {
         self.counters_of(port, self.load(port))
     }
 
-    /// Returns the totals of one port after the load `load`.
+    /// Returns the totals of one port whose link has carried `load`.
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
         // The time is rounded down like the clock, so that no link is busy for longer than the clock has run.
@@ -268,7 +269,8 @@ impl Fluid {
         u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// Begins the first flow of a connection. Flows that take no time complete, and the next one begins.
+    /// Begins the first flow in the queue of a connection. Flows that take no time complete immediately, and the loop
+    /// begins the next one.
     fn serve(&mut self, connection: u32) {
         loop {
             let row = &self.connections.rows[connection as usize];
@@ -308,7 +310,7 @@ impl Fluid {
             return self.receive(slot);
         }
         let FlowState { began, began_fs, hold, connection, band, .. } = *flow;
-        // The first message enters at `first_fs`; later messages of a flow enter after it.
+        // Only the first message of a flow enters at `first_fs`. Later messages enter after that.
         let first_fs = joined(began, began_fs) + joined(hold, 0) + self.delay_fs(connection);
         self.solve_timer.enter(self.now_fs, band, first_fs >= self.now_fs);
         self.join(slot, work);
@@ -362,8 +364,8 @@ impl Fluid {
             Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
         });
         let (path, own) = (self.connections.path(flow.connection), self.connections.rows[flow.connection as usize].own);
-        // The flows of a stream on a connection are in flight one at a time, and rarely cross the same links as another
-        // stream.
+        // Flows of a stream on one connection never share a link at the same time, and their path is rarely equal to
+        // that of another stream. Searching for a class with the same links would rarely succeed.
         let id = if own { shares.solver.add(path) } else { shares.solver.add_unshared(path) };
         flow.stage = Stage::Moving(id);
         shares.join(id, self.now_fs, (work, slot));

@@ -12,8 +12,8 @@ pub(super) struct Shares {
     pub solver: MaxMin,
     /// Classes by their bottlenecks.
     pub groups: Groups,
-    /// Target and slot of each message of a class except the first to be received. The list may be shorter than the
-    /// number of classes, because it grows only for classes with several flows.
+    /// Target and slot of each message of a class except the first to be received. The list may end before the last
+    /// class, because it is only extended for classes with several flows.
     pub later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
     /// Time at which the next message of each group is received.
     pub due: Due,
@@ -24,7 +24,7 @@ impl Shares {
         Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
     }
 
-    /// Adds a flow with `work` left to a class. The next solve computes when it is received.
+    /// Adds a flow with the remaining work `work` to a class. The next solve computes the time at which it is received.
     pub fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         self.groups.open(id.0);
         let target =

@@ -12,7 +12,7 @@ pub(super) const FS_PER_PS: u128 = 1_000;
 /// Work of one byte, in units of 2^-20 bit/s times 1 fs.
 pub(super) const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
-/// Returns the work of a message of `bytes / parts`.
+/// Returns the work of a message of `bytes / parts` bytes.
 #[inline]
 pub(super) fn work(bytes: Bytes, parts: u32) -> u128 {
     let work = u128::from(bytes.0).checked_mul(WORK_PER_BYTE).expect("a message is below 2^54 bytes");
@@ -41,7 +41,7 @@ pub(super) fn joined(shown: Time, after_fs: u16) -> u128 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     pub(super) bytes: Bytes,
-    /// Exact work: the integral of the rate over time.
+    /// Exact number of bytes, as work: the integral of the rate over time.
     pub(super) work: u128,
 }
 
@@ -57,7 +57,8 @@ impl Load {
         Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
     }
 
-    /// Returns the load of a message of `work` and `counted` whole bytes, of which `done` work has crossed the link.
+    /// Returns the load that a message of `work` and of `counted` whole bytes has put on a link after `done` of its
+    /// work.
     pub(super) fn of(done: u128, work: u128, counted: Bytes) -> Self {
         let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
         Self { bytes, work: done.min(work) }
@@ -94,8 +95,8 @@ pub struct ExclusivePath {
 }
 
 impl ExclusivePath {
-    /// Returns the time that `bytes / parts` bytes take on the path without its delay, in fs, rounded up as in the
-    /// engine.
+    /// Returns the time to send `bytes / parts` bytes on the path, without the propagation delay, in fs, rounded up as
+    /// in the engine.
     ///
     /// # Panics
     /// If there are 2^54 bytes or more.
@@ -120,12 +121,12 @@ impl ExclusivePath {
         &self.ports
     }
 
-    /// Returns the time that the engine's clock shows at an instant in fs.
+    /// Converts an instant from fs to the time that the engine's clock shows.
     pub fn clock(instant_fs: u128) -> Time {
         clock(instant_fs)
     }
 
-    /// Returns an instant of the clock, in fs.
+    /// Converts a time of the engine's clock to fs.
     pub fn fs(instant: Time) -> u128 {
         joined(instant, 0)
     }

@@ -15,7 +15,7 @@ impl MaxMin {
         self.levels[self.classes[class as usize].bottleneck as usize]
     }
 
-    /// Adds a flow to a class that has flows, or removes a flow that is not the last one of its class.
+    /// Adds a flow to a class (`more`) or removes one. The class has flows before and after the call.
     pub(super) fn count(&mut self, class: u32, more: bool) {
         let rate = u128::from(self.rate_of(class));
         let Self { links, levels, bottlenecked, classes, stale, touched, .. } = self;

@@ -5,19 +5,20 @@ use super::state::{Class, HEAD, LinkId, LinkState, MaxMin, NO_LINK, Scratch, Sha
 use gradtide_watch::check_cancelled;
 use std::cmp::Reverse;
 
-/// Cost of a link, in classes: a solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links
-/// classes. Measured: with a lower value, `random 50000 star` of `examples/fluid.rs` takes up to twice the time. With a
-/// limit of as many classes as flows, `skewed 1024 within 1000` takes a tenth longer.
+/// A solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links classes. Measured with
+/// `examples/fluid.rs`: with a lower value, `random 50000 star` takes up to twice the time. If the limit is as many
+/// classes as there are flows, `skewed 1024 within 1000` takes a tenth longer.
 const REFILL_PER_LINK: u64 = 16;
-/// Number of stale links up to which the limit is 2 · flows classes instead of flows/4. The end of a single flow makes
-/// no more links stale. Measured: saves a tenth of `skewed 256 star`.
+/// Maximum number of stale links with which a solve may visit 2 · flows instead of flows/4 classes before it starts
+/// from scratch. A single flow that ends makes at most this many links stale. Measured: `skewed 256 star` of
+/// `examples/fluid.rs` takes a tenth less time.
 const FEW_STALE: u64 = 16;
-/// Each time a solve starts from scratch immediately, the number of stale links that triggers this rises by a share of
+/// Each solve that starts from scratch because of its number of stale links raises the threshold of that number by
 /// 1/REFILL_LESS. The incremental solve is thus tried again from time to time.
 const REFILL_LESS: u64 = 256;
 
 impl MaxMin {
-    /// Returns the rate that a class would have without the link `except`.
+    /// Returns the rate that a class would have if its path did not contain the link `except`.
     fn rate_but(&self, class: u32, except: u32) -> u64 {
         lowest(&self.levels, self.hops_of(class).iter().copied(), except).map_or(UNBOUNDED, |(level, _)| level)
     }
@@ -36,26 +37,26 @@ impl MaxMin {
         }
         let of_bottlenecked = state.level_of_bottlenecked(current, self.bottlenecked[link as usize].flows);
         if of_bottlenecked > state.fastest_elsewhere.saturating_add(state.flows) {
-            // All other flows are slower, by more than the rounding, so the flows of this bottleneck share the rest. If
-            // some of them are slower on another link, the level is too low. It is then computed again when these flows
-            // have another bottleneck.
+            // Flows with another bottleneck are slower than this level by more than the rounding error, so the flows
+            // with this bottleneck share the remaining capacity. If another link limits some of them to less, the level
+            // is too low. It is computed again once these flows have the other link as bottleneck.
             return of_bottlenecked;
         }
         self.sweep(link);
         if state.surely_not_full() {
-            // The level rises from its current value, at most to the rates that the flows have on other links.
+            // The level rises from its current value. No flow rises above the rate that its other links allow.
             return self.fill(link, current, true, rising);
         }
-        // If the link also becomes the bottleneck of other flows, each of its flows loses less, except for the
-        // rounding. This level is therefore a lower bound.
+        // If a falling link also becomes the bottleneck of other flows, the reduction is spread over more flows. This
+        // level is therefore a lower bound, except for the rounding error.
         let least = of_bottlenecked.saturating_sub(state.flows + 1).max(state.capacity / state.flows);
         let level = self.fill(link, least, false, rising);
-        // Only the rounding can make `level` exceed the current level. The level then rises from `least`.
+        // Rounding errors can make `level` exceed the current level. It is then computed as a rise from `least`.
         if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
-    /// Returns the level at which a link is full, if its flows rise together from `level`, each up to its rate on its
-    /// other links. With `rises` unset, the flows whose bottleneck is this link must not be slower on another one.
+    /// Returns the level at which a link is full if its flows rise together from `level`, each up to the rate that its
+    /// other links allow. If `rises` is unset, no other link may limit the flows whose bottleneck is this link.
     fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
         let mut fastest_elsewhere = 0;
@@ -98,9 +99,9 @@ impl MaxMin {
     /// Moves levels, lowest first, until each is consistent with the others. A level depends only on lower levels, so a
     /// link is computed only when it may be the next to move.
     ///
-    /// If rates of a link's flows rise, the level of the link falls. Its key in the heap stays the same, so the level
-    /// is computed once, after all of these rates. If the link then becomes the bottleneck of flows of a link that
-    /// moved in between, that other link moves once more.
+    /// If flows of a link get higher rates at other links, the level of the link falls. The link keeps its key in the
+    /// heap, so its level is computed once, after all of these changes. If the link then becomes the bottleneck of
+    /// flows whose former bottleneck has moved in between, that former bottleneck moves once more.
     pub(super) fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
@@ -134,7 +135,7 @@ impl MaxMin {
                 }
             }
             let Some(&Reverse((lowest, _))) = moves.peek() else { break };
-            // All links that move at one level move together, because none of them depends on another.
+            // All links that move at the same level move together, because none of them depends on another.
             while let Some(&Reverse((at, link))) = moves.peek() {
                 if at != lowest {
                     break;
@@ -154,7 +155,8 @@ impl MaxMin {
                 if target != level && target.min(level) <= at {
                     movers.push((link, target));
                 } else if target != level {
-                    // Before the link has risen, levels of other links may change without marking it as stale.
+                    // A link that is going to rise stays stale: until then, level changes of other links do not mark
+                    // it.
                     state.stale = target > level;
                     state.moves_at = target.min(level);
                     moves.push(Reverse((state.moves_at, link)));
@@ -213,9 +215,9 @@ impl MaxMin {
                 regrouped.push(record[0]);
             }
         }
-        // A falling link has now reached its level. A rising link can rise further if some of its flows got another
-        // bottleneck. It also depends on levels of other links, which may change now without changing a rate on this
-        // link.
+        // A falling link is now at its new level. A rising link is marked again: it can rise further if some of its
+        // flows have a new bottleneck, and levels of links that move in the same step may affect it without changing a
+        // rate on it.
         if rises && !(is_alone && regrouped.is_empty()) {
             mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
         }
@@ -226,7 +228,7 @@ impl MaxMin {
         }
     }
 
-    /// Changes the bottleneck of a class, and thereby its rate. Marks its other links whose level may change.
+    /// Changes the bottleneck of a class, and thereby its rate. Marks the class's other links, whose level may change.
     fn move_class(&mut self, class: u32, bottleneck: u32) {
         let before = u128::from(self.rate_of(class));
         self.set_bottleneck(class, bottleneck);

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 /// Number of parts per unit of capacity: 2^20. Rates are counted in parts.
 ///
-/// A level is rounded down by less than one part. With capacities in bit/s, that is 1e-10 of a share of 10 kbit/s.
+/// A level is rounded down by less than one part. With capacities in bit/s, this is 1e-10 of a rate of 10 kbit/s.
 pub const PARTS: u64 = 1 << 20;
 
 /// Exclusive upper bound of capacities: 2^44 units, or 17.6 Tbit/s with units of 1 bit/s. A capacity in [`PARTS`] then
@@ -60,8 +60,8 @@ pub struct MaxMin {
     pub(super) flow_count: u64,
     /// Number of classes that the current solve has visited.
     pub(super) visited: u64,
-    /// Number of stale links from which a solve starts from scratch at once: the number of stale links of the last
-    /// solve that had to start from scratch halfway.
+    /// Number of stale links from which a solve starts from scratch immediately. It is set to the number of stale links
+    /// with which the incremental solve last failed.
     pub(super) refill_from: u64,
     pub(super) solve_count: u64,
 }
@@ -135,8 +135,8 @@ impl LinkState {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
     }
 
-    /// Returns the level at which the link becomes exactly full if only its `bottlenecked` flows change their rate,
-    /// which is `level` now. These flows share the capacity that the other flows leave.
+    /// Returns the level at which the link becomes exactly full if only the rates of the `bottlenecked` flows whose
+    /// bottleneck it is change. These flows now run at `level`.
     #[inline]
     pub fn level_of_bottlenecked(&self, level: u64, bottlenecked: u64) -> u64 {
         let capacity = u128::from(self.capacity);
@@ -150,15 +150,15 @@ impl LinkState {
         }
     }
 
-    /// Returns a lower bound on the level at which the link moves, if the link is the bottleneck of `bottlenecked`
-    /// flows at `level`.
+    /// Returns a lower bound on the link's key in the heap of moves, i.e. on the lower of its old and new level. The
+    /// link is now the bottleneck of `bottlenecked` flows at `level`.
     #[inline]
     pub fn earliest_move(&self, level: u64, bottlenecked: u64) -> u64 {
         if self.surely_not_full() {
             // The link rises from its current level.
             return level;
         }
-        // If the link falls and becomes the bottleneck of more flows, each flow loses less.
+        // If a falling link becomes the bottleneck of more flows, each of them loses less.
         level.min(self.level_of_bottlenecked(level, bottlenecked)).max(self.capacity / self.flows)
     }
 }

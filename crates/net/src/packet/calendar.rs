@@ -66,13 +66,13 @@ const ARRIVALS: u64 = 1024;
 const BUCKETS_PER_PACKET: u64 = 4;
 /// Number of ports whose memory is fetched together.
 const BATCH: usize = 16;
-/// Number of arrivals up to which insertion sort alone is used.
+/// Up to this number of arrivals, a bucket is sorted by insertion only.
 const FEW: usize = 16;
-/// Logarithm of the largest number of slots of the sort.
+/// Binary logarithm of the maximum number of time slots into which [`Calendar::sort`] distributes arrivals.
 const SLOT_BITS: u32 = 12;
-/// Maximum number of buckets in the ring; later buckets are in a map.
+/// Maximum number of buckets in the ring. Buckets farther in the future are in a map.
 const RING_MAX: u64 = 1024;
-/// Number of trains below which ended trains are not dropped.
+/// Minimum number of [trains](Train) at which ended ones are removed from the list.
 const TRAINS_MIN: usize = 256;
 
 /// Returns the length of a lookahead window if every packet arrives at least `latency_ps` after it was sent. The window
@@ -92,8 +92,8 @@ pub(crate) struct Calendar {
     /// Number of the current bucket.
     number: u64,
     current: Bucket,
-    /// Arrivals of the current bucket in order. Each entry holds the time within the bucket and, in the low bits, the
-    /// index of the arrival.
+    /// Arrivals of the current bucket in order. The high bits of an entry are the time within the bucket, the low bits
+    /// the index of the arrival.
     sorted: Vec<u64>,
     /// Scratch memory of [`Calendar::sort`].
     slots: Vec<u32>,
@@ -110,9 +110,9 @@ pub(crate) struct Calendar {
     links: Arc<[Link]>,
     /// Serialization times by number of bytes: one table per rate, concatenated.
     times: Arc<[u64]>,
-    /// Trains that arrivals or ports refer to, and ended trains that have not been dropped yet.
+    /// Packet [trains](Train) that arrivals or ports refer to, and ended trains that are not removed yet.
     trains: Vec<Train>,
-    /// Number of trains at which ended trains are dropped.
+    /// Length of `trains` at which ended trains are removed.
     trains_max: usize,
     /// Bytes on the wire that wait in the sender's NIC, for each connection.
     nic_bytes: Vec<u32>,
@@ -261,7 +261,8 @@ impl Calendar {
         at_ps - link.delay_ps - self.times[link.table + usize::from(wire_bytes)]
     }
 
-    /// Returns the sort key of an entry among simultaneous ones. The number of the link breaks the remaining ties.
+    /// Returns the key by which an entry is sorted among simultaneous ones. Equal event keys are ordered by link
+    /// number.
     #[inline]
     fn key(&self, entry: u64) -> (EventKey, u32) {
         let index = (entry & INDEX_MASK) as usize;
@@ -455,14 +456,14 @@ impl PortDriver for Calendar {
     #[inline]
     fn schedule_port(&mut self, busy_until_ps: u64, link: u32) {
         let Link { delay_ps, table } = self.links[link as usize];
-        // The first entry of a table is the shortest time.
+        // The first entry of a link's table is the transmission time of the shortest packet.
         self.bucket(busy_until_ps + delay_ps + self.times[table]).backlogged.push(link);
     }
 
     #[inline]
     fn begin_train(&mut self, train: Train) -> u32 {
         self.trains.push(train);
-        // Ended trains are dropped long before there are 2^32.
+        // Fits 32 bits, because ended trains are removed long before there are 2^32.
         (self.trains.len() - 1) as u32
     }
 
@@ -522,8 +523,8 @@ mod tests {
     fn ended_trains_are_dropped() {
         let mut ports = ports(&[0, 0]);
         let mut calendar = Calendar::new(&ports);
-        // Both links have an arrival at every instant. The train of link 1 comes first, because its sequence number is
-        // lower.
+        // Both links have an arrival at every instant. The arrival on link 1 comes first, because the sequence number
+        // of its train is lower.
         for step in 0..10_000_u64 {
             for link in 0..2 {
                 let train = calendar.begin_train(Train::idle(0, step, 1 - link));

@@ -1,4 +1,5 @@
-//! What a port requires of the code that runs it: serialization times, the arrivals it causes, and a later call.
+//! The interface that a port requires of the code that runs it: transmission times, and schedules for arrivals and for
+//! later calls of the port.
 //!
 //! A [`Port`](super::port::Port) receives all times as arguments and has no events of its own, so the same port runs in
 //! simulated time ([`Calendar`](super::calendar::Calendar)) and on the arrival times of real packets
@@ -12,7 +13,8 @@ pub(crate) trait PortDriver {
     /// Returns the time in which `link` transmits `wire_bytes`.
     fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64;
 
-    /// Adds the arrival of a packet of `train` whose transmission on `link` ends at `sent_ps`.
+    /// Schedules the arrival of a packet whose transmission on `link` ends at `sent_ps`. It belongs to the packet train
+    /// with index `train`.
     fn push(&mut self, sent_ps: u64, link: u32, train: u32, packet: Wire);
 
     /// Schedules [`Port::on_schedule`](super::port::Port::on_schedule) of port `link`, which has waiting packets and is
@@ -20,16 +22,16 @@ pub(crate) trait PortDriver {
     /// the port transmits.
     fn schedule_port(&mut self, busy_until_ps: u64, link: u32);
 
-    /// Adds a train and returns its index, which is valid while an arrival or a port refers to it.
+    /// Adds a packet train and returns its index, which is valid while an arrival or a port refers to the train.
     fn begin_train(&mut self, train: Train) -> u32;
 
     /// Returns the train with index `index`.
     fn train(&self, index: u32) -> Train;
 
-    /// Adds a packet to the bytes of its connection in the sender's NIC.
+    /// Adds a packet to the waiting bytes of its connection in the sender's NIC.
     fn enter_nic(&mut self, packet: &Wire);
 
-    /// Subtracts a packet from the bytes of its connection when the sender's NIC begins the transmission.
+    /// Subtracts a packet from the waiting bytes of its connection, when the sender's NIC begins to transmit it.
     fn leave_nic(&mut self, packet: &Wire);
 
     /// Returns the bytes of a connection that wait in its sender's NIC as of the last

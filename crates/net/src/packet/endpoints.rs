@@ -1,4 +1,4 @@
-//! The sending and receiving endpoints of all connections, and their pending timer checks and follow-ups.
+//! The sending and receiving endpoints of all connections, with their pending timer checks and follow-up events.
 
 use super::event_key::{End, FollowUp, FollowUpKind, Origin, TimerCheck};
 use super::tcp::TcpConfig;
@@ -12,8 +12,7 @@ use crate::{FlowId, HostId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// A receiving endpoint. Fields are in the order of use, as in [`super::port::Port`], so that in-order data needs only
-/// the first cache line.
+/// A receiving endpoint. Fields are in the order of their use, so that in-order data needs only the first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Receiving {
@@ -70,7 +69,7 @@ pub(super) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     None,
-    /// The receiver has all bytes of the next message of a stream.
+    /// The receiver has all bytes of the next message of the stream.
     MessageComplete,
     /// The sender has received the first SYN-ACK.
     Established,
@@ -101,8 +100,8 @@ pub(super) struct Connections {
     /// SACK blocks of packets in flight.
     pub pool: SackPool,
     free: Vec<u32>,
-    /// Closed slots and the times from which they may be reused. A slot becomes free at the start of a
-    /// [window](super::calendar::window_ps). Leftover packets of the closed connection that are forwarded before then
+    /// Closed slots, each with the time from which it may be reused, which is the start of a
+    /// [window](super::calendar::window_ps). Remaining packets of the closed connection that are forwarded before then
     /// still find its hosts.
     freed: VecDeque<(u64, u32)>,
 }
@@ -117,8 +116,8 @@ pub(super) struct Opened {
     pub sending: Sending,
 }
 
-/// Schedules a timer check at `at_ps` unless an earlier one is pending. Postponing a deadline therefore needs no event
-/// until the earlier check.
+/// Schedules a timer check at `at_ps` unless an earlier one is pending. A deadline that is postponed hence causes no
+/// new event until the earlier check.
 #[inline]
 fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &mut Pending) {
     if at_ps < *armed_ps {
@@ -152,7 +151,7 @@ impl Receiving {
     /// time instead and returns `false`.
     #[inline]
     fn completes_message(&mut self, now: Time) -> bool {
-        // The receiver has data, so the connection is established.
+        // Data has arrived, so the connection is established and `message_end` is set.
         let completed = self.receiver.received() >= self.message_end;
         if completed && self.single_flow {
             (self.received, self.message_end) = (now, u64::MAX);
@@ -245,8 +244,8 @@ impl Connections {
         self.peers[index as usize].src
     }
 
-    /// Returns the source host of `packet` and the routing hash of its direction. After its connection has closed, both
-    /// may belong to the next connection in the slot.
+    /// Returns the source host of `packet` and the routing hash of its direction. For a late packet of a closed
+    /// connection, both may belong to the next connection in the slot.
     #[inline]
     pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
         let Peers { src, dst, hash } = self.peers[packet.connection as usize];
@@ -414,7 +413,7 @@ impl Connections {
                 let completed = receiving.completes_message(now);
                 debug_assert!(!completed, "an empty message is complete once the sender is established");
                 if receiving.receiver.is_finished() && !was_finished {
-                    // The receiver may keep its slot, but its FIN needs no more timer checks.
+                    // The receiver may keep its slot, but it no longer repeats its FIN.
                     (outcome, receiving.armed_ps) = (Outcome::ReceiverFinished, NEVER);
                 }
             } else if receiving.receiver.on_syn(config, now.ps(), &packet, out) {
@@ -425,7 +424,7 @@ impl Connections {
                     *latest = (*latest).max(packet.stamp());
                     receiving.receiver.echo = *latest;
                 }
-                // In ns-3, the listener forks the socket in a separate event, which is the last one of this instant.
+                // In ns-3, the listener forks the socket in a separate event, which is the last event of this instant.
                 let user = (connection, packet.generation);
                 self.pending.add_follow_up(FollowUp::new(
                     (now.ps(), now.ps()),

@@ -17,9 +17,10 @@ pub(crate) struct EventTime {
 }
 
 /// Key that orders simultaneous arrivals: by the start of their transmissions, then by the time at which these starts
-/// were scheduled, and so on back in time. In a train, each start is scheduled at the start of the previous
-/// transmission. Two trains with equal transmission times therefore tie at each step back, until one of them begins.
-/// The key skips these steps and contains the beginning of the train.
+/// were scheduled, then by the time at which the scheduling event was scheduled, and so on. In a packet train, each
+/// start is scheduled at the start of the previous transmission. Two trains with equal transmission times therefore tie
+/// at each step back, until the beginning of one of them. The key skips these steps and contains the beginning of the
+/// train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EventKey {
     /// Start of the transmission.
@@ -33,8 +34,8 @@ pub(crate) struct EventKey {
     busy_period: BusyPeriod,
 }
 
-/// The event that ended a port's idle time, as the last tie-break. The later event comes first; simultaneous events
-/// keep their order.
+/// The event that ended the idle time of a port, as the last tie-break. The later event comes first. Simultaneous
+/// events are ordered by sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct BusyPeriod {
     at_ps: Reverse<u64>,
@@ -50,34 +51,34 @@ impl EventKey {
     }
 }
 
-/// A packet train: back-to-back transmissions of equal length on a port. All arrivals of a train get their keys from
-/// it. Arrivals store only the index of their train, because many share one and only ties need it.
+/// A packet train: back-to-back transmissions of equal length on a port. The keys of all its arrivals are derived from
+/// it. Arrivals store only the index of their train, because many share a train and only ties need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Train {
     /// Time from the start of one transmission to the start of the next; 0 if the port was idle before the train.
     sending_ps: u64,
     /// Sort key for two trains whose transmissions start at the same times: the start of the last transmission before
-    /// the train, with a sign. The train that began later decides the order. When the last transmission before it
-    /// started, the other train started a transmission as well, which was scheduled exactly `sending_ps` earlier. If
-    /// the former start was scheduled before that, the train that began later comes first, so the sign is negative;
-    /// otherwise the sign is positive.
+    /// the train, with a sign. Of the two trains, compare the one that began later. When the last transmission before
+    /// it started, the other train also started a transmission, which had been scheduled `sending_ps` earlier. If the
+    /// last transmission was scheduled even earlier than that, its train comes first and the sign is negative.
+    /// Otherwise the sign is positive.
     since_ps: i64,
-    /// Time at which the start of the first transmission was scheduled.
+    /// Time at which the start of the train's first transmission was scheduled.
     scheduled_ps: u64,
     busy_period: BusyPeriod,
 }
 
 impl Train {
     /// Creates the train of a transmission that ends a port's idle time at `start_ps`. The event that starts the
-    /// transmission was scheduled at `scheduled_ps` and has the number `sequence` at its time.
+    /// transmission was scheduled at `scheduled_ps` and has the number `sequence` among the events at `start_ps`.
     #[inline]
     pub fn idle(start_ps: u64, scheduled_ps: u64, sequence: u32) -> Self {
         let busy_period = BusyPeriod { at_ps: Reverse(start_ps), sequence };
         Self { sending_ps: 0, since_ps: -(start_ps as i64), scheduled_ps, busy_period }
     }
 
-    /// Returns the train of the next transmission, after one of this train that started at `start_ps` and took
-    /// `sending_ps`.
+    /// Returns the train of the next transmission. The previous transmission belonged to this train, started at
+    /// `start_ps` and took `sending_ps`.
     #[inline]
     pub fn followed(self, start_ps: u64, sending_ps: u64) -> Self {
         let scheduled_ps = self.scheduled_ps(start_ps);
@@ -93,8 +94,8 @@ impl Train {
     }
 }
 
-/// A check whether the timer of an endpoint has expired. A check has no effect if the deadline has moved. Simultaneous
-/// checks are ordered by connection, so that checks without effect cannot change the order of the others.
+/// An event that checks whether the timer of an endpoint has expired. It has no effect if the deadline has moved.
+/// Simultaneous checks are ordered by connection, so that checks without effect do not change the order of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerCheck {
     pub at_ps: u64,
@@ -108,8 +109,8 @@ pub(crate) enum End {
     Receiver,
 }
 
-/// An event that was scheduled less than a link latency ahead. A follow-up comes after the arrivals of its time,
-/// because those were scheduled earlier. Simultaneous follow-ups take place in the order in which they were scheduled.
+/// An event that was scheduled less than a link latency ahead. It takes place after simultaneous arrivals, which were
+/// scheduled earlier. Simultaneous follow-ups take place in the order in which they were scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FollowUp {
     pub at_ps: u64,
@@ -126,16 +127,16 @@ pub(crate) enum FollowUpKind {
     Fin,
     /// Answer to a SYN.
     Accept,
-    /// Transmission of the data that the application has written.
+    /// The sender transmits data that the application has written.
     Pump,
 }
 
-/// Tie-break of follow-ups that were scheduled at the same time. The shorter chain of follow-ups comes first, because
-/// arrivals come before follow-ups. At equal length, chains that began at a local event come before chains that began
-/// at an arrival, because local events come before arrivals.
+/// Tie-break of follow-up events that were scheduled at the same time. A follow-up may cause further ones; of two such
+/// chains, the shorter comes first, because arrivals come before follow-ups. At equal length, chains that began at a
+/// local event come before chains that began at an arrival, because local events come before arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin {
-    /// Length of the chain of follow-ups that led to this one.
+    /// Length of the chain of follow-up events that led to this one.
     depth: u8,
     /// Whether the chain began at an arrival.
     is_arrival: bool,
@@ -154,7 +155,7 @@ impl Origin {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// Returns the origin with `number` if the chain is new; an existing chain keeps its number.
+    /// Returns the origin with `number` if the chain of follow-ups begins here. An existing chain keeps its number.
     pub fn or_numbered(self, number: u64) -> Self {
         if self.depth == 0 { Self { number, ..self } } else { self }
     }
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn follow_ups_take_place_in_the_order_in_which_they_were_scheduled() {
-        // The receiver repeats its FIN every 3 us.
+        // In this test, the receiver repeats its FIN every 3 us.
         let follow_up = |scheduled_ps, depth, is_arrival, number| {
             let origin = Origin { depth, is_arrival, number };
             FollowUp::new((scheduled_ps + 3, scheduled_ps), origin, FollowUpKind::Fin, (0, 0))

@@ -27,9 +27,9 @@ pub(crate) struct Timer {
 
 #[derive(Clone, Copy, Debug)]
 enum TimerKind {
-    /// Write of this many bytes by the application.
+    /// The application writes this many bytes.
     Write(u64),
-    /// Timeout for the answer to the announcement with this number.
+    /// No answer to the announcement with this number has arrived in time.
     Unanswered(u64),
 }
 
@@ -52,7 +52,7 @@ impl HostEvent {
     }
 }
 
-/// An announced burst before the answer to its announcement.
+/// An announced burst that waits for the answer to its announcement.
 #[derive(Clone, Debug)]
 struct PendingBurst {
     /// Number of the announcement.
@@ -73,7 +73,7 @@ pub(crate) struct Hosts {
     timers: EventQueue<Timer>,
     /// Minimum time from sending a packet to its arrival.
     latency_ps: u64,
-    /// Dropped FINs of receivers, and the times at which the receivers react to the drop.
+    /// Dropped FINs of receivers, each with the time at which its receiver reacts to the drop.
     lost_fins: VecDeque<(u64, Wire)>,
     /// Announced bursts by connection.
     pending_bursts: BTreeMap<u32, PendingBurst>,
@@ -209,7 +209,7 @@ impl Hosts {
         index
     }
 
-    /// Starts the burst with announcement `number`, which was answered or has timed out.
+    /// Starts the burst whose announcement has `number`, after the answer or its timeout.
     #[cold]
     fn release(&mut self, config: &TcpConfig, now: Time, index: u32, number: u64, out: &mut Vec<Wire>) {
         if self.pending_bursts.get(&index).is_none_or(|burst| burst.number != number) {
@@ -224,7 +224,7 @@ impl Hosts {
         self.complete_flows(index, now);
     }
 
-    /// Processes an announcement at the receiver of the burst, or its answer at the sender.
+    /// Processes a burst announcement at the burst's receiver, or the answer to the announcement at the burst's sender.
     #[cold]
     fn on_announcement(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
         if packet.flags & flag::REVERSE == 0 {
@@ -394,7 +394,7 @@ impl Hosts {
     pub fn sender_of(&self, event: HostEvent) -> Option<(u32, PortId)> {
         let (connection, end) = match event {
             HostEvent::TimerCheck(check) => (check.connection, check.end),
-            // A write sends its data in a follow-up.
+            // A timer for a write causes a follow-up event that transmits the data.
             HostEvent::Timer(_) => return None,
             HostEvent::FollowUp(follow_up) => (follow_up.connection, follow_up.end()),
         };
@@ -527,8 +527,8 @@ impl Hosts {
         })
     }
 
-    /// Returns each flow that has at least as many unsent bytes as bytes in flight: the port of its sender, a packet
-    /// that determines its path, and its bytes in flight.
+    /// Returns each flow with at least as many unsent bytes as bytes in flight. The values are the port of its sender,
+    /// a packet that determines its path, and its number of bytes in flight.
     pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
         let flights = self.connections.iter().map(|(_, sending)| (sending, sending.sender.window().flight.0));
         flights

@@ -50,7 +50,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::{Wire, flag};
 
-/// Configuration of the network except for its graph.
+/// Configuration of the network, except for its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketConfig {
     /// Transport on every host.
@@ -65,17 +65,16 @@ pub struct PacketConfig {
     pub pcn: Option<PcnConfig>,
     /// Policy for equal-cost routes.
     pub routing: Policy,
-    /// Root of the random streams. They supply the hashes of [`Policy::Ecmp`], and the drops and marks of
-    /// [`Marking::Red`] at each port.
+    /// Root of the random streams. Random numbers are used for the hashes of [`Policy::Ecmp`], and for drops and marks
+    /// by [`Marking::Red`] at each port.
     pub seed: Seed,
-    /// Names of the links, in the order of the graph; links beyond this list are named after their nodes. Random
-    /// streams are named after links, so that an additional idle host or a different order of links does not change
-    /// them.
+    /// Names of the links, in the order of the graph. Links beyond the end of this list are named after their nodes.
+    /// The random stream of a link is named after the link, so that it does not depend on other hosts and links.
     pub link_names: Vec<Arc<str>>,
 }
 
 impl PacketConfig {
-    /// Returns the network of Gao (2020), chapter 5, as ns-3 simulates it with basic-sim's settings:
+    /// Returns the network of Gao (2020), chapter 5, as ns-3 simulates it with the settings of basic-sim. See
     /// validation/ns3/README.md.
     pub fn basic_sim(star: &Star) -> Self {
         Self {
@@ -110,8 +109,8 @@ pub struct PacketEngine {
     pcn: Option<Box<pcn::Switches>>,
     hosts: Hosts,
     flow_starts: EventQueue<(FlowId, Flow)>,
-    /// Time of the next host event, that is, of the next event other than an arrival. Only a follow-up comes after the
-    /// arrivals of its time.
+    /// Time of the next host event, i.e. of the next event other than an arrival. Follow-ups come after simultaneous
+    /// arrivals, all other host events before them.
     host_event_ps: u64,
     host_event_is_follow_up: bool,
     /// Time at which the current event was scheduled, and its sequence number: see [`EventTime`].
@@ -120,7 +119,7 @@ pub struct PacketEngine {
     started_count: u64,
     out: Vec<Wire>,
     counters: Counters,
-    /// Number of events between pauses, and the event count of the next pause.
+    /// Number of events between pauses. `pause_at` is the event count of the next pause.
     pause_every: u64,
     pause_at: u64,
     injected: Volume,
@@ -131,11 +130,11 @@ pub struct PacketEngine {
     log: Option<Box<Log>>,
 }
 
-/// Packets of a run, for tests: [`Forwarder`] must decide as the engine does.
+/// Packets of a run. Tests compare them with the decisions of a [`Forwarder`].
 #[cfg(test)]
 #[derive(Clone, Debug, Default)]
 struct Log {
-    /// Packets that hosts send, each with its source and the hash of its connection.
+    /// Packets that hosts send: time, source, hash of the connection, packet.
     sent: Vec<(EventTime, u32, u32, Wire)>,
     /// Arrivals: time, start of the transmission, link, packet.
     arrivals: Vec<(u64, u64, u32, Wire)>,
@@ -220,7 +219,7 @@ impl PacketEngine {
     }
 
     /// Makes [`Network::advance`] return early after every `events` events, even without a completion, so that a caller
-    /// can check for cancellation. A pause lies between two instants and does not change results.
+    /// can check for cancellation. Pauses occur between two instants and do not change results.
     pub fn pause_every(&mut self, events: u64) {
         self.pause_every = events;
         self.pause_at = self.counters.events.saturating_add(events);
@@ -288,7 +287,7 @@ impl PacketEngine {
         self.hosts.flow_windows()
     }
 
-    /// Returns the sending host, receiving host and sender's window of each connection of `stream`.
+    /// Returns the sending host, the receiving host and the sender's window, for each connection of `stream`.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         self.hosts.stream_windows(stream)
     }
@@ -298,8 +297,8 @@ impl PacketEngine {
         self.calendar.next_ps().min(self.host_event_ps) == u64::MAX
     }
 
-    /// Returns whether all packets sent have been delivered or dropped, or are in a port or on a link. Debug builds
-    /// compare bytes as well.
+    /// Returns whether every packet sent has been delivered or dropped, or is in a port or on a link. Debug builds also
+    /// compare the bytes of these packets.
     pub fn conserves_packets(&self) -> bool {
         let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
@@ -402,7 +401,7 @@ impl PacketEngine {
         }
     }
 
-    /// Sends a packet as [`send`](Self::send) does, if ports share buffers or react to announced bursts.
+    /// Implements [`send`](Self::send) for ports that share buffers or react to announced bursts.
     #[inline(never)]
     fn send_dependent(&mut self, id: PortId, at: EventTime, packet: Wire) -> Verdict {
         let Self { ports, calendar, .. } = self;
@@ -479,7 +478,7 @@ impl PacketEngine {
         self.out = out;
         match port {
             Some(port) => self.flush(port),
-            // Timer checks without effect are an implementation detail and are not counted.
+            // Timer checks without effect are not counted as events, because they only exist for speed.
             None => self.counters.events -= 1,
         }
         self.refresh_host_event();
@@ -543,7 +542,7 @@ impl Network for PacketEngine {
         }
     }
 
-    /// Counts only data that receivers have in order as received.
+    /// Bytes that a receiver has out of order count as remaining.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         self.hosts.remaining().collect()
     }

@@ -5,12 +5,12 @@
 //! slow down. The receiver answers, and the sender starts the burst when the answer arrives, one round trip after the
 //! announcement. The first packet of the burst withdraws the announcement at each port on its path.
 //!
-//! The paper counts announcements per port. Here, each port lists them by connection, and the length of the list takes
-//! the place of the counter. Hence a repeated announcement counts once, a packet withdraws only the announcement of its
-//! own connection, and the counter cannot fall below zero. If several thresholds are announced, the lowest applies. An
-//! announcement whose burst never arrives (its packets were lost, or its host failed) expires.
+//! The paper counts announcements per port. Here, each port has a list of announcements by connection instead of a
+//! counter. Hence a repeated announcement counts once, a packet withdraws only the announcement of its own connection,
+//! and the number of announcements cannot fall below zero. If several thresholds are announced, the lowest applies. An
+//! announcement expires if its burst never arrives, because packets were lost or the host failed.
 //!
-//! As in a P4 switch, a port updates its threshold only when a packet passes.
+//! As in a P4 switch, a port only updates its threshold when a packet passes it.
 
 use super::driver::PortDriver;
 use super::event_key::EventTime;
@@ -21,11 +21,11 @@ use crate::topology::{Directed, Graph, PortId};
 use crate::units::Time;
 use serde::Deserialize;
 
-/// Configuration of PCN. Its switches require queues that mark by threshold.
+/// Configuration of PCN. It requires switch queues that mark by threshold.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct PcnConfig {
-    /// Age at which an announcement expires at a port.
+    /// Time after which a port discards an announcement.
     #[serde(rename = "expire_ps")]
     pub expire: Time,
     /// Time after which a sender starts a burst without an answer to its announcement.
@@ -33,7 +33,8 @@ pub struct PcnConfig {
     pub timeout: Time,
 }
 
-/// Size of a PCN-START and of its answer on the wire, in bytes: IPv4 and Ethernet without payload (section 4.4).
+/// Size on the wire of a PCN-START packet and of its answer, in bytes: Ethernet and IPv4 headers, no payload (section
+/// 4.4).
 const CONTROL_BYTES: u16 = 64;
 
 /// The type-of-service field of a control packet (fig. 7): PCN-START flag, ACK flag, four bits with the threshold
@@ -62,7 +63,7 @@ impl Tos {
     }
 }
 
-/// Creates the PCN-START of the connection to which `template` belongs. The receiver's answer repeats `number`.
+/// Creates the PCN-START packet of the connection of `template`. The receiver's answer contains the same `number`.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
     let number = numbered(number, Tos::start(announced).0);
     Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
@@ -75,17 +76,17 @@ pub(crate) fn answer(packet: &Wire, dst: u32) -> Wire {
     Wire { dst, flags: flag::PCN | flag::REVERSE, ..*packet }.numbered(number)
 }
 
-/// Returns the [number](Wire::number) of a control packet with type of service `tos` for announcement `number`.
+/// Returns the [sequence number](Wire::number) that encodes announcement `number` and type of service `tos`.
 pub(crate) fn numbered(number: u64, tos: u8) -> u64 {
     number << 8 | u64::from(tos)
 }
 
-/// Returns the number of the announcement in the control packet `packet`.
+/// Returns the number of the announcement that `packet` announces or answers.
 pub(crate) fn number(packet: &Wire) -> u64 {
     packet.number() >> 8
 }
 
-/// A burst that was announced and whose first packet has not reached the port.
+/// A burst that was announced and whose first packet has not reached the port yet.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     connection: u32,
@@ -109,7 +110,7 @@ impl Bursts {
         let count = self.0.len();
         let is_own = |burst: &Burst| burst.connection == packet.connection && burst.generation == packet.generation;
         if packet.flags & flag::PCN == 0 {
-            // Only data segments of the burst withdraw its announcement. The handshake does not, and neither do
+            // Only data segments of the burst withdraw its announcement, in contrast to the handshake and to
             // acknowledgements, which travel in the other direction.
             let is_burst = packet.has_payload() && packet.flags & flag::REVERSE == 0;
             self.0.retain(|burst| burst.until_ps > now_ps && !(is_burst && is_own(burst)));
@@ -166,7 +167,7 @@ impl Switches {
         let Some(bursts) = &mut self.ports[id.0 as usize] else { return };
         if bursts.on_packet(at.now_ps, packet, self.expire_ps) {
             let port = &mut ports[id.0 as usize];
-            // Departures before this packet used the old threshold.
+            // Departures before this packet are computed with the old threshold.
             port.catch_up(at.now_ps, at.scheduled_ps, driver);
             port.set_threshold(bursts.threshold(at.now_ps, self.initial));
         }
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_field_says_what_the_paper_draws() {
-        // Kang et al., fig. 7: START flag, ACK flag, and four bits with the threshold divided by five.
+        // Kang et al., fig. 7: START flag, ACK flag, and the threshold divided by five in four bits.
         let packet = start(of(3), announced(10), 7);
         assert_eq!((packet.number() as u8, packet.wire_bytes, number(&packet)), (0b1000_1000, 64, 7));
         let reply = answer(&packet, 9);
@@ -226,7 +227,7 @@ mod tests {
         for tenant in 0..8 {
             assert!(bursts.on_packet(0, &start(of(tenant), announced(35 - 5 * (tenant % 4)), 0), 1_000));
         }
-        // Announced thresholds: 20 packets by tenants 3 and 7, 25 by 2 and 6, 30 by 1 and 5, and 35 by 0 and 4.
+        // Tenants 3 and 7 have announced a threshold of 20 packets, 2 and 6 of 25, 1 and 5 of 30, 0 and 4 of 35.
         let thresholds = [3, 7, 2, 6, 1, 5, 0, 4].map(|tenant| {
             let before = bursts.threshold(1, INITIAL);
             assert!(bursts.on_packet(1, &data(tenant), 1_000));
@@ -268,15 +269,15 @@ mod tests {
         }
     }
 
-    /// The hosts of the engine, connected by a row of switches. A switch consists of its table of announcements alone,
-    /// and loses packets.
+    /// The hosts of the engine, connected by a row of switches. A switch only keeps its list of announcements and loses
+    /// packets.
     struct Path {
         hosts: Hosts,
         config: TcpConfig,
         now: Time,
         under_way: EventQueue<(usize, Wire)>,
         switches: Vec<Bursts>,
-        /// Independently computed announcements of each switch: threshold and expiry by connection.
+        /// Announcements of each switch, computed independently: threshold and expiry by connection.
         expected: Vec<BTreeMap<(u32, u16), (u32, u64)>>,
         last_start_ps: u64,
         expired_count: usize,
@@ -367,8 +368,8 @@ mod tests {
     }
 
     /// Runs ten thousand random sequences of announcements and bursts of up to eight tenants. Each switch loses one
-    /// packet in ten, of every kind: START, ACK, data and acknowledgements. Some hosts fail between announcement and
-    /// burst.
+    /// tenth of the packets of every kind: START, ACK, data and acknowledgements. Some hosts fail between announcement
+    /// and burst.
     #[test]
     fn whatever_is_lost_every_burst_is_sent_and_every_threshold_restored() {
         let (mut taken_back_count, mut expired_count) = (0, 0);
@@ -404,7 +405,7 @@ mod tests {
             taken_back_count += path.taken_back_count;
             expired_count += path.expired_count;
         }
-        // Many announcements ended by withdrawal and many by expiry.
+        // Both ways in which an announcement ends occurred often: withdrawal and expiry.
         assert!(taken_back_count > 10_000 && expired_count > 1_000, "{taken_back_count} and {expired_count}");
     }
 }

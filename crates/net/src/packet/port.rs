@@ -4,10 +4,11 @@
 //! are next needed ([`Port::catch_up`]): at an arrival, and when a bucket of the [`Calendar`] begins. The only event
 //! per packet and hop is the arrival at the far end.
 //!
-//! A port stores the information that orders its packets among simultaneous ones: see [`event_key`](super::event_key).
+//! A port stores the information by which its packets are ordered among simultaneous packets: see
+//! [`event_key`](super::event_key).
 //!
-//! The device holds one packet besides the one in transmission, as a NIC does (in ns-3: a drop-tail queue of one packet
-//! under a qdisc). A packet of a high band therefore waits for up to two packets of a lower band.
+//! The device holds one packet in addition to the one in transmission, as the drop-tail queue of one packet below a
+//! qdisc in ns-3. A packet of a high band therefore waits for up to two packets of a lower band.
 
 use super::calendar::{Calendar, CalendarPort};
 use super::driver::PortDriver;
@@ -24,15 +25,16 @@ use crate::units::Time;
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// Start of the transmission, at which its packet left the device queue. The qdisc refills the device only after
-    /// this instant, or once a packet that arrives at this instant has been offered to the qdisc. Hence the first
-    /// packet that arrives at the end of a transmission finds the queue unchanged.
+    /// Start of the current transmission, at which its packet left the device queue. The qdisc refills the device after
+    /// this instant. A packet that arrives exactly at this instant is offered to the qdisc first, so it finds the queue
+    /// unchanged.
     taken_at_ps: u64,
     /// Index of the port and its link.
     link: u32,
     /// Whether a packet is in transmission, until `busy_until_ps`.
     busy: bool,
-    /// Whether the packet in transmission found the port idle. If so, the device can take another packet at once.
+    /// Whether the port was idle before the packet in transmission. If so, the device can take another packet
+    /// immediately.
     fresh: bool,
     /// Whether `device` holds a packet.
     loaded: bool,
@@ -49,7 +51,7 @@ pub(crate) struct Port {
     bytes: u64,
     /// Index of the train of the packet in transmission.
     train: u32,
-    /// Limit of a connection's bytes in a [NIC](Port::into_nic); 0 for ports that are no NIC.
+    /// Maximum number of a connection's bytes in a [NIC](Port::into_nic). 0: the port is not a NIC.
     nic_limit_bytes: u64,
 }
 
@@ -76,7 +78,7 @@ impl Port {
         }
     }
 
-    /// Converts the port to a host's NIC, which drops nothing. A connection with at least `bytes` waiting in the NIC
+    /// Converts the port to a host's NIC, which drops nothing. A connection with `bytes` or more waiting in the NIC
     /// sends nothing until its next acknowledgement. The caller must pass each packet to [`Calendar::enter_nic`] before
     /// sending it.
     ///
@@ -88,8 +90,8 @@ impl Port {
         self
     }
 
-    /// Returns the bytes that a connection may still enqueue in a NIC, without limit in other ports. The last packet
-    /// may exceed the limit.
+    /// Returns the number of bytes that a connection may still enqueue in a NIC, or no limit for other ports. The last
+    /// packet may exceed the limit.
     #[inline]
     pub fn room_bytes(
         &mut self,
@@ -133,8 +135,8 @@ impl Port {
         Verdict::Queued
     }
 
-    /// Enqueues a packet that arrives at the instant at which the device has become empty. The packet finds the qdisc
-    /// unchanged. The qdisc then refills the device, so that later packets find the device occupied.
+    /// Enqueues a packet that arrives at the instant at which the device became empty. The packet finds the qdisc
+    /// unchanged. Then the qdisc refills the device, so later packets find the device occupied.
     #[cold]
     fn enqueue_at_departure(&mut self, packet: Wire) -> Verdict {
         let verdict = self.qdisc.enqueue(packet);
@@ -145,7 +147,7 @@ impl Port {
         verdict
     }
 
-    /// Schedules the port in the calendar of its driver, unless it is already there, because packets wait.
+    /// Schedules the port in its driver's calendar, unless it is already scheduled. Packets are waiting.
     #[inline]
     fn schedule(&mut self, driver: &mut impl PortDriver) {
         if !self.is_scheduled {
@@ -154,8 +156,8 @@ impl Port {
         }
     }
 
-    /// Computes the departures before `now_ps`, for which the port was [scheduled](PortDriver::schedule_port). Schedules
-    /// the port again if packets still wait.
+    /// Computes the departures before `now_ps`, for which the port was [scheduled](PortDriver::schedule_port).
+    /// Schedules the port again if packets still wait.
     #[inline]
     pub fn on_schedule(&mut self, now_ps: u64, driver: &mut impl PortDriver) {
         self.is_scheduled = false;
@@ -195,8 +197,8 @@ impl Port {
         self.device = packet;
     }
 
-    /// Starts the next transmission at the end of the current one. Both belong to one train if they take equally long
-    /// as the transmissions of that train.
+    /// Starts the next transmission at the end of the current one. It continues the train if it takes as long as the
+    /// transmissions of the train.
     #[inline]
     fn extend_train(&mut self, driver: &mut impl PortDriver) {
         self.fresh = false;
@@ -258,12 +260,12 @@ impl Port {
         self.qdisc.has_room(wire_bytes)
     }
 
-    /// Sets the capacity of the qdisc for later packets.
+    /// Sets the capacity of the qdisc. Packets that are already enqueued stay.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         self.qdisc.set_capacity(capacity);
     }
 
-    /// Sets the queue length, in packets, from which later packets are marked.
+    /// Sets the marking threshold for later packets: the queue length, in packets, from which they are marked.
     pub fn set_threshold(&mut self, packets: u32) {
         self.qdisc.set_threshold(packets);
     }

@@ -1,4 +1,4 @@
-//! The ports of a network as configured: the tables of their links, their qdiscs and the names of their links.
+//! Creates the ports of a network from its configuration: transmission times, qdiscs and link names.
 
 use super::PacketConfig;
 use super::pcn::Switches;
@@ -10,7 +10,7 @@ use crate::topology::{Graph, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Generator of link names. The name of a link does not depend on the other links.
+/// Generates link names. The name of a link does not depend on other links, except for parallel ones.
 struct LinkNames<'a> {
     graph: &'a Graph,
     given: &'a [Arc<str>],
@@ -72,7 +72,7 @@ pub(crate) fn of(graph: &Graph, config: &PacketConfig) -> Vec<Port> {
     ports.collect()
 }
 
-/// Creates the switches' state of PCN; `None` if `config` has no PCN or no threshold.
+/// Creates the PCN state of the switches, or `None` if `config` has no PCN or its queues do not mark by threshold.
 pub(crate) fn pcn(graph: &Graph, config: &PacketConfig) -> Option<Switches> {
     let switches = config.pcn.zip(config.switch_queue.marking.threshold());
     switches.map(|(pcn, initial)| Switches::new(graph, pcn, initial))

@@ -13,8 +13,8 @@ impl Serialization {
     /// Creates the table for packets whose length on the wire lies within `bytes`.
     pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // Shorter packets are padded to the minimum length. Times do not overflow: 2^16 bytes at 1 bit/s take
-            // 5.2e17 ps.
+            // Shorter packets are padded to the minimum length. Times fit 64 bits: 2^16 bytes at 1 bit/s take 5.2e17
+            // ps.
             let count = Bytes(u64::from(count.max(*bytes.start())));
             match follow {
                 // Times are rounded up, so that no link exceeds its rate. The error is less than a picosecond per

@@ -1,7 +1,7 @@
 //! The representation of a packet. A packet is small because it is copied once or twice per hop.
 
-/// A packet: 24 bytes, passed by value. Values that share a field have methods. Fields are public for struct update
-/// syntax (`..packet`).
+/// A packet: 24 bytes, passed by value. Fields that contain several values have accessor methods. Fields are public for
+/// struct update syntax (`..packet`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     /// Slot of the connection.

@@ -1,5 +1,5 @@
-//! Connections over a bottleneck at 1 Gbit/s, with queues and transports whose windows a formula gives. Windows and
-//! queues are in packets of 1434 bytes on the wire.
+//! Connections over a bottleneck of 1 Gbit/s, with queues and transports for which a formula predicts the window.
+//! Windows and queues are in packets of 1434 bytes on the wire.
 #![allow(dead_code)] // Each test uses some of it.
 
 use super::study::{Arrival, MS, NS, background, star};
@@ -42,14 +42,14 @@ pub fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
     Graph { host_count: count + 1, switch_count: 1, links, has_parts: false }
 }
 
-/// Returns the number of packets in a round trip of `dumbbell` without a queue. A round trip consists of four delays
-/// and the transmissions of a packet and of an acknowledgement on both links.
+/// Returns the number of packets that are in flight on a [`dumbbell`] with empty queues. A round trip consists of four
+/// delays and the transmissions of a packet and of an acknowledgement on both links.
 pub fn held(round_ns: u64) -> f64 {
     (round_ns as f64 + 1.01 * (PACKET + ACK) as f64 * 8.0) / S_NS as f64
 }
 
-/// Returns a configuration whose timers are far longer than the test, so that only the window matters. Every segment is
-/// acknowledged, as the theories assume.
+/// Returns a configuration with timers that are longer than any test, so that only the window limits the sender. Every
+/// segment is acknowledged, as the theories assume.
 pub fn config(algorithm: CongestionAlgorithm, ecn: bool, queue: QueueConfig) -> PacketConfig {
     let mut config = PacketConfig::basic_sim(&star(2));
     config.tcp.algorithm = algorithm;

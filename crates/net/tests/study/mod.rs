@@ -1,5 +1,5 @@
 //! The co-tenancy study of Gao (2020), chapter 5, as a plain loop over [`Network`]: replayed background flows and one
-//! ring all-reduce job. Shared by tests, examples and benchmarks. The real driver for jobs is in the crate `train`.
+//! ring all-reduce job. Tests, examples and benchmarks share it. The crate `train` contains the real driver of jobs.
 #![allow(dead_code, missing_docs, clippy::print_stdout)]
 
 use gradtide_net::packet::Capacity;
@@ -179,7 +179,7 @@ impl Job {
         let forward = iteration_ms as f64 * 1e6 / 3.0;
         let backward = 2.0 * forward;
         let (d, e) = (2.0 * forward / span, 2.0 * backward / span);
-        // The author's program stores times in milliseconds as C `float`, and the run in whole nanoseconds.
+        // The author's program stores times in milliseconds as C `float`, and simulates them in whole nanoseconds.
         let to_float = |exact_ns: f64| (f64::from((exact_ns / 1e6) as f32) * 1e6) as u64;
         let forward_ns = (0..layer_count).map(|layer| {
             let exact = if layer == layer_count - 1 { d } else { 2.0 * forward / 50.0 - layer as f64 * d };
@@ -240,7 +240,8 @@ pub struct Outcome {
 /// The job on all hosts: the current ring, and the compute time, which is the same on all workers.
 struct Ring<'a> {
     job: &'a Job,
-    /// Current bucket, its start, and the number of partitions that each worker has received.
+    /// Bucket whose all-reduce is in flight, and its start in ns. `received` counts the partitions that each worker has
+    /// received.
     current: Option<(usize, u64)>,
     received: Vec<u32>,
     ready: Vec<bool>,
@@ -324,11 +325,11 @@ fn ring(job: &Job) -> Ring<'_> {
     }
 }
 
-/// Runs the all-reduces of all buckets, which are ready at once, without background flows.
+/// Runs the all-reduces of all buckets without background flows. All buckets are ready from the start.
 pub fn all_reduce_everything(engine: &mut PacketEngine, job: &Job) -> Vec<AllReduce> {
     let mut ring = ring(job);
     connect(engine, &mut ring);
-    // The first bucket of the backward pass goes first, as in ns-3's run; the others were ready before it ended.
+    // The first bucket of the backward pass goes first, as in ns-3. The others become ready before it ends.
     ring.ready[0] = true;
     ring.launch(engine);
     ring.ready[1..].fill(true);
@@ -368,7 +369,7 @@ pub fn study(engine: &mut PacketEngine, list: &[Arrival], job: &Job, end_ns: u64
             .map(|_| job.buckets.iter().position(|&(lowest, _)| lowest <= layer).unwrap())
             .unwrap()
     };
-    // Buckets of the last backward pass whose all-reduce is complete.
+    // Whether the all-reduce of each bucket of the last backward pass is complete.
     let mut summed = vec![true; job.buckets.len()];
     let mut began_ns = engine.now().ps() / NS;
     let mut compute = Compute::Backward(layer_count - 1);

@@ -1,4 +1,4 @@
-//! Time spans of the host's steps on the device.
+//! Finds the time span on the device of each step that is marked on the host.
 
 use crate::Mark;
 use std::collections::BTreeMap;

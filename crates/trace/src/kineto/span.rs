@@ -27,8 +27,8 @@ pub(super) struct TransferInfo {
     pub group_size: Option<u64>,
     /// The peer of a point-to-point message.
     pub peer: Option<u32>,
-    /// Whether the kind is given by arguments or by the name of a call. In old versions, `record_param_comms` does not
-    /// contain it.
+    /// Whether arguments or the name of a call contain the kind. In old versions, `record_param_comms` does not contain
+    /// the kind.
     pub is_named: bool,
     /// For a kernel: whether it belongs to a backend of c10d, so that calls of c10d describe it.
     pub is_of_backend: bool,

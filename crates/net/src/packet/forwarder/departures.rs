@@ -1,7 +1,8 @@
-//! Future arrivals in a heap: the [`PortDriver`] of a network that receives its packets one by one.
+//! The [`PortDriver`] of a [`Forwarder`](super::Forwarder), which receives its packets one by one: a heap of future
+//! arrivals.
 //!
-//! The [calendar](super::super::calendar) is faster, but it collects all arrivals of a bucket before the first one takes
-//! place. A forwarder is advanced by arbitrarily short steps.
+//! The [calendar](super::super::calendar) is faster, but it collects all arrivals of a bucket before the first one
+//! takes place. A forwarder is advanced in arbitrarily short steps.
 
 use super::super::calendar::CalendarPort;
 use super::super::driver::PortDriver;
@@ -61,7 +62,7 @@ pub(super) enum Next {
     Arrival(Arrival),
 }
 
-/// Number of trains below which ended trains are not dropped.
+/// Minimum number of [trains](Train) at which ended ones are removed from the list.
 const TRAINS_MIN: usize = 256;
 
 /// Arrivals and scheduled ports.
@@ -79,8 +80,8 @@ pub(super) struct Departures {
     is_of_host: Vec<bool>,
     /// Whether each link leads to a host.
     leads_to_host: Vec<bool>,
-    /// Trains that ports refer to, and ended trains that have not been dropped yet. Arrivals have copied theirs into
-    /// their keys.
+    /// Packet trains that ports refer to, and ended trains that are not removed yet. Arrivals do not refer to trains,
+    /// because their keys are complete.
     trains: Vec<Train>,
 }
 
@@ -99,7 +100,8 @@ impl Departures {
         }
     }
 
-    /// Returns the times of the next known arrivals at a switch and at a host; `u64::MAX` if there is none.
+    /// Returns the time of the next arrival at a switch and the time of the next arrival at a host, in ps. `u64::MAX`:
+    /// none.
     pub fn next_ps(&self) -> (u64, u64) {
         let next_ps = |arrivals: &BinaryHeap<Reverse<Arrival>>| {
             arrivals.peek().map_or(u64::MAX, |Reverse(arrival)| arrival.at_ps)
@@ -107,7 +109,7 @@ impl Departures {
         (next_ps(&self.arrivals), next_ps(&self.deliveries))
     }
 
-    /// Removes and returns the next scheduled port of a host before `end_ps`.
+    /// Removes and returns the first scheduled port of a host whose time is before `end_ps`.
     pub fn pop_host(&mut self, end_ps: u64) -> Option<(u64, u32)> {
         let &Reverse((at_ps, _)) = self.scheduled_hosts.peek()?;
         if at_ps >= end_ps {
@@ -116,8 +118,8 @@ impl Departures {
         self.scheduled_hosts.pop().map(|Reverse(scheduled)| scheduled)
     }
 
-    /// Removes and returns the next event of a switch, or arrival at a host, before `end_ps`. At equal times, ports
-    /// compute their departures first.
+    /// Removes and returns the first event before `end_ps`: a scheduled port of a switch, or an arrival at a switch or
+    /// host. At equal times, ports compute their departures first.
     pub fn pop(&mut self, end_ps: u64) -> Option<Next> {
         let (at_switch_ps, at_host_ps) = self.next_ps();
         let arrival_ps = at_switch_ps.min(at_host_ps);
@@ -133,7 +135,7 @@ impl Departures {
             return None;
         }
         let is_at_host = match (self.arrivals.peek(), self.deliveries.peek()) {
-            // A reversed order: the greater one is earlier.
+            // `Arrival` is ordered in reverse: the greater one is earlier.
             (Some(at_switch), Some(at_host)) => at_host > at_switch,
             (at_switch, _) => at_switch.is_none(),
         };
@@ -141,7 +143,7 @@ impl Departures {
         next.map(|Reverse(arrival)| Next::Arrival(arrival))
     }
 
-    /// Drops the trains that no port refers to, if there are many.
+    /// Removes the packet trains that no port refers to, if there are many trains.
     pub fn drop_ended_trains(&mut self, ports: &mut [Port]) {
         if self.trains.len() < TRAINS_MIN + 4 * ports.len() {
             return;
@@ -186,7 +188,7 @@ impl PortDriver for Departures {
         self.trains[index as usize]
     }
 
-    // Senders outside the simulation have limits of their own.
+    // Hosts are outside of the forwarder and limit the bytes of a connection in their NIC themselves.
     fn enter_nic(&mut self, _packet: &Wire) {}
 
     fn leave_nic(&mut self, _packet: &Wire) {}

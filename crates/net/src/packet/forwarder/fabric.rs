@@ -1,5 +1,5 @@
-//! The ports of a network with routes, shared buffers and PCN, without hosts: common to [`Forwarder`](super::Forwarder)
-//! and [`replay`](super::replay()).
+//! Ports, routes, shared buffers and PCN of a network without hosts. [`Forwarder`](super::Forwarder) and
+//! [`replay`](super::replay()) share this code.
 
 use super::super::buffer::SharedBuffers;
 use super::super::driver::PortDriver;
@@ -12,7 +12,7 @@ use crate::HostId;
 use crate::route::{RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId};
 
-/// Source and hash of a connection in one direction: what the choice among equal-cost paths depends on.
+/// Source and hash of one direction of a connection. Together they determine the choice among equal-cost paths.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// Sending host.
@@ -36,7 +36,7 @@ pub(super) struct Fabric<D> {
 }
 
 impl<D: PortDriver> Fabric<D> {
-    /// Creates an idle network over the driver that `driver` creates for its ports.
+    /// Creates an idle network. `driver` creates the driver of the network's ports.
     pub fn new(graph: &Graph, config: &PacketConfig, driver: impl FnOnce(&[Port]) -> D) -> Result<Self, RouteError> {
         let ports = ports::of(graph, config);
         Ok(Self {
@@ -51,7 +51,8 @@ impl<D: PortDriver> Fabric<D> {
         })
     }
 
-    /// Sends a packet through port `id`, after the announcements of bursts that it carries or withdraws.
+    /// Sends a packet through port `id`. First, the port's list of announced bursts is updated if the packet announces
+    /// a burst or belongs to one.
     pub fn send(&mut self, id: PortId, at: EventTime, packet: Wire) -> Verdict {
         let Self { ports, driver, .. } = self;
         if let Some(switches) = &mut self.pcn {
@@ -63,14 +64,14 @@ impl<D: PortDriver> Fabric<D> {
         }
     }
 
-    /// Sends a packet through the port of its source.
+    /// Sends a packet through its source's port. Returns that port.
     pub fn enter(&mut self, at: EventTime, packet: Wire) -> (PortId, Verdict) {
         let port = self.routes.first(self.origins[packet.connection as usize].src.0);
         self.driver.enter_nic(&packet);
         (port, self.send(port, at, packet))
     }
 
-    /// Returns the egress port of `packet` at the far end of `link`; `None` if a host is there.
+    /// Returns the egress port of `packet` at the switch at the far end of `link`, or `None` if a host is there.
     pub fn port_after(&self, link: u32, packet: &Wire) -> Option<PortId> {
         let switch = self.link_ends[link as usize].0.checked_sub(self.host_count)?;
         let origin = || {
@@ -80,7 +81,7 @@ impl<D: PortDriver> Fabric<D> {
         Some(self.routes.next(switch, packet.dst, origin))
     }
 
-    /// Returns whether `port` is that of a host.
+    /// Returns whether `port` is the egress port of a host.
     pub fn is_of_host(&self, port: PortId) -> bool {
         (0..self.host_count).any(|host| self.routes.first(host) == port)
     }

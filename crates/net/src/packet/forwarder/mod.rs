@@ -7,8 +7,9 @@
 //!
 //! Ports, qdiscs, shared buffers, PCN and routes are those of the [engine](super), so the same arrivals cause the same
 //! departures, drops and marks, packet by packet. A forwarder reads no clock: the caller sends packets as they arrive,
-//! and [advances](Forwarder::advance) the network up to a time before which it knows all packets. A packet takes at least
-//! [`Forwarder::lookahead`] from its host's port to the first switch, so switches are advanced farther, by this time.
+//! and [advances](Forwarder::advance) the network to a time before which all packets are known. A packet takes at least
+//! [`Forwarder::lookahead`] from its host's port to the first switch, so switches are advanced to a time later by this
+//! lookahead.
 
 mod departures;
 mod fabric;
@@ -32,21 +33,21 @@ use crate::{Band, HostId};
 use departures::{Arrival, Departures, Next};
 use fabric::Fabric;
 
-/// The meaning of a packet to a switch with PCN.
+/// The role of a packet in PCN (proactive congestion notification).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Carries data, and so withdraws the announcement of its connection.
+    /// A packet with data. It withdraws the announcement of its connection's burst.
     Data,
     /// Carries no data.
     Empty,
-    /// An announcement of a burst or the answer to one, with this type of service (Kang et al. 2021, fig. 7).
+    /// A burst announcement or the answer to one, with this type-of-service field (Kang et al. 2021, fig. 7).
     Announcement(u8),
 }
 
-/// A packet as its sender passes it to the network.
+/// A packet that a host sends to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Number that the caller gives the packet, and that its [`Decision`] repeats.
+    /// Number of the packet, chosen by the caller and returned in the packet's [`Decision`].
     pub number: u32,
     /// Number of the connection, from [`Forwarder::open`].
     pub connection: u32,
@@ -84,7 +85,7 @@ impl Frame {
         let ect = if self.is_ecn_capable { flag::ECT } else { 0 };
         let headers = Wire { connection: self.connection, dst: self.dst.0, flags: kind | ect, ..Wire::NOTHING };
         let wire = match self.kind {
-            // The payload's length is unknown here, and no port reads it.
+            // The length of the payload is unknown here, but ports only read the length on the wire.
             Kind::Data => headers.carrying(self.wire_bytes),
             Kind::Empty | Kind::Announcement(_) => Wire { wire_bytes: self.wire_bytes, ..headers },
         };
@@ -100,10 +101,10 @@ impl Decision {
     }
 }
 
-/// Sequence number of the first arrival of an instant. Packets that hosts send at that instant have smaller ones.
+/// Sequence number of the first arrival at an instant. Packets that hosts send at that instant have smaller numbers.
 const FIRST_ARRIVAL: u32 = 1 << 30;
 
-/// The switches and links of a network, in the time of their caller.
+/// The switches and links of a network, advanced by their caller.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     fabric: Fabric<Departures>,
@@ -111,7 +112,7 @@ pub struct Forwarder {
     lookahead_ps: u64,
     /// Shortest latency of all links.
     latency_ps: u64,
-    /// All packets that hosts sent before this time are known.
+    /// Time before which all packets that hosts sent are known.
     known_ps: u64,
     /// Time and sequence number of the last arrival.
     event: (u64, u32),
@@ -121,8 +122,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Creates an idle network at time zero. `config` is that of the [engine](super::PacketEngine); its transport
-    /// determines the size of packets.
+    /// Creates an idle network at time zero. `config` is a configuration of the [engine](super::PacketEngine). Its
+    /// transport parameters only determine packet sizes.
     ///
     /// # Errors
     /// [`RouteError`] if the graph does not connect its hosts.
@@ -141,25 +142,25 @@ impl Forwarder {
         })
     }
 
-    /// Returns the size of the longest packet that the links carry.
+    /// Returns the maximum size of a packet on the links, in bytes on the wire.
     pub fn bytes_max(&self) -> u16 {
         self.bytes_max
     }
 
-    /// Returns the least time from a host's port to the first switch.
+    /// Returns the minimum time that a packet takes from a host's port to the first switch.
     pub fn lookahead(&self) -> Time {
         Time::from_ps(self.lookahead_ps)
     }
 
-    /// Adds one direction of a connection and returns its number. Announcements belong to the connection on which they
-    /// are sent.
+    /// Adds one direction of a connection and returns its number. A burst announcement has the connection of its burst.
     pub fn open(&mut self, origin: Origin) -> u32 {
         self.fabric.origins.push(origin);
         (self.fabric.origins.len() - 1) as u32
     }
 
-    /// Sends a packet from the host of its connection at `at`. Returns the time by which the packet is late: a packet of
-    /// a time before that of the last [`Forwarder::advance`], or of the last packet of its host, is sent at that time.
+    /// Sends a packet from its connection's host at `at`. If the last packet of the host or the last
+    /// [`Forwarder::advance`] has a later time than `at`, the packet is sent at that later time. Returns the
+    /// difference.
     ///
     /// # Panics
     /// If the packet is longer than [`Forwarder::bytes_max`], or its connection is not open.
@@ -168,10 +169,10 @@ impl Forwarder {
         let host = self.fabric.origins[frame.connection as usize].src.0 as usize;
         let at_ps = at.ps().max(self.last_sent_ps[host]).max(self.known_ps);
         self.last_sent_ps[host] = at_ps;
-        // Only packets of one time are compared by their sequence numbers.
+        // Sequence numbers may wrap around, because only those of packets at one instant are compared.
         self.sent_count = (self.sent_count + 1) % FIRST_ARRIVAL;
         let wire = frame.wire();
-        // Events of hosts count as scheduled before all arrivals of their time.
+        // Events of hosts count as scheduled before all simultaneous arrivals.
         let at_host = EventTime { now_ps: at_ps, scheduled_ps: 0, sequence: self.sent_count };
         let (port, verdict) = self.fabric.enter(at_host, wire);
         if verdict == Verdict::Dropped {
@@ -180,16 +181,17 @@ impl Forwarder {
         Time::from_ps(at_ps - at.ps())
     }
 
-    /// Returns the time before which no packet arrives at a host if no host sends another one; [`Time::MAX`] if there is
-    /// none. A packet that is at a switch takes at least the shortest latency of all links to arrive.
+    /// Returns a lower bound on the time of the next arrival at a host if no host sends another packet, or
+    /// [`Time::MAX`] if no packet is in the network. A packet at a switch arrives after at least the shortest latency
+    /// of all links.
     pub fn next_at(&self) -> Time {
         let (at_switch_ps, at_host_ps) = self.fabric.driver.next_ps();
         Time::from_ps(at_switch_ps.saturating_add(self.latency_ps).min(at_host_ps))
     }
 
-    /// Processes the events of hosts' ports before `until`, and all others before `until` plus
+    /// Processes the events of hosts' ports before `until`, and all other events before `until` plus
     /// [`Forwarder::lookahead`]. All packets that hosts send before `until` must have been [sent](Forwarder::send).
-    /// Appends the decisions in the order of their times.
+    /// Appends decisions in the order of their times.
     pub fn advance(&mut self, until: Time, decisions: &mut Vec<Decision>) {
         self.known_ps = self.known_ps.max(until.ps());
         let Fabric { ports, driver, .. } = &mut self.fabric;
@@ -203,12 +205,12 @@ impl Forwarder {
         self.fabric.driver.drop_ended_trains(&mut self.fabric.ports);
     }
 
-    /// Returns the time before which all events of switches have taken place.
+    /// Returns the time up to which the switches were advanced.
     fn now_ps(&self) -> u64 {
         self.known_ps.saturating_add(self.lookahead_ps)
     }
 
-    /// Returns the time before which all events of `port` have taken place.
+    /// Returns the time up to which `port` was advanced.
     fn now_of(&self, port: PortId) -> u64 {
         if self.fabric.is_of_host(port) { self.known_ps } else { self.now_ps() }
     }
@@ -234,7 +236,7 @@ impl Forwarder {
         }
     }
 
-    /// Returns the totals of one port up to the time to which it was advanced.
+    /// Returns the totals of one port at the time up to which the port was advanced.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
         let now_ps = self.now_of(port);
         let Fabric { ports, driver, .. } = &mut self.fabric;
@@ -243,7 +245,7 @@ impl Forwarder {
         port.counters(now_ps)
     }
 
-    /// Returns the state of one port at the time to which it was advanced. Flows are unknown here.
+    /// Returns the state of one port at the time up to which the port was advanced, without information about flows.
     pub fn port_state(&mut self, port: PortId) -> PortState {
         let now_ps = self.now_of(port);
         let Fabric { ports, driver, .. } = &mut self.fabric;

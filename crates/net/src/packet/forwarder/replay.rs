@@ -1,4 +1,4 @@
-//! Recorded packets through the ports and the calendar of the simulator.
+//! Simulates recorded packets on the ports and the calendar of the packet engine.
 
 use super::super::PacketConfig;
 use super::super::calendar::Calendar;
@@ -10,14 +10,14 @@ use crate::route::RouteError;
 use crate::topology::Graph;
 use crate::units::Time;
 
-/// Simulates packets that hosts send at given times, and returns the decisions in the order of their times. `origins`
-/// are the connections in the order of [`Forwarder::open`](super::Forwarder::open); `frames` are in the order of their
-/// times.
+/// Simulates packets that hosts send at given times. Returns the decisions in the order of their times. `origins`
+/// contains the connections in the order in which [`Forwarder::open`](super::Forwarder::open) numbered them. `frames`
+/// is in the order of time.
 ///
 /// # Errors
 /// [`RouteError`] if the graph does not connect its hosts.
 /// # Panics
-/// If the times go back.
+/// If a frame has an earlier time than the frame before it.
 pub fn replay(
     graph: &Graph,
     config: &PacketConfig,

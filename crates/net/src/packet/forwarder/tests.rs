@@ -1,4 +1,4 @@
-//! The forwarder and the replay against runs of the engine, packet by packet.
+//! Compares the forwarder and the replay with runs of the packet engine, packet by packet.
 
 use super::super::buffer::SharedBuffer;
 use super::super::event_key::EventTime;
@@ -14,17 +14,17 @@ use std::collections::BTreeMap;
 const HOSTS: u32 = 6;
 const US: u64 = 1_000_000;
 
-/// A packet that was observed: time, start of its transmission, port, number, flags.
+/// An observed packet: time of the arrival or drop, start of its transmission, port, number and flags.
 type Seen = (u64, u64, u32, u64, u8);
 
-/// A flow of a test: start in us, source, distance of the destination, bytes, band, and whether it is announced.
+/// A flow: start in us, source, distance from source to destination in host numbers, bytes, band, whether announced.
 type TestFlow = (u64, u32, u32, u64, u8, bool);
 
 fn link(gbps: u64, delay_us: u64) -> Link {
     Link { rate: Rate::from_bps(gbps * 1_000_000_000).unwrap(), delay: Time::from_ps(delay_us * US) }
 }
 
-/// Returns a star, or two leaves of three hosts with two paths between them, whose links up are slower.
+/// Returns a star, or two leaf switches with three hosts each and two paths between them, whose uplinks are slower.
 fn graph(is_star: bool) -> Graph {
     if is_star {
         return Star { host_count: HOSTS, link: link(10, 10) }.graph();
@@ -32,7 +32,7 @@ fn graph(is_star: bool) -> Graph {
     FatTree::leaf_spine(2, HOSTS / 2, 2, link(10, 10), link(5, 7)).unwrap().graph()
 }
 
-/// Hosts' ports drop packets on the star, as in ns-3, and hold senders back on the leaves.
+/// On the star, hosts' ports drop packets, as in ns-3. On the leaf-spine network, they hold back their senders.
 fn config(is_star: bool, queue: QueueConfig, buffer: Option<SharedBuffer>, pcn: Option<PcnConfig>) -> PacketConfig {
     let mut config = PacketConfig::basic_sim(&Star { host_count: HOSTS, link: link(10, 10) });
     config.tcp.ecn = true;
@@ -48,7 +48,8 @@ fn run(graph: &Graph, config: &PacketConfig, flows: &[TestFlow]) -> Log {
     for &(start_us, src, ahead, bytes, band, is_announced) in flows {
         let flow = Flow {
             band: Band::new(band).unwrap(),
-            // The engine routes the last packet of a closed connection by the hash of the next one in its slot.
+            // A stream's connection is never closed. The engine may route late packets of a closed connection by the
+            // hash of the next connection in the same slot, which the forwarder does not do.
             connection: if band % 2 == 0 && is_star { Connection::Own } else { Connection::Stream },
             announced: is_announced.then(|| Announced::new(5).unwrap()),
             stream: src,
@@ -64,7 +65,7 @@ fn run(graph: &Graph, config: &PacketConfig, flows: &[TestFlow]) -> Log {
     *engine.log.unwrap()
 }
 
-/// The packets of a log with connections numbered as the forwarder does.
+/// The packets that hosts sent in a run, with connections numbered in the forwarder's way.
 struct Sent {
     origins: Vec<Origin>,
     packets: Vec<(EventTime, Wire)>,
@@ -80,7 +81,7 @@ impl Sent {
                 origins.push(Origin { src: HostId(src), hash });
                 (origins.len() - 1) as u32
             });
-            // Hosts' events come before the arrivals of their time or after all of them.
+            // Events of hosts take place either before all arrivals of the same time or after them.
             let sequence = match log.first_arrivals.get(&at.now_ps) {
                 Some(&first) if at.sequence >= first => FIRST_ARRIVAL + at.sequence - first,
                 _ => at.sequence,
@@ -96,8 +97,8 @@ fn seen(at_ps: u64, start_ps: u64, port: u32, packet: &Wire) -> Seen {
     (at_ps, start_ps, port, packet.number(), packet.flags)
 }
 
-/// Sends the packets of a log through a forwarder. Returns all arrivals and drops. The forwarder is advanced by steps of
-/// `step_ps` besides.
+/// Sends the packets of a log through a forwarder, which is also advanced every `step_ps`. Returns all arrivals and
+/// drops.
 fn forward(graph: &Graph, config: &PacketConfig, sent: &Sent, step_ps: u64) -> (Vec<Seen>, Vec<Seen>, Forwarder) {
     let mut forwarder = Forwarder::new(graph, config).unwrap();
     forwarder.fabric.origins = sent.origins.clone();
@@ -145,8 +146,8 @@ fn sorted(mut list: Vec<Seen>) -> Vec<Seen> {
     list
 }
 
-/// Asserts that the forwarder forwards the packets of an engine's run as the engine does. Returns the numbers of
-/// packets, drops and marks.
+/// Asserts that the forwarder treats the packets of an engine's run as the engine did. Returns the numbers of arrivals,
+/// drops and marks.
 fn assert_same(graph: &Graph, config: &PacketConfig, flows: &[TestFlow], step_ps: u64) -> (usize, usize, usize) {
     let log = run(graph, config, flows);
     let sent = Sent::of(&log);
@@ -158,13 +159,13 @@ fn assert_same(graph: &Graph, config: &PacketConfig, flows: &[TestFlow], step_ps
     }
     assert_eq!(arrivals.len(), of_engine.len());
     let of_engine: Vec<Seen> = log.drops.iter().map(|(at_ps, port, packet)| seen(*at_ps, 0, *port, packet)).collect();
-    // The forwarder passes packets to hosts' ports ahead of earlier events elsewhere.
+    // The lists are sorted, because the forwarder advances hosts' ports before earlier events of switches.
     assert_eq!(sorted(drops), sorted(of_engine.clone()));
     let marks = log.arrivals.iter().filter(|(.., packet)| packet.flags & flag::CE != 0).count();
     (log.arrivals.len(), of_engine.len(), marks)
 }
 
-/// Flows from all hosts to all hosts that overload several ports at once.
+/// Returns flows from all hosts to all hosts that overload several ports simultaneously.
 fn flows() -> Vec<TestFlow> {
     let flow = |index: u32| {
         let (src, ahead) = (index % HOSTS, 1 + index / 2 % (HOSTS - 1));
@@ -256,7 +257,7 @@ fn a_late_packet_is_sent_later_and_counted() {
     let (_, frames) = frames(&[(0, 1, 2, 1_000, 0, 2)]);
     let frame = Frame { connection, ..frames[0].1 };
     let mut decisions = Vec::new();
-    // 54 bytes at 10 Gbit/s take 43 ns in whole nanoseconds.
+    // Delay of 10 us, and 43 ns for 54 bytes at 10 Gbit/s, in whole nanoseconds.
     assert_eq!(forwarder.lookahead().ps(), 10 * US + 43_000);
     forwarder.advance(Time::from_ps(5 * US), &mut decisions);
     assert_eq!(forwarder.send(Time::from_ps(5 * US), &frame, &mut decisions), Time::ZERO);
@@ -310,7 +311,8 @@ proptest! {
         forwarder.advance(Time::MAX, &mut decisions);
         let mut replayed = replay(&graph, &config, &origins, &frames).unwrap();
         prop_assert_eq!(decisions.len(), frames.len());
-        // Hosts' ports drop ahead of earlier events elsewhere, and simultaneous decisions have no order.
+        // The lists are sorted, because hosts' ports may drop packets before earlier events of switches are processed,
+        // and because simultaneous decisions have no defined order.
         decisions.sort_unstable_by_key(|decision| (decision.at, decision.number));
         replayed.sort_unstable_by_key(|decision| (decision.at, decision.number));
         prop_assert_eq!(decisions, replayed);

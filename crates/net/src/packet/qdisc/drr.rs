@@ -1,4 +1,4 @@
-//! Deficit round robin: Shreedhar & Varghese 1995, one queue per band.
+//! Deficit round robin (Shreedhar & Varghese 1995) with one queue per band.
 
 /// The deficits of the bands, and the band that is being served.
 #[derive(Clone, Debug)]
@@ -6,12 +6,12 @@ pub(super) struct Drr {
     quanta: Vec<u32>,
     deficits: Vec<u32>,
     turn: usize,
-    /// Whether the band being served has yet to receive its quantum in this round.
+    /// Whether the band that is being served has not received its quantum yet in this round.
     fresh: bool,
 }
 
 impl Drr {
-    /// Creates the state. Each band's quantum is its weight in full packets of `packet_bytes`.
+    /// Creates the state. The quantum of each band is its weight times `packet_bytes`, the size of a full packet.
     pub fn new(weights: &[u16], packet_bytes: u16) -> Self {
         let quanta: Vec<_> = weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
         Self { deficits: vec![0; quanta.len()], quanta, turn: 0, fresh: true }

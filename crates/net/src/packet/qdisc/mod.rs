@@ -1,6 +1,7 @@
 //! The queue discipline of a port: enqueue, mark, drop and dequeue, independent of TCP and of time.
 //!
-//! This file has the bands, the capacity and the thresholds. Algorithms with a state of their own have a file each.
+//! This file contains the bands, the capacity and the thresholds. Algorithms that have their own state have their own
+//! file.
 
 mod drr;
 mod red;
@@ -16,9 +17,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
-    /// Packets of any size, summed over all bands.
+    /// Limit in packets of any size, summed over all bands.
     Packets(u32),
-    /// Bytes on the wire, summed over all bands.
+    /// Limit in bytes on the wire, summed over all bands.
     Bytes(u64),
 }
 
@@ -38,9 +39,10 @@ impl Capacity {
 pub enum Discipline {
     /// First come, first served.
     Fifo,
-    /// Linux's default for decades: three strict-priority bands. A flow's band above 2 counts as 2.
+    /// Linux's pfifo_fast: three bands with strict priority. Bands of flows above 2 count as band 2.
     PfifoFast,
-    /// Strict priority with up to 8 bands. Band 0 is served first. A flow's band beyond the last counts as the last.
+    /// Up to 8 bands with strict priority; band 0 is served first. Bands of flows above the last band count as the
+    /// last.
     Strict {
         /// Number of bands, 1 to 8.
         bands: u8,
@@ -54,13 +56,13 @@ pub enum Discipline {
     },
 }
 
-/// Time at which the queue is compared with the threshold.
+/// The time at which the queue length is compared with the marking threshold.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum MarkAt {
     /// Arrival of the packet (DCTCP).
     Enqueue,
-    /// Departure of the packet (ECN*). The mark reaches the sender sooner, by the time that the packet spent in the
+    /// Departure of the packet (ECN*). The sender receives the mark earlier, by the time that the packet spent in the
     /// queue.
     Dequeue,
 }
@@ -73,14 +75,15 @@ pub enum Marking {
     #[default]
     #[serde(skip)]
     None,
-    /// Packets are marked CE while the queue holds at least `packets`.
+    /// Packets are marked (CE) while the queue contains at least `packets`.
     Threshold {
         /// Queue length, not counting the packet itself.
         packets: u32,
         /// Time at which the queue length is compared.
         at: MarkAt,
     },
-    /// Random early detection (Floyd & Jacobson 1993), based on the average queue length in packets.
+    /// Random early detection (Floyd & Jacobson 1993). It selects packets to be marked or dropped, with a probability
+    /// that depends on the average queue length in packets.
     Red {
         /// Average queue length below which no packet is selected.
         min_packets: u32,
@@ -135,7 +138,7 @@ pub(crate) enum Verdict {
     Dropped,
 }
 
-/// A queue discipline in operation. The first cache line contains everything that a port reads; the bands of most
+/// A queue discipline with its queues. The first cache line contains everything that a port reads; the bands of most
 /// qdiscs follow. Rarely used state is in `rest`.
 #[derive(Clone, Debug)]
 #[repr(C)]
@@ -215,7 +218,7 @@ impl Qdisc {
         }
     }
 
-    /// Disables drops from now on, both at the tail and by RED.
+    /// Disables tail drops and RED's drops from now on.
     pub fn keep_all(&mut self) {
         self.set_capacity(Capacity::Packets(u32::MAX));
         self.rest.keeps_all = true;
@@ -471,9 +474,9 @@ mod tests {
 
     #[test]
     fn red_spreads_its_marks_evenly() {
-        // Average 9, thresholds 5 and 10 and a maximum of 10 % give p = 8 %. Gaps between marks are then uniform on 1
-        // to 1/p = 12.5. In whole packets the longest gap is 13, and the mean is 1 + the sum of max(0, 1 - n p) over n
-        // >= 1, which is 6.76.
+        // With an average of 9 packets, thresholds of 5 and 10 and a maximum probability of 10 %, RED selects with p =
+        // 8 %. The gaps between marks are then uniform on 1 to 1/p = 12.5. In whole packets, the longest gap is 13 and
+        // the mean is 1 + the sum of max(0, 1 - n p) over n >= 1, which is 6.76.
         let mut qdisc = qdisc(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 7);
         let (mut gaps, mut gap) = (Vec::new(), 0);
         for number in 0..9 {
@@ -489,7 +492,8 @@ mod tests {
         }
         let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
         let expected = 1.0 + (1..=12).map(|n| 1.0 - f64::from(n) * 0.08).sum::<f64>();
-        // About 2960 gaps with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is four standard errors.
+        // There are about 2960 gaps with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is four standard
+        // errors.
         let tolerance = 4.0 * 3.7 / (gaps.len() as f64).sqrt();
         assert!((mean - expected).abs() < tolerance, "{mean} against {expected} +- {tolerance}");
         assert_eq!(gaps.iter().max(), Some(&13));

@@ -20,8 +20,8 @@ impl Red {
         Self { average: 0, since_mark: 0, coin }
     }
 
-    /// Updates the average when a packet arrives while `waiting` others wait. The new queue length has the weight
-    /// `weight_ppm`.
+    /// Updates the average at the arrival of a packet while `waiting` others are queued. `weight_ppm` is the weight of
+    /// the new queue length.
     pub fn on_arrival(&mut self, waiting: u32, weight_ppm: u32) {
         // No overflow: 2^32 packets in units of 2^-16, times a million, need 68 bits.
         let (target, weight) = (u128::from(waiting) << 16, u128::from(weight_ppm));

@@ -1,9 +1,9 @@
 //! TCP: one sender and one receiver per connection. Data flows in one direction.
 //!
 //! Implemented are RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps
-//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. Options are CUBIC (9438) and DCTCP
-//! (8257) in place of NewReno, and RACK-TLP (8985) with proportional rate reduction (9937) in place of 6675. Endpoints read no clock and access no queue: time is an argument, and packets to send are appended
-//! to a list.
+//! and window scaling), 2018 (SACK), 3168 (ECN), and the handshake and close of 9293. Options are CUBIC (9438) and
+//! DCTCP (8257) in place of NewReno, and RACK-TLP (8985) with proportional rate reduction (9937) in place of 6675.
+//! Endpoints read no clock and access no queue: time is an argument, and packets to send are appended to a list.
 
 pub mod congestion;
 pub(crate) mod rack;
@@ -42,8 +42,8 @@ pub enum Follow {
 /// Variant of fast recovery. It determines how much is sent during recovery.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Recovery {
-    /// RFC 6675: the window is ssthresh at once, and the sender keeps that many bytes in the pipe (ns-3's «classic»
-    /// recovery).
+    /// RFC 6675: the window is immediately set to ssthresh, and the sender keeps that many bytes in flight (ns-3's
+    /// "classic" recovery).
     #[serde(rename = "sack")]
     Pipe,
     /// RFC 6675 with three behaviours of ns-3.30.1 that ns-3.37 has dropped:
@@ -51,18 +51,18 @@ pub enum Recovery {
     /// - Every partial acknowledgement retransmits the first outstanding segment, even if a retransmission is in flight
     ///   (RFC 6582, 3.2 (3), without regard to SACK). A lost segment therefore crosses the network at least twice.
     /// - An acknowledgement with SACK blocks is a duplicate even if the blocks report nothing new.
-    /// - The window grows in disorder, but the acknowledgement that ends recovery does not increase it.
+    /// - The window grows in the state Disorder, before recovery, but not by the acknowledgement that ends recovery.
     #[serde(rename = "ns3.30")]
     Ns330,
-    /// Loss detection by time with tail loss probes (RFC 8985), and proportional rate reduction (RFC 9937), as in
-    /// Linux: [`sender`].
+    /// RACK-TLP (RFC 8985), i.e. loss detection by time and tail loss probes, with proportional rate reduction (RFC
+    /// 9937), as in Linux: [`sender`].
     #[serde(rename = "rack")]
     Rack,
 }
 
 impl Recovery {
-    /// Returns the resolution of timestamps that the variant needs; `None` if any resolution will do. RACK compares times of
-    /// transmission, which Linux measures in microseconds.
+    /// Returns the resolution of timestamps that the variant needs; `None` if any resolution will do. RACK compares
+    /// times of transmission, which Linux measures in microseconds.
     pub fn stamp_tick(self) -> Option<Time> {
         (self == Self::Rack).then_some(Time::from_ps(1_000_000))
     }
@@ -73,7 +73,7 @@ impl Recovery {
 pub struct TcpConfig {
     /// Payload of a full segment, in bytes.
     pub segment_bytes: u16,
-    /// Bytes on the wire besides the payload: IPv4 20, TCP 20, timestamp option 12, framing.
+    /// Bytes of a packet on the wire in addition to the payload: IPv4 20, TCP 20, timestamp option 12, framing.
     pub header_bytes: u16,
     /// Bytes of a SYN on the wire: IPv4 20, TCP 20, options 16 (timestamp, window scale, SACK permitted), framing.
     pub syn_bytes: u16,
@@ -107,8 +107,8 @@ pub struct TcpConfig {
     pub follow: Follow,
     /// Variant of fast recovery.
     pub recovery: Recovery,
-    /// Whether the window falls to the initial one after an idle time longer than the retransmission timeout (RFC 5681,
-    /// 4.1).
+    /// Whether the congestion window is reset to the initial window after an idle time longer than the retransmission
+    /// timeout (RFC 5681, 4.1).
     pub restart_after_idle: bool,
 }
 
@@ -119,7 +119,7 @@ impl TcpConfig {
         Self::over(host_count.saturating_mul(2).min(20), rate, delay)
     }
 
-    /// Returns the parameters of [`TcpConfig::basic_sim`], with timers for round trips of `hop_count` hops.
+    /// Returns the parameters of [`TcpConfig::basic_sim`], with timers for round trips over `hop_count` hops.
     ///
     /// All timers are fractions or multiples of a deliberately high estimate of the worst round-trip time: for each
     /// hop, 100 times the sum of the serialization time of three 1502-byte packets and the propagation delay.
@@ -161,8 +161,8 @@ impl TcpConfig {
         Self { min_rto: ms(200), delayed_ack_timeout: ms(40), initial_rtt: ms(1000), connect_timeout: ms(1000), ..self }
     }
 
-    /// Returns the parameters with another minimum retransmission timeout. Acknowledgements are delayed by at most half of
-    /// it: a lone segment whose acknowledgement is delayed for longer than the timeout would be sent again each time.
+    /// Returns the parameters with another minimum retransmission timeout. Acknowledgements are delayed by at most half
+    /// of that timeout. Otherwise a single segment would be retransmitted each time its acknowledgement is delayed.
     pub fn with_min_rto(self, min_rto: Time) -> Self {
         let delayed_ack_timeout = self.delayed_ack_timeout.min(Time::from_ps(min_rto.ps() / 2));
         Self { min_rto, delayed_ack_timeout, ..self }

@@ -1,12 +1,12 @@
 //! Loss detection by time: RACK of RFC 8985.
 //!
-//! A segment counts as lost if a segment that was sent later has been delivered, and the time of a round trip plus a
-//! reordering window has passed since its own transmission. Times are timestamps of RFC 7323, in their ticks.
+//! A segment counts as lost if a segment that was sent later has been delivered, and a round-trip time plus a
+//! reordering window have passed since its own transmission. Times are RFC 7323 timestamps, in ticks.
 //!
-//! Differs from RFC 8985: receivers send no DSACK here, so the reordering window stays at a quarter of the shortest round
-//! trip, which is that of the whole connection. Whether a retransmission or its original was delivered is decided by the
-//! shortest round trip alone, as in Linux, because an acknowledgement does not echo the timestamp of a segment that it
-//! SACKs (RFC 7323, 4.3).
+//! Differs from RFC 8985: receivers send no DSACK, so the reordering window stays at a quarter of the connection's
+//! shortest round trip. As in Linux, a retransmission counts as delivered only if its acknowledgement arrives at least
+//! the shortest round trip after it. Timestamps cannot decide this, because an acknowledgement does not echo the
+//! timestamp of a segment that it SACKs (RFC 7323, 4.3).
 
 /// A segment that was delivered.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Rack {
         }
         let rtt = self.now.wrapping_sub(stamp);
         if is_retransmitted && self.rtt_min.is_some_and(|least| rtt < least) {
-            // The original transmission was delivered, not the retransmission.
+            // The acknowledgement belongs to the original transmission, not to the retransmission.
             return;
         }
         self.rtt_min = Some(self.rtt_min.map_or(rtt, |least| least.min(rtt)));
@@ -66,13 +66,14 @@ impl Rack {
         self.latest.is_some_and(|(sent, last)| is_later(sent, stamp) || (sent == stamp && last > end))
     }
 
-    /// Returns the time from `now` until a segment that was sent at `stamp` counts as lost; 0 if it does already.
+    /// Returns the time from `now` until a segment that was sent at `stamp` counts as lost, in ticks, given the
+    /// reordering window `wait`. Returns 0 if the segment already counts as lost.
     pub fn time_left(&self, stamp: u32, now: u32, wait: u32) -> u32 {
         self.rtt.saturating_add(wait).saturating_sub(now.wrapping_sub(stamp))
     }
 
-    /// Returns the reordering window: none if the network has not reordered and there is reason to assume a loss, else
-    /// a quarter of the shortest round trip, at most `srtt`.
+    /// Returns the reordering window in ticks: a quarter of the shortest round trip, but at most `srtt`. Returns 0 if
+    /// `shows_loss` and no reordering has been observed.
     pub fn reordering_window(&self, shows_loss: bool, srtt: u32) -> u32 {
         if shows_loss && !self.has_reordering { 0 } else { (self.rtt_min.unwrap_or(0) / 4).min(srtt) }
     }

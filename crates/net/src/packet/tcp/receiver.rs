@@ -7,7 +7,7 @@ use super::sack::Reassembly;
 use super::sender::NEVER;
 use crate::packet::wire::{SackPool, Wire, flag};
 
-/// Number of times that an unanswered final FIN is repeated (ns-3: the number of data retries).
+/// Number of times that the receiver repeats its final FIN without an answer (ns-3: the number of data retries).
 const FIN_REPEATS: u8 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Receiver {
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,
-    /// Time at which the SYN-ACK is repeated, the delayed acknowledgement is sent, or the final FIN is repeated.
+    /// Time at which the receiver repeats the SYN-ACK or the final FIN, or sends the delayed acknowledgement.
     pub deadline_ps: u64,
     /// Stream offset of the FIN; [`u64::MAX`] before it has arrived.
     fin: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Receiver {
     /// Timestamp of the SYN-ACK that reached the sender first; until then, of the first SYN-ACK sent.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
-    /// Time at which the FIN is repeated. There are two timers: after SRTT + 4 RTTVAR, and after the retransmission
+    /// Time at which the FIN is repeated after SRTT + 4 RTTVAR. `fin_rto_ps` is a second timer for the retransmission
     /// timeout.
     fin_repeat_ps: u64,
     fin_rto_ps: u64,
@@ -92,8 +92,8 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
-    /// Returns whether the receiver has finished. A finished receiver keeps its slot, because it must answer a sender
-    /// that has not closed.
+    /// Returns whether the receiver has finished. It still keeps its slot, because it must answer a sender that has not
+    /// closed.
     pub fn is_finished(&self) -> bool {
         self.state == ReceiverState::Finished
     }
@@ -109,8 +109,8 @@ impl Receiver {
         self.fins_alive -= 1;
     }
 
-    /// Returns whether the receiver has sent its FIN and waits for the last acknowledgement. Its deadline is then that
-    /// of the FIN.
+    /// Returns whether the receiver has sent its FIN and waits for the last acknowledgement. Its deadline is then the
+    /// time at which it repeats the FIN.
     pub fn awaits_last_ack(&self) -> bool {
         self.state == ReceiverState::LastAck
     }
@@ -376,7 +376,8 @@ mod tests {
         (sender, receiver, pool, there)
     }
 
-    /// Returns the cumulative number of acknowledged segments of each acknowledgement, and whether it carries ECE.
+    /// Returns, for each acknowledgement, the cumulative number of acknowledged segments and whether it has the ECE
+    /// flag.
     fn echoes(
         config: &TcpConfig,
         receiver: &mut Receiver,
@@ -404,18 +405,18 @@ mod tests {
         let config = config(NEWRENO, true);
         let (mut sender, mut receiver, mut pool, packets) = pair(&config);
         assert!(packets.iter().all(|packet| packet.flags == flag::ECT));
-        // The first segment is acknowledged at once, then every second one.
+        // The receiver acknowledges the first segment immediately, then every second one.
         let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3]);
         assert_eq!(acks, [(1, false), (3, false), (5, true), (7, true), (9, true)]);
-        // Only the first ECE halves the window, and the next new segment carries CWR.
+        // Only the first ECE halves the window. The next new segment has the CWR flag.
         let mut out = Vec::new();
         for (segments, ece) in [(1, false), (3, false), (5, true), (7, true), (9, true), (11, true)] {
             let flags = flag::REVERSE | if ece { flag::ECE } else { 0 };
             let ack = template(flags).numbered(segments * u64::from(SEGMENT));
             sender.on_ack(&config, 6, &ack, &[], &mut out);
         }
-        // The window was ten segments and grew by one for each of two acknowledgements. Half of it is free again after
-        // segment eleven is acknowledged.
+        // The window had ten segments, and each of the two acknowledgements without ECE increased it by one. After the
+        // reduction to six, new segments can be sent once segment eleven is acknowledged.
         assert_eq!(sender.ssthresh, 6 * u64::from(SEGMENT));
         assert_eq!(sender.cwnd, sender.ssthresh);
         let answers = out.iter().filter(|packet| packet.flags & flag::CWR != 0).count();

@@ -45,7 +45,7 @@ impl Rtt {
         self.srtt_ns as u64
     }
 
-    /// Returns SRTT + max(G, 4 RTTVAR) (RFC 6298 (2.3)), without the minimum of (2.4).
+    /// Returns SRTT + max(G, 4 RTTVAR) (RFC 6298 (2.3)) without the lower limit of (2.4).
     pub fn timeout_ns(&self, granularity_ns: u64) -> u64 {
         self.srtt_ns as u64 + granularity_ns.max(4 * self.rttvar_ns as u64)
     }

@@ -8,7 +8,7 @@ use super::rack::{Delivered, Rack};
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
 
-/// A segment is lost if this number of segments above it are SACKed (RFC 6675, DupThresh).
+/// A segment counts as lost if this many segments above it are SACKed (RFC 6675, DupThresh).
 const DUP_THRESH: u32 = 3;
 
 const SACKED: u8 = 1;
@@ -34,7 +34,7 @@ impl Segment {
         self.flags & flag != 0
     }
 
-    /// Returns what loss detection by time needs of the segment.
+    /// Returns the data of the segment that loss detection by time needs.
     fn delivered(&self) -> Delivered {
         Delivered { end: self.end(), stamp: self.stamp, is_retransmitted: self.is(RETRANSMITTED) }
     }
@@ -52,21 +52,21 @@ pub(crate) struct Scoreboard {
     sacked_bytes: u64,
     lost_bytes: u64,
     retransmitted_bytes: u64,
-    /// Serial number of the first outstanding segment. Serial numbers count all segments of the connection; the fields
-    /// below contain them.
+    /// Serial number of the first outstanding segment. All segments of the connection are numbered serially, and the
+    /// fields below are such numbers.
     front: u64,
     /// Serial number of the highest SACKed segment.
     highest_sacked: Option<u64>,
     /// Serial number below which every segment is SACKed or lost.
     lost_edge: u64,
-    /// Serial number below which no lost segment awaits its retransmission.
+    /// Serial number below which every lost segment has been retransmitted.
     lost_hint: u64,
     /// Serial number below which every segment is SACKed or retransmitted.
     hole_hint: u64,
-    /// SACK blocks of the last acknowledgement. Each is stored with the range of whole segments in it, which need not
-    /// be visited again.
+    /// SACK blocks of the last acknowledgement, each with the range of whole segments in it. The next acknowledgement
+    /// need not visit these segments again.
     seen: [(Block, Block); 3],
-    /// Loss detection by time, which replaces that by the number of SACKed segments.
+    /// State of loss detection by time. If present, it replaces loss detection by the number of SACKed segments.
     rack: Option<Box<Rack>>,
 }
 
@@ -320,7 +320,7 @@ impl Scoreboard {
         let moved = (bytes_max - this.length).min(next.length);
         let mut flags = this.flags;
         for segment in [this, next] {
-            // The merged segment counts as retransmitted only if both parts do.
+            // The merged segment counts as retransmitted only if both of its parts do.
             if segment.is(RETRANSMITTED) && !(this.is(RETRANSMITTED) && next.is(RETRANSMITTED)) {
                 self.retransmitted_bytes -= u64::from(segment.length);
                 flags &= !RETRANSMITTED;
@@ -385,8 +385,8 @@ impl Scoreboard {
             self.highest_sacked = None;
         }
         if self.segments.front().is_some_and(|head| head.is(SACKED)) {
-            // A SACKed segment at the front would have been acknowledged, so the receiver has reneged, or the segment
-            // has new boundaries.
+            // A SACKed segment at the front would have been acknowledged. So the receiver has reneged, or the segment's
+            // boundaries have changed.
             self.mark_head_lost();
         }
     }
@@ -419,7 +419,8 @@ impl Reassembly {
     /// already.
     pub fn insert(&mut self, mut start: u64, mut end: u64) -> bool {
         let first = self.ranges.partition_point(|range| range.1 < start);
-        // Range that is new. Trimming both ends is enough, because retransmitted segments keep their boundaries.
+        // The part of the range that is new. Trimming both ends is enough, because retransmissions keep segment
+        // boundaries.
         let (mut new_start, mut new_end) = (start, end);
         let mut last = first;
         while let Some(&(range_start, range_end)) = self.ranges.get(last)
@@ -448,7 +449,7 @@ impl Reassembly {
         true
     }
 
-    /// Puts a block first, merged with the stored blocks that it touches.
+    /// Inserts a block as the most recent one, merged with the stored blocks that it touches.
     fn remember(&mut self, block: Block) {
         let mut joined = block;
         let mut kept = [(0, 0); 5];
@@ -468,8 +469,8 @@ impl Reassembly {
         self.report[1..self.report_count].copy_from_slice(&kept[..self.report_count - 1]);
     }
 
-    /// Moves the next byte expected to `next`, and on to the end of the stored ranges that are now in order. Returns
-    /// the new value.
+    /// Advances the next byte expected to `next`, or to the end of the stored ranges that are then in order. Returns
+    /// it.
     pub fn advance(&mut self, next: u64) -> u64 {
         let mut next = next;
         let mut used = 0;
@@ -512,8 +513,8 @@ mod tests {
         assert_eq!(board.sack(&[(200, 400)], Follow::Ns3), 100);
         assert!(!board.head_lost() && board.next_lost().is_none());
         assert_eq!(board.sack(&[(600, 700), (200, 400)], Follow::Ns3), 100);
-        // 600, 300 and 200 are SACKed. Hence 0 and 100 are lost, whereas 400 and 500 have only one SACKed segment above
-        // them.
+        // Segments 200, 300 and 600 are SACKed. Hence 0 and 100 are lost, whereas 400 and 500 have only one SACKed
+        // segment above them.
         assert_eq!(board.flight_bytes(), 1000 - 300 - 200);
         assert_eq!(board.next_lost(), Some(0));
         assert_eq!(board.retransmit(0, 100, 0), (0, 100));
@@ -524,8 +525,8 @@ mod tests {
         assert_eq!(board.flight_bytes(), 500);
     }
 
-    /// RFC 6675, SetPipe: SACKed data leaves the pipe, however often it was sent. In ns-3 a retransmission stays in the
-    /// pipe.
+    /// RFC 6675, SetPipe: SACKed data is not in flight, no matter how often it was sent. In ns-3, a SACKed
+    /// retransmission still counts as in flight.
     #[test]
     fn what_was_sent_again_leaves_the_pipe_when_it_is_sacked() {
         for (follow, bytes) in [(Follow::Standards, 0), (Follow::Ns3, 200)] {

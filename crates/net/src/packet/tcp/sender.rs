@@ -41,7 +41,7 @@ enum CongestionState {
     Loss,
 }
 
-/// Meaning of the deadline of a sender that detects losses by time.
+/// The event for which the deadline of a sender is set, if the sender detects losses by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alarm {
     /// The retransmission timeout.
@@ -71,10 +71,10 @@ pub(crate) struct Sender {
     /// Time at which the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
-    /// Maximum number of bytes in flight, whatever the congestion window allows.
+    /// Maximum number of bytes in flight, regardless of the congestion window.
     window_bytes: u64,
-    /// The same limit until data is first acknowledged. It is lower, because the window field of a SYN is not scaled
-    /// (RFC 7323, 2.2).
+    /// Maximum number of bytes in flight until data is first acknowledged. It is lower than `window_bytes`, because the
+    /// window field of a SYN is not scaled (RFC 7323, 2.2).
     first_window_bytes: u64,
     /// Stream offset below which segments give no round-trip sample, because they may have been sent before a timeout.
     sample_from: u64,
@@ -170,7 +170,7 @@ impl Sender {
         self.written
     }
 
-    /// Returns the congestion window as probes report it.
+    /// Returns the congestion window, ssthresh and the bytes in flight, for probes.
     pub fn window(&self) -> Window {
         let ssthresh = (self.ssthresh != u64::MAX).then_some(Bytes(self.ssthresh));
         Window { cwnd: Bytes(self.cwnd), ssthresh, flight: Bytes(self.high.saturating_sub(self.una)) }
@@ -392,7 +392,7 @@ impl Sender {
         {
             return;
         }
-        // Acknowledging a FIN moves SND.UNA one beyond the last byte.
+        // Subtracts with saturation, because the acknowledgement of a FIN moves SND.UNA one beyond the last byte.
         let outstanding = (self.high + bytes).saturating_sub(self.una);
         let window = self.congestion_window(config);
         if let Some(ssthresh) = self.congestion.on_mark(&window, outstanding.min(self.cwnd)) {
@@ -447,8 +447,8 @@ impl Sender {
         }
         let flight_size = self.flight_size(config);
         let ssthresh = self.congestion.on_timeout(&self.congestion_window(config), flight_size);
-        // Recovery has already reduced ssthresh for the same losses. Equation (4) is an upper bound, so the smaller
-        // value applies.
+        // Recovery has already reduced ssthresh for the same losses. RFC 5681, equation (4), is an upper bound, so the
+        // smaller value applies.
         let is_reduced = self.phase == CongestionState::Recovery && config.follow == Follow::Standards;
         if is_reduced { ssthresh.min(self.ssthresh) } else { ssthresh }
     }
@@ -476,7 +476,7 @@ impl Sender {
         }
     }
 
-    /// Returns the bytes sent but not acknowledged. Acknowledging a FIN moves SND.UNA one beyond the last byte.
+    /// Returns the bytes sent but not acknowledged; 0 if the FIN was acknowledged, which is one beyond the last byte.
     #[inline]
     fn outstanding(&self) -> u64 {
         self.high.saturating_sub(self.una)
@@ -580,7 +580,7 @@ impl Sender {
         }
         let window_bytes = self.offered_window();
         let segment = u64::from(config.segment_bytes);
-        // If the window is less than a segment, it is sent as one short segment.
+        // A window of less than a segment is used for one short segment.
         let full = segment.min(window_bytes);
         loop {
             self.flight = self.board.flight_bytes();
@@ -615,7 +615,7 @@ impl Sender {
         }
     }
 
-    /// Returns the number of new bytes that the offered window permits.
+    /// Returns the number of new bytes that may be sent within the offered window.
     #[inline]
     fn unused_window(&self) -> u64 {
         self.offered_window().saturating_sub(self.high - self.una)
@@ -659,7 +659,7 @@ impl Sender {
         self.emit((now_ps, stamp), start, (end - start) as u16, 0, out);
     }
 
-    /// Appends a segment to `out`, sent at a time with a timestamp.
+    /// Appends a segment to `out`. It is sent at `now_ps` with the timestamp `stamp`.
     #[inline]
     fn emit(&mut self, (now_ps, stamp): (u64, u32), start: u64, length: u16, ecn_flags: u8, out: &mut Vec<Wire>) {
         let mut flags = self.template.flags | ecn_flags;
@@ -700,7 +700,8 @@ mod tests {
     /// Creates a sender that has sent 69 of many segments.
     fn sender(config: &TcpConfig) -> Sender {
         let mut sender = Sender::new(config, config.window, Wire::NOTHING);
-        // Lifts the limit of the unscaled window, as the first acknowledgement of data does.
+        // The limit of the SYN's unscaled window ends with the first acknowledgement of data, which is not simulated
+        // here.
         sender.first_window_bytes = config.window.0;
         sender.write(1_000 * SEGMENT);
         sender.connect(config, 0, &mut Vec::new());
@@ -719,8 +720,8 @@ mod tests {
         out.len()
     }
 
-    /// 50 of 69 segments are lost. RFC 6675's pipe contains only what is left of the other 19, whereas FlightSize
-    /// contains all 69 (RFC 5681, equation (4); RFC 9438, 4.6).
+    /// 50 of 69 segments are lost. RFC 6675's pipe contains at most the other 19, whereas FlightSize contains all 69
+    /// (RFC 5681, equation (4); RFC 9438, 4.6).
     #[test]
     fn ssthresh_is_a_share_of_flight_size_however_many_are_lost() {
         let cubic = CongestionAlgorithm::Cubic(cubic::Parameters::default());
@@ -734,7 +735,7 @@ mod tests {
                 ack(&mut lost, &config, 0, (50, end));
             }
             assert_eq!((lost.phase, lost.ssthresh), (CongestionState::Recovery, ssthresh), "{algorithm:?}");
-            // The timeout occurs in recovery and concerns the same losses.
+            // The timeout occurs during recovery, for the same losses.
             lost.on_timeout(&config, 4, false, &mut Vec::new());
             assert_eq!(lost.ssthresh, ssthresh, "{algorithm:?}");
             let mut silent = sender(&config);

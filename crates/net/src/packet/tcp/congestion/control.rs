@@ -67,8 +67,8 @@ pub(crate) trait CongestionControl {
     const WINDOW: &'static str;
     /// Reaction to marks.
     const ECN: Ecn = Ecn::Classic;
-    /// Whether the sender respects the window field of the SYN during the first round trip. This field is not scaled
-    /// (RFC 7323, 2.2).
+    /// Whether the sender respects the window field of the SYN during the first round trip. The field is at most 65,535
+    /// bytes, because it is not scaled (RFC 7323, 2.2).
     const KEEPS_TO_SYN_WINDOW: bool = true;
 
     /// Creates the state of a new connection with send and receive buffers of `buffer_bytes`.
@@ -79,8 +79,8 @@ pub(crate) trait CongestionControl {
         None
     }
 
-    /// Returns the window of a new connection or after a timeout. `bytes` is RFC 5681's initial window or its loss window
-    /// (3.1), respectively.
+    /// Returns the window of a new connection or after a timeout. `bytes` is RFC 5681's initial window or its loss
+    /// window (3.1), respectively.
     fn start_window(&self, bytes: u64) -> u64 {
         bytes
     }

@@ -102,7 +102,7 @@ impl CongestionControl for Cubic {
         self.full = flight_bytes + window.segment_bytes > window.cwnd;
     }
 
-    /// Reduces the window after a loss: 4.6, with fast convergence (4.7).
+    /// Reduces the window after a loss (RFC 9438, 4.6), with fast convergence (4.7).
     fn on_loss(&mut self, window: &CongestionWindow, _: u64, outstanding_bytes: u64) -> u64 {
         let segments = window.cwnd as f64 / window.segment_bytes as f64;
         self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
@@ -148,13 +148,14 @@ impl Cubic {
         self.stage_ps = Some(stage_ps);
         let t_s = stage_ps as f64 * 1e-12;
         let segments = ack.segments as f64;
-        // 4.3: once the window before the reduction is reached, the estimate grows at the rate of Reno.
+        // RFC 9438, 4.3: W_est grows at the rate of standard Reno once it has reached the window before the reduction.
         let alpha = if self.w_est < self.cwnd_prior { ALPHA } else { 1.0 };
         self.w_est += alpha * segments / window;
         let grown = if self.w_cubic(t_s) < self.w_est {
             window.max(self.w_est)
         } else {
-            // 4.2, applied per acknowledged segment, so that delayed acknowledgements do not slow the growth.
+            // RFC 9438, 4.2, applied once per acknowledged segment, so that delayed acknowledgements do not slow the
+            // growth.
             let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9).clamp(window, 1.5 * window);
             window + (target - window) / window * segments
         };
@@ -169,7 +170,7 @@ impl Cubic {
         if self.climbs && window < self.w_max {
             self.k_s = cube_root((self.w_max - window) / C);
         } else {
-            // 4.8 and 4.10: this stage follows a timeout, or a slow start that ended without losses.
+            // RFC 9438, 4.8 and 4.10: this stage follows a timeout, or a slow start that ended without losses.
             self.k_s = 0.0;
             self.w_max = window;
         }
@@ -301,8 +302,8 @@ mod tests {
             cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000);
             rounds += 1;
         }
-        // A round acknowledges whole pairs of segments, so it may cover one segment less than the window, which is at
-        // least 70.
+        // A round acknowledges pairs of segments, so it may acknowledge one segment less than the window of at least
+        // 70.
         assert!((56..=59).contains(&rounds), "{rounds} rounds");
         let before = cwnd;
         for _ in 0..20 {
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_the_first_stage_is_convex() {
-        // K = 0, and W_max is the window at the beginning of the stage (4.8).
+        // After a timeout, K = 0, and W_max is the window at the beginning of the stage (RFC 9438, 4.8).
         let mut cubic = cubic();
         assert_eq!(cubic.on_timeout(&window(1_000_000, u64::MAX), 500_000), 350_000);
         assert_eq!(grow(&mut cubic, 1000, 350_000, acknowledged(1, 1, 1)), 2000);

@@ -1,5 +1,5 @@
-//! DCTCP: RFC 8257. The window reacts to the fraction of marked bytes. Its growth and its reaction to losses are those
-//! of NewReno.
+//! DCTCP: RFC 8257. The window is reduced in proportion to the fraction of marked bytes. It grows, and it is reduced
+//! after losses, as in NewReno.
 
 use super::control::{Ack, CongestionControl, CongestionWindow, Echo, Ecn};
 use super::newreno;
@@ -39,7 +39,7 @@ impl CongestionControl for Dctcp {
     const ECN: Ecn = Ecn::Scalable;
 
     fn new(parameters: &Parameters, _: u64) -> Self {
-        // 4.2: alpha begins at 1, so that the first mark halves the window.
+        // RFC 8257, 4.2: alpha begins at 1, so that the first mark halves the window.
         let gain = f64::from(parameters.gain_ppm) * 1e-6;
         Self { alpha: 1.0, gain, window_end: 0, bytes_acked: 0, bytes_marked: 0 }
     }
@@ -49,7 +49,7 @@ impl CongestionControl for Dctcp {
         newreno::grow(window, ack.segments);
     }
 
-    /// Updates the estimate of the fraction of marked bytes: 3.3, steps 1 to 8.
+    /// Updates the estimate of the fraction of marked bytes (RFC 8257, 3.3, steps 1 to 8).
     fn on_echo(&mut self, echo: &Echo) {
         self.bytes_acked += echo.bytes;
         if echo.is_marked {
@@ -65,12 +65,12 @@ impl CongestionControl for Dctcp {
         self.bytes_marked = 0;
     }
 
-    /// Reduces the window after a loss as standard TCP does (3.4).
+    /// Reduces the window after a loss as standard TCP does (RFC 8257, 3.4).
     fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
         newreno::ssthresh(window, flight_size)
     }
 
-    /// Reduces the window after a mark (3.3, step 9), to at least two segments.
+    /// Reduces the window after a mark (RFC 8257, 3.3, step 9), but not below two segments.
     fn on_mark(&mut self, window: &CongestionWindow, _: u64) -> Option<u64> {
         Some(((window.cwnd as f64 * (1.0 - self.alpha / 2.0)) as u64).max(2 * window.segment_bytes))
     }

@@ -1,4 +1,4 @@
-//! A window that never changes, in spite of losses and marks, for comparison with theory.
+//! A window that losses and marks do not change, for comparison with theory.
 
 use super::control::{Ack, CongestionControl, CongestionWindow, Ecn};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,9 @@
-//! Congestion control algorithms. Each has a file, and one line at the end of this module that registers it.
+//! Congestion control algorithms. Each has its own file, and is registered by one line at the end of this module.
 //!
 //! The file contains the parameters of the algorithm with their defaults, its state for one connection, and its
-//! implementation of `control::CongestionControl`. From the line, the macro below generates the name in scenarios, the
-//! dispatch and the list for tests; `tools/generate.py` adds Python's names and the table of docs/models/packet.md.
+//! implementation of `control::CongestionControl`. From that line, the macro below generates the name in scenarios, the
+//! dispatch and the list for tests. `tools/generate.py` generates Python's names and the table in
+//! docs/models/packet.md.
 
 mod control;
 
@@ -69,8 +70,8 @@ macro_rules! congestion_controls {
             }
         }
 
-        /// The algorithm of one connection, with its state boxed. The enum takes only two words, because every
-        /// acknowledgement reads its variant.
+        /// The algorithm of one connection. Its state is boxed, so that the enum, which every acknowledgement reads,
+        /// has only two words.
         #[derive(Clone, Debug)]
         pub(crate) enum Congestion {
             $($Control(Box<$module::$Control>),)+

@@ -36,7 +36,7 @@ impl CongestionControl for NewReno {
 /// Grows the window after an acknowledgement of `segments` new segments.
 ///
 /// Differs from RFC 3465: in slow start, an acknowledgement grows the window by one segment even if it covers more, as
-/// in RFC 5681 (3.1) with N >= SMSS. If slow start ends thereby, the remaining segments count for congestion avoidance.
+/// in RFC 5681 (3.1) with N >= SMSS. If this ends slow start, the remaining segments count for congestion avoidance.
 #[inline]
 pub(super) fn grow(window: &mut CongestionWindow, mut segments: u64) {
     let CongestionWindow { cwnd, ssthresh, segment_bytes } = window;

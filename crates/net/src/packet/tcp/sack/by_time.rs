@@ -1,4 +1,4 @@
-//! The scoreboard's loss detection by time ([`Rack`](super::super::rack::Rack)), in place of that by the number of SACKed
+//! Loss detection by time ([`Rack`](super::super::rack::Rack)), which replaces loss detection by the number of SACKed
 //! segments.
 
 use super::{DUP_THRESH, LOST, RETRANSMITTED, SACKED, Scoreboard};
@@ -20,15 +20,16 @@ impl Scoreboard {
         self.lost_bytes
     }
 
-    /// Prepares loss detection by time for an acknowledgement that arrives at time `now`, in ticks of timestamps.
+    /// Sets the time of the acknowledgement that is processed next, in ticks of timestamps.
     pub fn begin_ack(&mut self, now: u32) {
         if let Some(rack) = &mut self.rack {
             rack.now = now;
         }
     }
 
-    /// Marks segments as lost by time (RFC 8985, 6.2, step 5). Returns whether there are any, and the time until the last
-    /// of the others may count as lost, in ticks of timestamps. `wait` is the reordering window.
+    /// Marks segments as lost by time (RFC 8985, 6.2, step 5). Returns whether there are any, and the time after which
+    /// all other segments that were sent before the latest delivered one may count as lost, in ticks of timestamps.
+    /// `wait` is the reordering window.
     pub fn detect_losses(&mut self, now: u32, wait: u32) -> (bool, Option<u32>) {
         let Some(rack) = self.rack.take() else { return (false, None) };
         let (mut is_new, mut next) = (false, None);
@@ -39,8 +40,8 @@ impl Scoreboard {
             }
             if !rack.was_sent_after(segment.stamp, segment.end()) {
                 if segment.flags == 0 {
-                    // Later segments that were never retransmitted were sent later still, and no later segment was
-                    // retransmitted, because this one would have been lost before it.
+                    // Later segments were sent even later: retransmissions among them would require that this segment
+                    // had already been marked as lost.
                     break;
                 }
                 continue;
@@ -57,15 +58,16 @@ impl Scoreboard {
         (is_new, next)
     }
 
-    /// Returns the reordering window in ticks of timestamps (RFC 8985, 6.2, step 4). `recovers` is whether the sender
-    /// repairs losses, and `srtt` the smoothed round-trip time in ticks.
+    /// Returns the reordering window in ticks of timestamps (RFC 8985, 6.2, step 4). `recovers` is set during recovery.
+    /// `srtt` is the smoothed round-trip time in ticks.
     pub fn reordering_window(&self, recovers: bool, srtt: u32, segment_bytes: u64) -> u32 {
         let Some(rack) = &self.rack else { return 0 };
         let shows_loss = recovers || self.sacked_bytes >= u64::from(DUP_THRESH) * segment_bytes;
         rack.reordering_window(shows_loss, srtt)
     }
 
-    /// After a timeout, marks the first segment as lost, and each other one whose time is over (RFC 8985, 6.3).
+    /// After a timeout, marks the first segment as lost, and every segment for which a round trip plus the reordering
+    /// window `wait` has passed (RFC 8985, 6.3).
     pub fn mark_timed_out(&mut self, now: u32, wait: u32) {
         let Some(rack) = self.rack.take() else { return };
         for index in 0..self.segments.len() {
@@ -78,7 +80,7 @@ impl Scoreboard {
         self.rack = Some(rack);
     }
 
-    /// Marks a segment that is in flight as lost and not retransmitted.
+    /// Marks a segment in flight as lost and as not retransmitted.
     fn lose(&mut self, index: usize) {
         let serial = self.front + index as u64;
         let segment = &mut self.segments[index];

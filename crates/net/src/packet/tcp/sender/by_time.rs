@@ -1,16 +1,16 @@
 //! Recovery by time, as in Linux: RACK-TLP (RFC 8985) with proportional rate reduction (PRR, RFC 9937).
 //!
-//! RACK ([`super::super::rack`]) decides which segments are lost. A tail loss probe replaces the retransmission timeout
-//! for the last segments of a flow, which no later segment can show to be lost. While losses are repaired, PRR spreads
-//! the reduction of the window over a round trip.
+//! RACK ([`super::super::rack`]) decides which segments are lost. The last segments of a flow have no later segments
+//! that could reveal their loss, so a tail loss probe is sent before the retransmission timeout. During recovery, PRR
+//! spreads the reduction of the window over a round trip.
 //!
-//! Not modelled: undoing a reduction that was not necessary (RFC 3522, RFC 5682), and DSACK.
+//! Not modelled: undoing unnecessary reductions (RFC 3522, RFC 5682), and DSACK.
 
 use super::{Alarm, CongestionState, NEVER, Sender};
 use crate::packet::tcp::{Recovery, TcpConfig};
 use crate::packet::wire::Wire;
 
-/// Longest time until a probe before the first sample of the round-trip time (RFC 8985, 7.2).
+/// Time until a tail loss probe if no round-trip time has been measured yet (RFC 8985, 7.2).
 const PROBE_WITHOUT_SAMPLE_PS: u64 = 1_000_000_000_000;
 
 /// State of recovery by time.
@@ -18,18 +18,18 @@ const PROBE_WITHOUT_SAMPLE_PS: u64 = 1_000_000_000_000;
 pub(super) struct State {
     /// Meaning of [`Sender::deadline_ps`].
     pub alarm: Alarm,
-    /// Time of the retransmission timeout, as of the last alarm that was set. A probe must not exceed it.
+    /// Time of the retransmission timeout, computed when the alarm was last set. No probe is sent after it.
     timeout_ps: u64,
-    /// Bytes sent so far, retransmissions included, and the time of the last transmission.
+    /// Number of bytes sent so far, including retransmissions. `sent_ps` is the time of the last transmission.
     sent_bytes: u64,
     sent_ps: u64,
-    /// Time until a segment may count as lost, in ticks of timestamps, as of the last acknowledgement.
+    /// Time from the last acknowledgement until further segments may count as lost, in ticks of timestamps.
     reordering: Option<u32>,
-    /// `TLP.end_seq`: end of the data when the last probe was sent, while no acknowledgement has shown its fate.
+    /// `TLP.end_seq`: end of the data when the last probe was sent. `None` once acknowledgements show its fate.
     probe_end: Option<u64>,
     /// `TLP.is_retrans`: whether the probe was a retransmission.
     probe_is_retransmission: bool,
-    /// `SND.NXT` when the alarm was last set. New data sets it again.
+    /// `SND.NXT` when the alarm was last set. If new data has been sent since, the alarm must be set again.
     armed_high: u64,
     prr: Prr,
 }
@@ -55,7 +55,7 @@ impl Default for State {
 struct Prr {
     /// `prr_delivered`: bytes delivered during recovery.
     delivered: u64,
-    /// [`State::sent_bytes`] when recovery began; `prr_out` is what has been sent since.
+    /// [`State::sent_bytes`] when recovery began. `prr_out` is the number of bytes sent since then.
     sent_before: u64,
     /// `RecoverFS`: bytes outstanding when recovery began.
     outstanding: u64,
@@ -89,12 +89,13 @@ impl Sender {
             _ => {}
         }
         if acknowledged > 0 || delivered > 0 {
-            // An acknowledgement that delivers data sets the alarm again.
+            // The alarm must be set again, because the acknowledgement delivered data.
             self.by_time.armed_high = 0;
         }
     }
 
-    /// Marks the segments that are lost by now, and starts recovery at the first. Returns whether there are any.
+    /// Marks the segments that count as lost by now, and enters recovery if there are any. Returns whether there are
+    /// any.
     fn find_losses(&mut self, config: &TcpConfig, now_ps: u64) -> bool {
         let wait = self.reordering_window(config);
         let (is_new, next) = self.board.detect_losses(config.stamp(now_ps), wait);
@@ -110,8 +111,8 @@ impl Sender {
         is_new
     }
 
-    /// Sets the window during recovery (RFC 9937, section 6). `is_safe` is the RFC's SafeACK: the acknowledgement advances
-    /// SND.UNA and shows no further loss, so one more segment than was delivered may be sent.
+    /// Sets the window during recovery (RFC 9937, section 6). `is_safe` is the RFC's SafeACK: the acknowledgement
+    /// advances SND.UNA and shows no further loss, so one more segment than was delivered may be sent.
     fn reduce_in_proportion(&mut self, config: &TcpConfig, delivered: u64, is_safe: bool) {
         let segment = u64::from(config.segment_bytes);
         let pipe = self.board.flight_bytes();
@@ -126,7 +127,7 @@ impl Sender {
         };
         let mut count = allowed.saturating_sub(sent);
         if sent == 0 {
-            // The first retransmission is never held back (fast retransmit).
+            // The first retransmission is never delayed (fast retransmit).
             count = count.max(segment);
         }
         self.cwnd = pipe + count;
@@ -147,8 +148,8 @@ impl Sender {
         self.by_time.armed_high = 0;
     }
 
-    /// Sends as much as the window allows, which falls to the restart window if nothing was sent for longer than the
-    /// retransmission timeout (RFC 5681, 4.1).
+    /// Sends as much data as the window allows. The window is first reduced to the restart window if nothing was sent
+    /// for longer than the retransmission timeout (RFC 5681, 4.1).
     pub(super) fn send_by_time(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let is_idle = self.una >= self.high && now_ps > self.by_time.sent_ps.saturating_add(self.rto_ps);
         if config.restart_after_idle && is_idle {
@@ -170,7 +171,7 @@ impl Sender {
         }
     }
 
-    /// Sets the deadline of the earliest alarm after an acknowledgement or new data.
+    /// Sets the deadline to the earliest alarm, after an acknowledgement or new data.
     pub(super) fn set_alarm(&mut self, config: &TcpConfig, now_ps: u64) {
         let is_unchanged = self.by_time.armed_high == self.high;
         if self.deadline_ps == NEVER || self.una >= self.high || is_unchanged {
@@ -190,13 +191,13 @@ impl Sender {
             if at_ps < timeout_ps { (alarm, at_ps) } else { (Alarm::Timeout, timeout_ps) };
     }
 
-    /// Returns whether a probe may be scheduled (RFC 8985, 7.2): nothing is SACKed or being repaired, and no probe is in
-    /// flight.
+    /// Returns whether a tail loss probe may be scheduled (RFC 8985, 7.2): no segment is SACKed, the sender is not in
+    /// recovery, and no probe is in flight.
     fn may_probe(&self) -> bool {
         self.phase == CongestionState::Open && self.board.sacked_bytes() == 0 && self.by_time.probe_end.is_none()
     }
 
-    /// Returns the time until a probe (RFC 8985, 7.2).
+    /// Returns the time until a tail loss probe (RFC 8985, 7.2).
     fn probe_after_ps(&self, config: &TcpConfig) -> u64 {
         if !self.rtt.is_sampled() {
             return PROBE_WITHOUT_SAMPLE_PS;
@@ -209,7 +210,7 @@ impl Sender {
     /// Processes an alarm before the retransmission timeout.
     pub(super) fn on_early_alarm(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let alarm = self.by_time.alarm;
-        // Until another alarm is set, the timeout is the next.
+        // The retransmission timeout is the next alarm until another alarm is set.
         (self.by_time.alarm, self.deadline_ps) = (Alarm::Timeout, self.by_time.timeout_ps);
         self.by_time.armed_high = 0;
         if alarm == Alarm::Probe {
@@ -223,8 +224,8 @@ impl Sender {
         self.pump(config, now_ps, out);
     }
 
-    /// Sends a tail loss probe: new data if there is any, else the last segment again (RFC 8985, 7.3). The
-    /// retransmission timeout follows.
+    /// Sends a tail loss probe: new data if there is any, otherwise the last segment again (RFC 8985, 7.3). Then the
+    /// retransmission timeout applies.
     fn probe(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let before = out.len();
         let room = self.unused_window().min(u64::from(config.segment_bytes));
@@ -242,8 +243,8 @@ impl Sender {
         self.start_timer(now_ps);
     }
 
-    /// Learns from an acknowledgement whether the last probe repaired a loss, which reduces the window (RFC 8985, 7.4).
-    /// `is_repeated` is whether the acknowledgement delivers nothing.
+    /// Determines whether an acknowledgement shows that the last probe repaired a loss. If so, reduces the window (RFC
+    /// 8985, 7.4). `is_repeated` is set if the acknowledgement delivers nothing.
     fn judge_probe(&mut self, config: &TcpConfig, is_repeated: bool) {
         let Some(end) = self.by_time.probe_end.filter(|&end| self.una >= end) else { return };
         let repaired = self.by_time.probe_is_retransmission && self.una > end;
@@ -269,7 +270,7 @@ mod tests {
     const SEGMENT: u64 = 1_000;
     const MS: u64 = 1_000_000_000;
 
-    /// A sender over a round trip of some milliseconds, with an initial window of ten segments of 1000 bytes.
+    /// A scripted sender with an initial window of ten segments of 1000 bytes.
     struct Script {
         config: TcpConfig,
         sender: Sender,
@@ -297,7 +298,7 @@ mod tests {
             out.iter().map(|packet| packet.number() / SEGMENT).collect()
         }
 
-        /// Writes segments at a time; returns the segments that are sent.
+        /// Writes this number of segments at `at_ms`. Returns the numbers of the segments that are sent.
         fn write(&mut self, at_ms: u64, segments: u64) -> Vec<u64> {
             let mut out = Vec::new();
             self.sender.write(segments * SEGMENT);
@@ -305,8 +306,8 @@ mod tests {
             Self::numbers(&out)
         }
 
-        /// Delivers an acknowledgement of all segments below `next`, with SACK blocks of segments. It echoes the time
-        /// `echo_ms`. Returns the segments that are sent.
+        /// Delivers an acknowledgement of all segments below `next`, with SACK blocks in segment numbers. It echoes the
+        /// timestamp of `echo_ms`. Returns the numbers of the segments that are sent.
         fn ack(&mut self, (at_ms, echo_ms): (u64, u64), next: u64, blocks: &[(u64, u64)]) -> Vec<u64> {
             let mut out = Vec::new();
             let blocks: Vec<Block> = blocks.iter().map(|&(start, end)| (start * SEGMENT, end * SEGMENT)).collect();
@@ -316,7 +317,7 @@ mod tests {
             Self::numbers(&out)
         }
 
-        /// Expires the alarm at its deadline. Returns the deadline in microseconds and the segments that are sent.
+        /// Expires the alarm at its deadline. Returns the deadline in us and the numbers of the segments that are sent.
         fn expire(&mut self) -> (u64, Vec<u64>) {
             let mut out = Vec::new();
             let at_ps = self.sender.deadline_ps;
@@ -325,8 +326,9 @@ mod tests {
         }
     }
 
-    /// Four of ten segments are lost: from the third SACK on, each SACK releases one retransmission (RFC 9937). The window
-    /// is then 0.7 of ten segments. The steps are those of packetdrill's prr-ss-30pkt-lost1_4, commit 2c4001c4.
+    /// Segments 0 to 3 of ten are lost. From the third SACK on, each SACK releases one retransmission (RFC 9937).
+    /// Afterwards the window is 0.7 of ten segments. The steps are those of packetdrill's prr-ss-30pkt-lost1_4, commit
+    /// 2c4001c4.
     #[test]
     fn each_sack_releases_one_of_four_retransmissions() {
         let mut script = Script::new(10);
@@ -341,8 +343,9 @@ mod tests {
         assert_eq!(script.write(42, 10), (10..17).collect::<Vec<_>>());
     }
 
-    /// Ten of twenty segments are lost. While the pipe exceeds ssthresh, PRR releases segments in proportion; below it,
-    /// as many as were delivered and one more. The steps are those of packetdrill's prr-ss-30pkt-lost-1_4-11_16.
+    /// Ten of twenty segments are lost. While more than ssthresh bytes are in flight, PRR sends in proportion to the
+    /// delivered bytes; below ssthresh, it sends one segment more than was delivered. The steps are those of
+    /// packetdrill's prr-ss-30pkt-lost-1_4-11_16.
     #[test]
     fn recovery_of_ten_losses_has_three_phases() {
         let mut script = Script::new(10);
@@ -355,14 +358,15 @@ mod tests {
         assert_eq!(script.ack((32, 20), 0, &[(4, 11)]), [12]);
         assert_eq!(script.ack((34, 22), 0, &[(4, 12)]), [13]);
         assert_eq!(script.ack((44, 24), 1, &[(4, 12)]), [14, 15]);
-        // Segment 1 was sent again before segment 2, which arrives: RACK sends it a third time.
+        // Segment 1 was retransmitted before segment 2, and only segment 2 has arrived. RACK sends segment 1 a third
+        // time.
         assert_eq!(script.ack((46, 28), 1, &[(2, 12)]), [1, 16]);
         assert_eq!(script.ack((48, 32), 1, &[(2, 13)]), [17]);
         assert_eq!(script.ack((50, 34), 1, &[(2, 14)]), [18]);
     }
 
-    /// The SACK of one segment shows no loss yet. A quarter of the round trip later, all segments below it are lost. The
-    /// steps are those of packetdrill's sack-shift-sacked-7-5-6-8-9-fack.
+    /// The SACK of one segment is no evidence of a loss yet. A quarter of the round trip later, all segments below it
+    /// count as lost. The steps are those of packetdrill's sack-shift-sacked-7-5-6-8-9-fack.
     #[test]
     fn a_segment_is_lost_a_quarter_of_a_round_trip_after_later_ones_arrive() {
         let mut script = Script::new(100);
@@ -381,13 +385,14 @@ mod tests {
         assert_eq!(script.sender.phase, CongestionState::Open);
     }
 
-    /// The last of three segments is lost. After two round trips the probe repeats it, and the timeout stays away.
+    /// The last of three segments is lost. The probe retransmits it before the retransmission timeout.
     #[test]
     fn a_probe_repairs_a_lost_tail_and_reduces_the_window() {
         let mut script = Script::new(10);
         script.write(10, 3);
         assert_eq!(script.ack((20, 10), 2, &[]), []);
-        // One segment is in flight, so its acknowledgement may be delayed by 40 ms: 20 ms + 2 x 10 ms + 40 ms.
+        // The probe waits for two round trips of 10 ms after 20 ms, and for another 40 ms because the acknowledgement
+        // of a single segment in flight may be delayed.
         assert_eq!(script.expire(), (80_000, vec![2]));
         assert_eq!(script.ack((90, 80), 3, &[]), []);
         let before = script.sender.cwnd;
@@ -398,13 +403,13 @@ mod tests {
         assert!(script.sender.cwnd < before, "{} < {before}", script.sender.cwnd);
     }
 
-    /// If the probe is lost, too, the retransmission timeout follows it.
+    /// If the probe is lost as well, the retransmission timeout follows.
     #[test]
     fn a_lost_probe_is_followed_by_the_timeout() {
         let mut script = Script::new(10);
         script.write(10, 1);
         assert_eq!(script.expire(), (70_000, vec![0]));
-        // The least timeout is 200 ms, counted from the probe.
+        // The minimum retransmission timeout of 200 ms counts from the probe.
         assert_eq!(script.expire(), (270_000, vec![0]));
         assert_eq!((script.sender.timeouts, script.sender.phase), (1, CongestionState::Loss));
     }
@@ -422,7 +427,7 @@ mod tests {
         assert_eq!((sent[0], script.sender.timeouts), (0, 0));
     }
 
-    /// After an idle time longer than the timeout, the window is the initial one again (RFC 5681, 4.1).
+    /// After an idle time longer than the retransmission timeout, the window is the initial window (RFC 5681, 4.1).
     #[test]
     fn an_idle_connection_restarts_from_the_initial_window() {
         for (restarts, idle_ms, window) in [(true, 150, 20), (true, 1_000, 10), (false, 1_000, 20)] {
@@ -434,8 +439,8 @@ mod tests {
         }
     }
 
-    /// DCTCP halves its window for a loss even if marks have reduced it for the same data (RFC 8257, 3.5); CUBIC does not
-    /// reduce it twice (RFC 3168, 6.1.2). Both recoveries decide by one rule.
+    /// DCTCP reduces its window for a loss even if marks have already reduced it for the same data (RFC 8257, 3.5).
+    /// CUBIC reduces it only once (RFC 3168, 6.1.2). Recovery by time and RFC 6675 have the same rule.
     #[test]
     fn a_loss_after_a_mark_reduces_the_window_again_only_with_dctcp() {
         let cubic = CongestionAlgorithm::Cubic(cubic::Parameters::default());

@@ -95,15 +95,15 @@ mod tests {
         (0..count).find(|index| {
             *una += 2;
             let now_ps = (at_ns + index * apart_ns) * 1_000;
-            // The window grows by one segment per acknowledgement.
+            // The window grows from 2 · count by one segment per acknowledgement.
             hystart.ends_slow_start(&acknowledged(now_ps, rtt_ns, *una, high), 2 * count + index)
         })
     }
 
     #[test]
     fn a_train_of_half_a_round_trip_ends_it() {
-        // With a round trip of 10 ms and acknowledgements 0.4 ms apart, the 13th after the first is the first one
-        // beyond 5 ms.
+        // The round trip is 10 ms, and acknowledgements are 0.4 ms apart. The 13th acknowledgement after the first is
+        // more than half a round trip after it.
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 10, 400_000, 10 * MS), None, "3.6 ms are no half");
         assert_eq!(round(&mut hystart, 10 * MS, &mut una, 20, 400_000, 10 * MS), Some(13));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_falls_does_not_end_it() {
-        // Eight round trips of 20 ms are caused by a burst of other traffic. Then the round-trip time returns to its
+        // A burst of other traffic causes eight round-trip times of 20 ms. Then the round-trip time returns to its
         // minimum of 10 ms, or falls below it.
         for falls_to_ms in [10, 5] {
             let (mut hystart, mut una) = (HyStart::default(), 0);
@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn it_ends_no_window_below_16_segments() {
         let (mut hystart, mut una) = (HyStart::default(), 0);
-        // There are seven acknowledgements. The window is 14 segments at the first, 16 at the third and 20 at the last.
+        // The round has seven acknowledgements. The window is 14 segments at the first, 16 at the third and 20 at the
+        // last.
         assert_eq!(round(&mut hystart, 0, &mut una, 7, 1_900_000, 3 * MS), Some(2));
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 5, 1_900_000, 3 * MS), None);
