@@ -262,7 +262,7 @@ def test_the_published_thresholds_follow_from_the_published_round_trip(gradtide:
         assert (code, err.startswith(f"error: {message}")) == (2, True)
 
 
-def test_a_run_with_samples_prints_the_thresholds_of_its_links(gradtide: Any) -> None:
+def test_a_run_with_samples_prints_the_thresholds_of_its_links(gradtide: Any, tmp_path: Path) -> None:
     keys = {"run.duration": "1s", "traffic.worker.bursts.start": "0.9s"}
     command = ["run", "paper/pcn", "-q", "--wide", *(f"--set={key}={value}" for key, value in keys.items())]
     code, out, _ = gradtide(*command, "--set=run.probe.every=5ms")
@@ -272,5 +272,10 @@ def test_a_run_with_samples_prints_the_thresholds_of_its_links(gradtide: Any) ->
     assert [(row[0], *map(int, row[-2:])) for row in rows] == [
         (row["link"], row["threshold_packets"], row["announced_packets"]) for row in found
     ]
-    _, out, _ = gradtide(*command)
-    assert "Thresholds in packets" not in out
+    # Without samples of queues nothing is known of them.
+    unsampled = Scenario.load("paper/pcn").set(keys).to_dict()
+    del unsampled["run"]["probe"]
+    (tmp_path / "unsampled.json").write_text(json.dumps(unsampled))
+    code, out, _ = gradtide("run", str(tmp_path / "unsampled.json"), "-q")
+    assert (code, "Thresholds in packets" in out) == (0, False)
+    assert set(run(unsampled).bursts.to_dicts()[0][name] for name in ("start_queue_packets", "mean_wait_us")) == {None}
