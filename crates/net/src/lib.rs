@@ -33,7 +33,7 @@ pub use units::{Bytes, Rate, Ratio, Time};
 
 use std::ops::DerefMut;
 
-/// Identity of a flow, in the order of [`Network::start`] calls.
+/// Number of a flow, counted in the order of [`Network::start`] calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 
@@ -121,7 +121,7 @@ pub struct Flow {
     /// different hosts pass the host's stages together: see [`hosts`].
     pub part: Option<u32>,
     /// Announcement of the flow as a burst to the switches, if any. The burst begins when the receiver's answer
-    /// arrives. Engines that do not model announcements start the flow at once.
+    /// arrives. Engines that do not model announcements start the flow immediately.
     pub announced: Option<Announced>,
     /// Position of the flow in the list of its stream's flows, if there is such a list.
     pub listed: Option<Listed>,
@@ -183,8 +183,8 @@ pub enum Connection {
     #[default]
     Stream,
     /// A connection of the stream from `src` to `dst` for each band, so that urgent flows do not queue behind others.
-    /// At most `window` bytes are in flight, whatever congestion control allows; the first flow of a connection sets
-    /// this limit. Engines without windows ignore the limit.
+    /// At most `window` bytes are in flight, even if congestion control allows more. The first flow of a connection
+    /// sets this limit. Engines without windows ignore the limit.
     StreamBand {
         /// Maximum number of unacknowledged bytes.
         window: Bytes,
@@ -229,9 +229,9 @@ pub trait Network {
     /// receiver has not received. The order is arbitrary. Flows that are not in the list have delivered nothing.
     fn remaining(&self) -> Vec<(FlowId, Bytes)>;
 
-    /// Sends the rest of `stream` in `band` from now on. This affects only its connections for all bands
-    /// ([`Connection::Stream`]), and not packets in flight. Engines that fix the band at the start of a flow ignore
-    /// this call.
+    /// From now on, sends the remaining data of `stream` in `band`. This applies only to connections that all bands
+    /// share ([`Connection::Stream`]), and not to packets in flight. Engines that fix the band at the start of a flow
+    /// ignore this call.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
 }
 

@@ -232,7 +232,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Returns the same paths with another policy for the choice among them.
+    /// Returns these routes with another policy for the choice among equal-cost paths.
     #[must_use]
     pub fn by(self, policy: Policy) -> Self {
         Self { policy, ..self }

@@ -315,8 +315,9 @@ fn a_spread_packet_takes_the_path_of_its_source() {
     }
 }
 
-/// Runs three waves of flows, each until its end. Some flows have connections of their own, and some share those of two
-/// streams. Engines thus open and close connections at different instants, and reuse the slots of closed connections.
+/// Runs three waves of flows, each until its end. Some flows have connections of their own, and some share the
+/// connections of two streams. Engines thus open and close connections at different instants, and reuse the slots of
+/// closed connections.
 fn waves(network: &mut dyn Network, bytes: u64) {
     for wave in 0..3_u32 {
         for number in 0..12_u32 {

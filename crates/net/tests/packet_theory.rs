@@ -223,7 +223,7 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
 }
 
 /// The windows hold many more packets than the NIC's queue of 100. No packet is lost, the link is never idle once it is
-/// full, and all connections of a host share its NIC equally, whatever their order.
+/// full, and all connections of a host share its NIC equally, in any order of starts.
 #[test]
 fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     let bytes = 10_000_000;

@@ -65,7 +65,7 @@ struct Written<'a> {
     /// Parent of the node, up to schema 1.0.1.
     #[serde(borrow)]
     parent: Option<&'a RawValue>,
-    /// Values, types and shapes from schema 1.0.2 on; only values up to 1.0.1.
+    /// Arguments: values, types and shapes from schema 1.0.2 on, but only values up to schema 1.0.1.
     #[serde(borrow)]
     inputs: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -126,7 +126,7 @@ struct Args<'a> {
     inputs: Option<Value>,
 }
 
-/// The field of `args` that is used in calls of a runtime.
+/// The only field of `args` that is read for calls of a runtime or driver.
 #[derive(Deserialize)]
 struct OfLaunch<'a> {
     #[serde(borrow)]

@@ -206,8 +206,8 @@ impl Fluid {
         self.started_count
     }
 
-    /// Returns the paths of the flows of `stream` between `pairs` of hosts, if all these flows can run at full rate at
-    /// once. Returns `None` if one flow slows another, or if a path has no links. The pairs must be distinct.
+    /// Returns the paths of the flows of `stream` between `pairs` of hosts, if all these flows can run at full rate
+    /// simultaneously. Returns `None` if one flow slows another, or if a path has no links. The pairs must be distinct.
     ///
     /// Any subset of the flows also runs at full rate: rates that are feasible for all flows are feasible for a subset.
     pub fn exclusive_paths(
@@ -300,7 +300,7 @@ impl Fluid {
         }
     }
 
-    /// Lets a message enter the links of its path. Returns `true` if the flow completes at once, because it has no
+    /// Lets a message enter the links of its path. Returns `true` if the flow completes immediately, because it has no
     /// bytes or its path has no links.
     fn enter(&mut self, slot: u32) -> bool {
         self.event_count += 1;
@@ -501,7 +501,7 @@ impl Network for Fluid {
     }
 
     /// # Panics
-    /// If a message has 2^54 bytes or more, or there are more than 2^32 flows or connections at once.
+    /// If a message has 2^54 bytes or more, or 2^32 flows or connections exist simultaneously.
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = FlowId(self.started_count);
         self.started_count += 1;

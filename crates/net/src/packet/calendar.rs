@@ -47,7 +47,7 @@ struct Link {
 pub(crate) trait CalendarPort {
     /// Returns the timing of the port's link.
     fn timing(&self) -> &Timing;
-    /// Returns the index of the train of the packet in transmission.
+    /// Returns the index of the packet train to which the packet in transmission belongs.
     fn train_mut(&mut self) -> &mut u32;
     /// Reads the memory that [`advance`](Self::advance) will read, as a prefetch.
     fn peek(&self) -> u64;

@@ -155,7 +155,8 @@ impl Origin {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// Returns the origin with `number` if the chain of follow-ups begins here. An existing chain keeps its number.
+    /// Returns the origin with the sequence number `number` if the chain of follow-ups begins here. An existing chain
+    /// keeps its number.
     pub fn or_numbered(self, number: u64) -> Self {
         if self.depth == 0 { Self { number, ..self } } else { self }
     }

@@ -205,8 +205,8 @@ impl PacketEngine {
         })
     }
 
-    /// Schedules `flow` to start at `at`. A replay can schedule all its flows at once, without one [`Network::advance`]
-    /// for each.
+    /// Schedules `flow` to start at `at`. A replay can thus schedule all its flows in advance, instead of calling
+    /// [`Network::advance`] for each of them.
     ///
     /// # Panics
     /// If `at` lies before [`Network::now`].

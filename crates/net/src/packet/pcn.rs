@@ -33,7 +33,7 @@ pub struct PcnConfig {
     pub timeout: Time,
 }
 
-/// Size on the wire of a PCN-START packet and of its answer, in bytes: Ethernet and IPv4 headers, no payload (section
+/// Size of a PCN-START packet and of its answer on the wire, in bytes: IPv4 over Ethernet without payload (section
 /// 4.4).
 const CONTROL_BYTES: u16 = 64;
 

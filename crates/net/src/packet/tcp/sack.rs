@@ -125,7 +125,7 @@ impl Scoreboard {
         self.seen.iter().take(count).any(|&(_, whole)| whole.0 < whole.1)
     }
 
-    /// Applies a block. Returns the range of the whole segments in it.
+    /// Marks the segments that lie in a SACK block. Returns the range of these whole segments.
     fn sack_block(&mut self, block: Block, follow: Follow) -> Block {
         let (mut start, mut end) = block;
         let (mut whole_start, mut whole_end) = (u64::MAX, 0);

@@ -39,7 +39,7 @@ pub(crate) struct Cubic {
     w_max: f64,
     /// Window before the last reduction, in segments.
     cwnd_prior: f64,
-    /// Estimate of the window that Reno would have now (4.3).
+    /// Estimate of the window that Reno would have now (RFC 9438, 4.3).
     w_est: f64,
     k_s: f64,
     /// Growth of less than a byte that is carried over to the next acknowledgement.
