@@ -100,7 +100,8 @@ impl Netlink {
         sys::send(&self.0, &request.finish()).map_err(|fault| fault.of(what))?;
         let mut answer = [0; 512];
         let length = sys::receive(&self.0, &mut answer).map_err(|fault| fault.of(what))?;
-        // struct nlmsgerr begins after the header with the negative error number, 0 on success.
+        // The answer consists of a header and struct nlmsgerr, which begins with the negated error number, 0 on
+        // success.
         let error = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
         match error {
             Some(0) => Ok(()),

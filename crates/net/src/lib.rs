@@ -108,8 +108,7 @@ pub struct Flow {
     /// Whole bytes that counters add for each message, although `bytes / parts` may be a fraction. No time depends on
     /// this value.
     pub counted: Bytes,
-    /// Time for which the flow occupies its connection (its host, in [`HostQueues`](host_queues)) before its first
-    /// byte.
+    /// Time for which the flow occupies its connection before its first byte is sent.
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
@@ -128,8 +127,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the time of the flow on an idle link: the hold and its consecutive messages, each followed by the delay.
-    /// The total is rounded once, half up, to a picosecond. Returns `None` beyond [`Time::MAX`].
+    /// Returns the duration of the flow on an idle link: the hold and the consecutive messages, each followed by the
+    /// delay. The total is rounded once, half up, to a picosecond. Returns `None` beyond [`Time::MAX`].
     pub fn time_alone(&self, link: &Link) -> Option<Time> {
         let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
         let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;
@@ -189,8 +188,8 @@ pub enum Connection {
         /// Maximum number of unacknowledged bytes.
         window: Bytes,
     },
-    /// A connection of its own, which is opened at the start of the flow and closed at its end. The flow is complete
-    /// when the *sender* has closed the connection.
+    /// A connection for this flow alone. It is opened at the start of the flow and closed at the end. The flow is
+    /// complete when the *sender* has closed the connection.
     Own,
 }
 

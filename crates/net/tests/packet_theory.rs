@@ -74,8 +74,8 @@ fn a_flow_of_no_bytes_is_a_handshake_and_a_close() {
 
 #[test]
 fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
-    // The window covers the whole message. Its n segments leave back to back: n + 1 serialisations, because the switch
-    // stores and forwards the last one, two delays, and 1 ns for the write.
+    // The window covers the whole message, so its n segments leave back to back. The transfer takes n + 1
+    // serialisations, because the switch stores and forwards the last segment, two delays, and 1 ns for the write.
     let mut engine = engine(2);
     let mut done = Vec::new();
     let bytes = 100 * SEGMENT;

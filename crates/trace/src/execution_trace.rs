@@ -467,7 +467,7 @@ fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) 
     // If the output differs in size from the input, the output comes first: c10d::_reduce_scatter_base_(output, input,
     // …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
-    // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
+    // Signatures: c10d::send(tensors, group, destination, tag) and c10d::recv_(tensors, group, source, tag).
     let peer = inputs.values.get(2).and_then(Value::as_u64).filter(|_| kind.0 != NodeType::Coll);
     Record {
         what: what.to_owned(),

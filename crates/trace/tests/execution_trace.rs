@@ -248,7 +248,7 @@ impl Writer {
         self.nodes.push(text);
     }
 
-    /// Writes an operator that contains no other kept operators.
+    /// Writes an operator whose inner operators do not become ops.
     fn operator(
         &mut self,
         name: &str,

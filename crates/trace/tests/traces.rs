@@ -282,8 +282,8 @@ fn a_clock_is_ahead_by_what_most_shared_ends_say() {
     assert_eq!(clock_offsets_ns(&ranks), [Some(0), Some(2_000_000), Some(-7_000_000), None]);
 }
 
-/// A step of 100 us from `start_us`: forward until 20 us, backward until 60 us, two equal buckets, the second of which
-/// is exposed, and the update.
+/// A step of 100 us from `start_us`: a forward pass until 20 us, a backward pass until 60 us, all-reduces of two equal
+/// buckets, the second of which is exposed, and the update.
 fn step_events(number: u64, start_us: u64) -> Vec<String> {
     let event = |category: &str, name: &str, thread: &str, start: u64, duration: u64| {
         format!(

@@ -383,7 +383,8 @@ impl Fluid {
         self.join(slot, left);
     }
 
-    /// Removes the messages that are received by `until_fs` at their current rates from the solvers.
+    /// Removes the messages that are received by `until_fs` at their current rates from the solvers, so that the next
+    /// solve does not count them.
     fn anticipate(&mut self, until_fs: u128) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for shares in self.bands.iter_mut().flatten() {

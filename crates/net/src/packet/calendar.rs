@@ -307,7 +307,7 @@ impl Calendar {
         }
         let slot = (number & (self.ring.len() as u64 - 1)) as usize;
         if let Some(bucket) = self.far.remove(&number) {
-            // The bucket was beyond the ring's reach when its first arrivals were added.
+            // Some arrivals are in the map, because the bucket was beyond the ring when they were added.
             let near = &mut self.ring[slot];
             near.arrivals.extend(bucket.arrivals);
             near.packets.extend(bucket.packets);
@@ -392,7 +392,7 @@ impl Calendar {
         self.ordered = ordered;
     }
 
-    /// Drops the trains that neither a port nor a future arrival refers to.
+    /// Removes the packet trains that neither a port nor a future arrival refers to.
     #[cold]
     fn drop_ended_trains(&mut self, ports: &mut [impl CalendarPort]) {
         const GONE: u32 = u32::MAX;

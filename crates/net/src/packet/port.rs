@@ -197,8 +197,8 @@ impl Port {
         self.device = packet;
     }
 
-    /// Starts the next transmission at the end of the current one. It continues the train if it takes as long as the
-    /// transmissions of the train.
+    /// Determines the train of the next transmission, which starts at the end of the current one. The train continues
+    /// if the current transmission took as long as the earlier ones of the train; otherwise, a new train begins.
     #[inline]
     fn extend_train(&mut self, driver: &mut impl PortDriver) {
         self.fresh = false;

@@ -492,8 +492,8 @@ mod tests {
         }
         let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
         let expected = 1.0 + (1..=12).map(|n| 1.0 - f64::from(n) * 0.08).sum::<f64>();
-        // There are about 2960 gaps with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is four standard
-        // errors.
+        // There are about 2960 gaps between marks with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is
+        // four standard errors.
         let tolerance = 4.0 * 3.7 / (gaps.len() as f64).sqrt();
         assert!((mean - expected).abs() < tolerance, "{mean} against {expected} +- {tolerance}");
         assert_eq!(gaps.iter().max(), Some(&13));

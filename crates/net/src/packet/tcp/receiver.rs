@@ -193,8 +193,8 @@ impl Receiver {
             ReceiverState::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
             // In ns-3, only the FIN's own timer repeats the FIN.
             ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
-            // ns-3 has now removed the connection and ignores later packets. Differs from ns-3: if every FIN was
-            // dropped, the receiver answers retransmissions, because the sender would otherwise never close.
+            // In this state, ns-3 has removed the connection and ignores later packets. Differs from ns-3: if every FIN
+            // was dropped, the receiver answers retransmissions, because the sender would otherwise never close.
             ReceiverState::Finished if self.fins_alive > 0 => {}
             ReceiverState::Finished => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }

@@ -750,8 +750,8 @@ mod tests {
         for end in 51..=53 {
             ack(&mut lost, &config, 0, (50, end));
         }
-        // Segments below three SACKed ones count as lost. Two more segments were sent before these losses were
-        // detected.
+        // In ns-3, ssthresh is half of the bytes in flight: 69 segments and two that were sent before the losses were
+        // detected, minus 50 lost and three SACKed segments.
         assert_eq!(lost.ssthresh, (69 + 2 - 50 - 3) * SEGMENT / 2);
     }
 

@@ -28,8 +28,8 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 pub struct Parameters {
     /// Whether HyStart ends slow start.
     pub hystart: bool,
-    /// Whether slow start grows by every segment that an acknowledgement covers (RFC 3465 without its limit L, as in
-    /// Linux). Otherwise it grows by one segment per acknowledgement.
+    /// Whether slow start increases the window by every segment that an acknowledgement covers (RFC 3465 without its
+    /// limit L, as in Linux), instead of one segment per acknowledgement.
     pub byte_counting: bool,
 }
 
