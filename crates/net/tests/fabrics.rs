@@ -37,7 +37,6 @@ fn routes(tree: &FatTree, policy: Policy) -> (Graph, Routes) {
     (graph, routes)
 }
 
-/// Returns the number of flows on each link.
 fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     let mut loads = vec![0; graph.links.len()];
     for (src, dst) in flows {
@@ -46,7 +45,6 @@ fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u
     loads
 }
 
-/// Returns the tier of a node, which is 0 for hosts.
 fn tier(tree: &FatTree, node: NodeId) -> u32 {
     match tree.node_name(node).trim_end_matches(char::is_numeric) {
         "h" => 0,

@@ -168,7 +168,6 @@ fn add_tensors(value: &Value, found: &mut Vec<Tensor>) {
     parts.iter().for_each(|part| add_tensors(part, found));
 }
 
-/// The fields of a node that are used.
 struct Node {
     id: u64,
     name: Arc<str>,

@@ -119,7 +119,6 @@ fn any_item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// An expected op: its name, dependencies and transfer.
 #[derive(Clone, Debug, PartialEq)]
 struct Expected {
     name: String,

@@ -194,8 +194,7 @@ fn an_nccl_kernel_has_its_bytes_its_group_and_what_its_launch_came_after() {
     assert!(first.ctrl_deps.is_empty()); // launched inside the first operator, with nothing before it
     assert_eq!(all_reduce.ctrl_deps[..], [mm.id, first.id]);
     assert_eq!(second.ctrl_deps[..], [first.id]);
-    // Device time: 10 us of compute, 1 us idle, 4.5 us of exposed, 10 us of overlapped and 15.5 us of exposed
-    // communication.
+    // Device: 10 us of compute, 1 us idle; then 4.5 us of exposed, 10 us of overlapped, 15.5 us of exposed transfer.
     let parts = waterfall(&trace);
     assert_eq!((parts.compute_ns, parts.overlapped_ns, parts.exposed_ns), (20_000, 10_000, 20_000));
     assert_eq!(parts.idle_ns, 9_999 + 1_000);

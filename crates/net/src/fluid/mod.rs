@@ -269,8 +269,8 @@ impl Fluid {
         u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// Begins the first flow in the queue of a connection. Flows that take no time complete immediately, and the loop
-    /// begins the next one.
+    /// Begins the first flow in the queue of a connection. A flow that takes no time completes immediately; then the
+    /// next one begins.
     fn serve(&mut self, connection: u32) {
         loop {
             let row = &self.connections.rows[connection as usize];
@@ -443,7 +443,6 @@ impl Fluid {
         }
     }
 
-    /// Returns the time of the next event.
     fn next_at(&self) -> u128 {
         let leaving = self.bands.iter().flatten().map(|shares| shares.due.first_at());
         let timer = self.timers.first_key_value().map_or(NEVER, |(&at, _)| at);
@@ -451,7 +450,6 @@ impl Fluid {
         leaving.fold(timer, u128::min).min(self.solve_timer.solve_at_fs).min(left)
     }
 
-    /// Processes the events of `now_fs`.
     fn step(&mut self) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for band in 0..Band::COUNT {

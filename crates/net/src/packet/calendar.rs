@@ -173,7 +173,6 @@ fn insert_each(sorted: &mut [u64]) -> bool {
 }
 
 impl Calendar {
-    /// Creates an empty calendar for `ports`, in the first bucket.
     pub fn new(ports: &[impl CalendarPort]) -> Self {
         let timings = || ports.iter().map(CalendarPort::timing);
         let shortest_ps = timings().map(Timing::latency_ps).min().unwrap_or(1);
@@ -221,7 +220,6 @@ impl Calendar {
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
-    /// Returns whether the current bucket has no arrival left.
     #[inline]
     pub fn bucket_is_done(&self) -> bool {
         self.next == self.sorted.len()
@@ -248,7 +246,6 @@ impl Calendar {
         (self.start_ps(self.at_ps(entry), arrival.link, packet.wire_bytes), arrival.link, packet)
     }
 
-    /// Returns the time of an entry of the current bucket.
     #[inline(always)]
     fn at_ps(&self, entry: u64) -> u64 {
         (self.number << self.shift) + (entry >> INDEX_BITS)
@@ -261,8 +258,7 @@ impl Calendar {
         at_ps - link.delay_ps - self.times[link.table + usize::from(wire_bytes)]
     }
 
-    /// Returns the key by which an entry is sorted among simultaneous ones. Equal event keys are ordered by link
-    /// number.
+    /// Returns the key that orders simultaneous entries. Equal event keys are ordered by link number.
     #[inline]
     fn key(&self, entry: u64) -> (EventKey, u32) {
         let index = (entry & INDEX_MASK) as usize;

@@ -43,7 +43,6 @@ struct BusyPeriod {
 }
 
 impl EventKey {
-    /// Creates the key of a transmission that belongs to `train` and started at `start_ps`.
     #[inline]
     pub fn new(start_ps: u64, train: Train) -> Self {
         let Train { since_ps, scheduled_ps: train_scheduled_ps, busy_period, .. } = train;

@@ -240,8 +240,7 @@ pub struct Outcome {
 /// State of the job's communication on all hosts: the all-reduce in flight, and the buckets that are ready.
 struct Ring<'a> {
     job: &'a Job,
-    /// Bucket whose all-reduce is in flight, and its start in ns. `received` counts the partitions that each worker has
-    /// received.
+    /// Bucket whose all-reduce is in flight, and its start in ns. `received` counts each worker's partitions.
     current: Option<(usize, u64)>,
     received: Vec<u32>,
     ready: Vec<bool>,

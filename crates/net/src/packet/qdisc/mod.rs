@@ -234,12 +234,10 @@ impl Qdisc {
         (self.packets_max, self.bytes_max)
     }
 
-    /// Returns the number of packets marked so far.
     pub fn marks(&self) -> u64 {
         self.rest.marks
     }
 
-    /// Returns the number of packets dropped so far.
     pub fn drops(&self) -> u64 {
         self.rest.drops
     }
@@ -258,7 +256,6 @@ impl Qdisc {
         self.bytes
     }
 
-    /// Returns whether a packet of length `wire_bytes` fits.
     #[inline]
     pub fn has_room(&self, wire_bytes: u16) -> bool {
         self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes

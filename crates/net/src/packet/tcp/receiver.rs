@@ -92,8 +92,7 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
-    /// Returns whether the receiver has finished. It still keeps its slot, because it must answer a sender that has not
-    /// closed.
+    /// Returns whether the receiver has finished. It keeps its slot, because it must answer an open sender.
     pub fn is_finished(&self) -> bool {
         self.state == ReceiverState::Finished
     }
@@ -269,7 +268,6 @@ impl Receiver {
         }
     }
 
-    /// Returns the time between repetitions of the FIN.
     fn fin_wait_ps(&self) -> u64 {
         self.rtt.timeout_ns(1) * 1_000
     }
@@ -376,8 +374,7 @@ mod tests {
         (sender, receiver, pool, there)
     }
 
-    /// Returns, for each acknowledgement, the cumulative number of acknowledged segments and whether it has the ECE
-    /// flag.
+    /// Returns, for each acknowledgement, the total number of acknowledged segments and whether it has the ECE flag.
     fn echoes(
         config: &TcpConfig,
         receiver: &mut Receiver,

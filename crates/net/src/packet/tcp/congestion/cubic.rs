@@ -302,8 +302,7 @@ mod tests {
             cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000);
             rounds += 1;
         }
-        // A round acknowledges pairs of segments, so it may acknowledge one segment less than the window of at least
-        // 70.
+        // A round acknowledges pairs of segments, so it may acknowledge one segment less than the window (>= 70).
         assert!((56..=59).contains(&rounds), "{rounds} rounds");
         let before = cwnd;
         for _ in 0..20 {
