@@ -19,7 +19,6 @@ use thiserror::Error;
 
 /// Minimum delay of a host's link, in ns: the hold-back, and 10 us in which the switch processes a packet.
 const DELAY_MIN_NS: u64 = HOLD_BACK_NS + 10_000;
-/// Largest number of hosts.
 const HOSTS_MAX: usize = 256;
 
 /// An emulation cannot start or go on.
@@ -207,8 +206,7 @@ impl Emulation {
         Ok(self.commands.len() - 1)
     }
 
-    /// Returns the exit status of a command, or `None` while it runs. A command killed by signal n has the status 128 +
-    /// n.
+    /// Returns the exit status of a command, or `None` while it runs. Killed by signal n, it has the status 128 + n.
     pub fn status(&mut self, command: usize) -> Option<i32> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.commands.get_mut(command)?.try_wait().ok()??;
@@ -229,8 +227,7 @@ impl Emulation {
         self.switch.as_ref().is_some_and(|switch| !switch.is_finished())
     }
 
-    /// Kills all commands, stops the switch and returns the results. Returns `None` if the emulation was already
-    /// stopped.
+    /// Kills all commands, stops the switch and returns the results. Returns `None` if it was already stopped.
     pub fn stop(&mut self) -> Option<Outcome> {
         (0..self.commands.len()).for_each(|command| self.kill(command));
         self.stops.store(true, Ordering::Relaxed);

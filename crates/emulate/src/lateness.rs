@@ -68,8 +68,7 @@ impl Lateness {
         }
     }
 
-    /// Returns the delay in ns that a fraction `per_mille` / 1000 of the departures did not exceed, rounded up to a
-    /// bin.
+    /// Returns the delay in ns that a fraction `per_mille` / 1000 of the departures did not exceed, rounded up.
     fn quantile(&self, per_mille: u64) -> u64 {
         let rank = (self.count * per_mille).div_ceil(1_000);
         let mut below = 0;

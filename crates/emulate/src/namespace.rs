@@ -37,7 +37,6 @@ const BURST_US: u64 = 100;
 /// Maximum length of the queue in front of a host's token bucket, in packets.
 const LIMIT: u32 = 1_000;
 
-/// The namespaces of a network.
 pub(crate) struct Namespaces {
     /// Namespace of each host.
     pub hosts: Vec<OwnedFd>,
@@ -109,8 +108,7 @@ fn connect(
 ) -> Result<(), Fault> {
     sys::enter(namespace)?;
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
-    // Without these offloads, the packet socket receives packets with checksums, and each packet as it would be on the
-    // wire.
+    // Without these offloads, the packet socket receives packets with checksums, and as they would be on the wire.
     for feature in [ethtool::TX_CHECKSUM, ethtool::TSO, ethtool::GSO] {
         sys::set_feature(&socket, "eth0", feature, false)?;
     }

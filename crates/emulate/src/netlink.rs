@@ -81,7 +81,6 @@ fn link_header(index: u32, flags: u32) -> Vec<u8> {
     [[0; 4], index.to_ne_bytes(), flags.to_ne_bytes(), flags.to_ne_bytes()].concat()
 }
 
-/// One end of a veth pair.
 pub(crate) struct End<'a> {
     pub name: &'a str,
     pub mac: [u8; 6],
@@ -91,7 +90,6 @@ pub(crate) struct End<'a> {
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
-    /// Opens a socket in the thread's network namespace.
     pub fn open() -> Result<Self, Fault> {
         sys::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE).map(Self)
     }
@@ -100,7 +98,7 @@ impl Netlink {
         sys::send(&self.0, &request.finish()).map_err(|fault| fault.of(what))?;
         let mut answer = [0; 512];
         let length = sys::receive(&self.0, &mut answer).map_err(|fault| fault.of(what))?;
-        // struct nlmsgerr begins after the header with the negative error number, 0 on success.
+        // The answer is a header and struct nlmsgerr, which begins with the negated error number, 0 on success.
         let error = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
         match error {
             Some(0) => Ok(()),

@@ -106,7 +106,6 @@ fn enter_host(
     Ok(())
 }
 
-/// Starts a command on a host.
 pub(crate) fn start(namespace: &OwnedFd, program: &Program, processors: &[usize]) -> io::Result<Child> {
     let output = File::create(Path::new(&program.output))?;
     let (name, arguments) = program.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;

@@ -17,7 +17,6 @@ const BLOCK: usize = 1 << 16;
 /// Maximum number of frames that one system call sends.
 pub(crate) const BATCH: usize = 16;
 
-/// A received frame.
 pub(crate) struct Received<'a> {
     /// Interface that received the frame.
     pub interface: u32,
@@ -28,7 +27,6 @@ pub(crate) struct Received<'a> {
     pub lacks_checksum: bool,
 }
 
-/// The ring of received frames.
 pub(crate) struct Ring {
     socket: OwnedFd,
     memory: *mut u8,
@@ -115,13 +113,11 @@ impl Drop for Ring {
     }
 }
 
-/// The socket that sends frames.
 pub(crate) struct Sender {
     socket: OwnedFd,
 }
 
 impl Sender {
-    /// Opens the socket in the thread's network namespace.
     pub fn open() -> Result<Self, Fault> {
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0)?;
         sys::set_option(&socket, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1_i32)?;

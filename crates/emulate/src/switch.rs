@@ -203,7 +203,6 @@ struct Connection {
     has_data: bool,
 }
 
-/// The switch of a running emulation.
 pub(crate) struct Switch {
     config: SwitchConfig,
     forwarder: Forwarder,
@@ -264,7 +263,6 @@ impl Switch {
         }
     }
 
-    /// Returns the start of the run, in ns of CLOCK_REALTIME.
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
@@ -398,7 +396,6 @@ impl Switch {
         }
     }
 
-    /// Sends the packets that are due.
     fn depart(&mut self) {
         loop {
             let now_ps = self.now_ns() * 1_000;

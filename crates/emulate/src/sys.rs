@@ -32,7 +32,6 @@ fn check(what: &'static str, result: libc::c_int) -> Result<libc::c_int, Fault> 
     if result < 0 { Err(Fault::last(what)) } else { Ok(result) }
 }
 
-/// Opens a socket.
 pub(crate) fn socket(domain: i32, kind: i32, protocol: i32) -> Result<OwnedFd, Fault> {
     // SAFETY: the call takes no pointers, and the caller owns the returned descriptor.
     let fd = check("socket", unsafe { libc::socket(domain, kind, protocol) })?;
@@ -94,7 +93,6 @@ pub(crate) fn bind_packets(fd: &OwnedFd, protocol: i32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the time of a clock in ns.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: all-zero is a valid timespec.
     let mut time: libc::timespec = unsafe { mem::zeroed() };

@@ -97,7 +97,6 @@ pub struct Hosts<N> {
 /// A flow started by the caller.
 type Given = (FlowId, Flow);
 
-/// Flows in the hosts and on the network.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// Time at which each stage of each sender becomes idle.
@@ -145,7 +144,6 @@ impl<N: Network> Hosts<N> {
         self.state.under_way.insert(there, (id, flow));
     }
 
-    /// Moves a flow from the network into the stages of its receiver.
     fn receive(&mut self, completion: Completion, done: &mut Vec<Completion>) {
         let now = self.network.now();
         let (id, flow) = self.state.under_way.remove(&completion.flow).expect("the flow is on the network");

@@ -36,7 +36,7 @@ impl Index {
         (place + 1) & (self.slots.len() - 1)
     }
 
-    /// Returns the number that was inserted under `hash` and for which `is_match` holds.
+    /// Returns the number that was inserted under `hash` and for which `is_match` returns true.
     #[inline]
     pub fn find(&self, hash: u32, is_match: impl Fn(u32) -> bool) -> Option<u32> {
         if self.count == 0 {

@@ -33,7 +33,7 @@ pub use units::{Bytes, Rate, Ratio, Time};
 
 use std::ops::DerefMut;
 
-/// Identity of a flow, in the order of [`Network::start`] calls.
+/// Number of a flow, counted in the order of [`Network::start`] calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 
@@ -108,8 +108,7 @@ pub struct Flow {
     /// Whole bytes that counters add for each message, although `bytes / parts` may be a fraction. No time depends on
     /// this value.
     pub counted: Bytes,
-    /// Time for which the flow occupies its connection (its host, in [`HostQueues`](host_queues)) before its first
-    /// byte.
+    /// Time for which the flow occupies its connection before its first byte is sent.
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
@@ -121,15 +120,15 @@ pub struct Flow {
     /// different hosts pass the host's stages together: see [`hosts`].
     pub part: Option<u32>,
     /// Announcement of the flow as a burst to the switches, if any. The burst begins when the receiver's answer
-    /// arrives. Engines that do not model announcements start the flow at once.
+    /// arrives. Engines that do not model announcements start the flow immediately.
     pub announced: Option<Announced>,
     /// Position of the flow in the list of its stream's flows, if there is such a list.
     pub listed: Option<Listed>,
 }
 
 impl Flow {
-    /// Returns the time of the flow on an idle link: the hold and its consecutive messages, each followed by the delay.
-    /// The total is rounded once, half up, to a picosecond. Returns `None` beyond [`Time::MAX`].
+    /// Returns the duration of the flow on an idle link: the hold and the consecutive messages, each followed by the
+    /// delay. The total is rounded once, half up, to a picosecond. Returns `None` beyond [`Time::MAX`].
     pub fn time_alone(&self, link: &Link) -> Option<Time> {
         let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
         let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;
@@ -183,14 +182,14 @@ pub enum Connection {
     #[default]
     Stream,
     /// A connection of the stream from `src` to `dst` for each band, so that urgent flows do not queue behind others.
-    /// At most `window` bytes are in flight, whatever congestion control allows; the first flow of a connection sets
-    /// this limit. Engines without windows ignore the limit.
+    /// At most `window` bytes are in flight, even if congestion control allows more. The first flow of a connection
+    /// sets this limit. Engines without windows ignore the limit.
     StreamBand {
         /// Maximum number of unacknowledged bytes.
         window: Bytes,
     },
-    /// A connection of its own, which is opened at the start of the flow and closed at its end. The flow is complete
-    /// when the *sender* has closed the connection.
+    /// A connection for this flow alone. It is opened at the start of the flow and closed at the end. The flow is
+    /// complete when the *sender* has closed the connection.
     Own,
 }
 
@@ -229,9 +228,9 @@ pub trait Network {
     /// receiver has not received. The order is arbitrary. Flows that are not in the list have delivered nothing.
     fn remaining(&self) -> Vec<(FlowId, Bytes)>;
 
-    /// Sends the rest of `stream` in `band` from now on. This affects only its connections for all bands
-    /// ([`Connection::Stream`]), and not packets in flight. Engines that fix the band at the start of a flow ignore
-    /// this call.
+    /// From now on, sends the remaining data of `stream` in `band`. This applies only to connections that all bands
+    /// share ([`Connection::Stream`]), and not to packets in flight. Engines that fix the band at the start of a flow
+    /// ignore this call.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
 }
 

@@ -73,12 +73,12 @@ pub struct Routes {
     columns: Vec<Column>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
-    /// The quantities of each switch that the policies' formulas use.
+    /// The node at the far end of each link.
     ends: Vec<NodeId>,
     /// Numbers of each switch for the policies.
     places: Vec<Place>,
     policy: Policy,
-    /// Numbers of the groups by their ports. The map is used only while the tables are filled.
+    /// Index in `groups` of each list of ports. The map is used only while the tables are filled.
     known: BTreeMap<Vec<PortId>, u32>,
 }
 
@@ -232,7 +232,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Returns the same paths with another policy for the choice among them.
+    /// Returns these routes with another policy for the choice among equal-cost paths.
     #[must_use]
     pub fn by(self, policy: Policy) -> Self {
         Self { policy, ..self }

@@ -14,7 +14,7 @@ use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, ForkNetwork, HostId, N
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 
-/// Network cards on one engine, and ports of GPUs on the fluid engine.
+/// Combines an engine for the network cards with the fluid engine for the ports of the scale-up switches.
 #[derive(Debug)]
 pub struct ScaleUp<F, N> {
     first_port: u32,

@@ -34,9 +34,9 @@ pub struct PortCounters {
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Largest number of packets that waited in the qdisc at once.
+    /// Largest number of packets that waited in the qdisc simultaneously.
     pub queue_packets_max: u64,
-    /// Largest number of bytes that waited in the qdisc at once.
+    /// Largest number of bytes that waited in the qdisc simultaneously.
     pub queue_bytes_max: u64,
 }
 

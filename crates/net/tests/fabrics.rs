@@ -37,7 +37,6 @@ fn routes(tree: &FatTree, policy: Policy) -> (Graph, Routes) {
     (graph, routes)
 }
 
-/// Returns the number of flows on each link.
 fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     let mut loads = vec![0; graph.links.len()];
     for (src, dst) in flows {
@@ -46,7 +45,6 @@ fn loads(graph: &Graph, routes: &Routes, flows: impl IntoIterator<Item = (u32, u
     loads
 }
 
-/// Returns the tier of a node, which is 0 for hosts.
 fn tier(tree: &FatTree, node: NodeId) -> u32 {
     match tree.node_name(node).trim_end_matches(char::is_numeric) {
         "h" => 0,
@@ -315,8 +313,9 @@ fn a_spread_packet_takes_the_path_of_its_source() {
     }
 }
 
-/// Runs three waves of flows, each until its end. Some flows have connections of their own, and some share those of two
-/// streams. Engines thus open and close connections at different instants, and reuse the slots of closed connections.
+/// Runs three waves of flows, each until its end. Some flows have connections of their own, and some share the
+/// connections of two streams. Engines thus open and close connections at different instants, and reuse the slots of
+/// closed connections.
 fn waves(network: &mut dyn Network, bytes: u64) {
     for wave in 0..3_u32 {
         for number in 0..12_u32 {

@@ -133,8 +133,7 @@ fn bounded_times_of_several_bands_are_within_the_accuracy() {
         for ppm in [30_000, 10_000, 1_000] {
             let accuracy = f64::from(ppm) * 1e-6;
             for seed in 1..4 {
-                // Flows of the second band are larger, so that only they are in flight at the end, and solves are
-                // deferred.
+                // Flows of the second band are larger, so that they remain alone at the end, and solves are deferred.
                 let flows: Vec<Flow> =
                     irregular(48, seed, 2)
                         .into_iter()

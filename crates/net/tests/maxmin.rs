@@ -224,8 +224,8 @@ proptest! {
         });
     }
 
-    /// Rates do not depend on which solves start from scratch, whatever the state before. Rates that are read by link
-    /// equal those that are read by class.
+    /// Rates do not depend on which solves start from scratch, nor on the state before such a solve. Rates that are
+    /// read by link equal those that are read by class.
     #[test]
     fn a_solve_from_scratch_gives_the_same_rates(
         capacities in capacities(), steps in prop::collection::vec(step(), 1..80), pattern: u64

@@ -29,9 +29,9 @@ fn arrival(start_ns: u64, src: u32, dst: u32, bytes: u64) -> Arrival {
     Arrival { start_ns, src, dst, bytes, tos: 16 }
 }
 
-/// Two flows of 60 segments meet at a queue of 20 packets and lose their last segments. With RFC 6675 only the timeout
-/// of 200 ms repairs the loss. By time, a probe follows after two round trips of at most 0.2 ms, its acknowledgement
-/// shows the other losses, and their repair takes another round trip.
+/// Two flows of 60 segments meet at a queue of about 20 packets and lose their last segments. With RFC 6675, only the
+/// timeout of 200 ms repairs the loss. With recovery by time, a probe is sent after two round trips of at most 0.2 ms,
+/// its acknowledgement reveals the other losses, and their repair takes another round trip.
 #[test]
 fn a_flow_that_loses_its_tail_does_not_wait_for_the_timeout() {
     let list = [arrival(0, 0, 2, 60 * SEGMENT), arrival(0, 1, 2, 60 * SEGMENT)];

@@ -92,8 +92,8 @@ fn an_idle_port_holds_one_packet_more() {
     check_small("n_single_1MB_1p", 1);
 }
 
-/// 300 flows of all sizes start within milliseconds, so that SYNs, FINs and acknowledgements are lost, overtaken and
-/// late as well.
+/// 300 flows of all sizes start within milliseconds, so that SYNs, FINs and acknowledgements are also lost, overtaken
+/// and delayed.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "two million packet-hops: a fraction of a second in release")]
 fn the_beginning_and_the_end_of_a_connection_under_loss() {

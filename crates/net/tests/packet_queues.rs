@@ -163,7 +163,7 @@ fn windows_are_those_of_flows_under_way() {
     let mut engine = engine_of(QueueConfig::pfifo_fast(), None);
     let id = engine.start(background(&arrival(0, 0, 1, 1_000_000)));
     let (found, window) = engine.flow_windows().next().unwrap();
-    // RFC 6928: ten segments, and no loss so far.
+    // At the start, the window is ten segments (RFC 6928), and ssthresh is not set, because nothing was lost.
     assert_eq!((found, window.cwnd.0, window.ssthresh, window.flight.0), (id, 10 * 1380, None, 0));
     let mut done = Vec::new();
     engine.advance(Time::from_ps(100 * 1_000_000), &mut done);

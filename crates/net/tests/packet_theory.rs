@@ -74,8 +74,8 @@ fn a_flow_of_no_bytes_is_a_handshake_and_a_close() {
 
 #[test]
 fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
-    // The window covers the whole message. Its n segments leave back to back: n + 1 serialisations, because the switch
-    // stores and forwards the last one, two delays, and 1 ns for the write.
+    // The window covers the whole message, so its n segments leave back to back. The transfer takes n + 1
+    // serialisations, because the switch stores and forwards the last segment, two delays, and 1 ns for the write.
     let mut engine = engine(2);
     let mut done = Vec::new();
     let bytes = 100 * SEGMENT;
@@ -223,7 +223,7 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
 }
 
 /// The windows hold many more packets than the NIC's queue of 100. No packet is lost, the link is never idle once it is
-/// full, and all connections of a host share its NIC equally, whatever their order.
+/// full, and all connections of a host share its NIC equally, in any order of starts.
 #[test]
 fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     let bytes = 10_000_000;

@@ -12,8 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use std::sync::Arc;
 
-/// Named columns of equal length. Arrays contain times as float64 in microseconds, whereas the CSV is exact to a
-/// picosecond.
+/// Named columns of equal length. Arrays contain times as float64 microseconds, the CSV every picosecond.
 #[pyclass(frozen, name = "Table", module = "gradtide._core")]
 pub struct PyTable(gradtide_table::Table);
 

@@ -1,4 +1,4 @@
-//! Cancellation of computations in the core, by Ctrl-C or at a limit.
+//! Cancellation of computations in the core, by Ctrl-C or at a limit of time or memory.
 
 use pyo3::prelude::*;
 use std::cell::RefCell;

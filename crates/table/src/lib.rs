@@ -40,8 +40,7 @@ impl Table {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Appends the rows of `other`. If only one of the tables has a column, rows of the other table have no value in
-    /// it.
+    /// Appends the rows of `other`. If only one table has a column, rows of the other have no value in it.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {
@@ -163,8 +162,7 @@ impl Column {
         }
     }
 
-    /// Appends `count` rows without a value. If necessary, the column is converted to a kind whose values may be
-    /// missing.
+    /// Appends `count` rows without a value. If necessary, the column becomes one whose values may be missing.
     fn pad(&mut self, count: usize) {
         *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
         match self {

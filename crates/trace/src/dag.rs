@@ -17,7 +17,7 @@ pub struct Document {
     pub rank: Option<u32>,
     /// Number of ranks of the job, if known.
     pub world_size: Option<u32>,
-    /// Id of the target op. It is added at the end, and depends on all ops on which no other op depends.
+    /// Id of the target, an artificial last op that depends on all ops on which no other op depends.
     pub target: u64,
     /// Ops in the order of the trace, then the target.
     pub ops: Vec<Row>,

@@ -65,7 +65,7 @@ struct Written<'a> {
     /// Parent of the node, up to schema 1.0.1.
     #[serde(borrow)]
     parent: Option<&'a RawValue>,
-    /// Values, types and shapes from schema 1.0.2 on; only values up to 1.0.1.
+    /// Arguments: values, types and shapes from schema 1.0.2 on, but only values up to schema 1.0.1.
     #[serde(borrow)]
     inputs: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -168,7 +168,6 @@ fn add_tensors(value: &Value, found: &mut Vec<Tensor>) {
     parts.iter().for_each(|part| add_tensors(part, found));
 }
 
-/// The fields of a node that are used.
 struct Node {
     id: u64,
     name: Arc<str>,
@@ -467,7 +466,7 @@ fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) 
     // If the output differs in size from the input, the output comes first: c10d::_reduce_scatter_base_(output, input,
     // …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
-    // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
+    // Signatures: c10d::send(tensors, group, destination, tag) and c10d::recv_(tensors, group, source, tag).
     let peer = inputs.values.get(2).and_then(Value::as_u64).filter(|_| kind.0 != NodeType::Coll);
     Record {
         what: what.to_owned(),

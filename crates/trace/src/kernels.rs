@@ -40,7 +40,7 @@ const LIBRARIES: &[Row] = &[
     Row { starts: &["hcom_", "hccl", "nic_"], holds: &["hccl"], is_of_backend: true },
     // uxlfoundation/oneCCL src/coll/algorithms/utils/sycl_coll_base.hpp and src/sched/entry/ze.
     Row { starts: &["oneccl", "ccl_", "xccl"], holds: &["oneccl", "ccl::v1::", "sycl_coll"], is_of_backend: true },
-    // Cambricon's CNCL and Moore Threads' MCCL, with the names in torch_mlu and torch_musa.
+    // Cambricon's CNCL and Moore Threads' MCCL, as named in torch_mlu and torch_musa.
     Row { starts: &["cncl", "mccl"], holds: &[], is_of_backend: true },
     // deepseek-ai/DeepEP csrc/kernels/{intranode,internode,internode_ll,runtime}.cu; its layout.cu counts tokens.
     Row {

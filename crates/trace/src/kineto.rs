@@ -126,7 +126,7 @@ struct Args<'a> {
     inputs: Option<Value>,
 }
 
-/// The field of `args` that is used in calls of a runtime.
+/// The only field of `args` that is read for calls of a runtime or driver.
 #[derive(Deserialize)]
 struct OfLaunch<'a> {
     #[serde(borrow)]
@@ -395,7 +395,7 @@ impl Events {
             self.gaps.add(Gap::ElementType, name);
         }
         let rank = |raw| whole(raw).and_then(|rank| u32::try_from(rank).ok());
-        // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
+        // Signatures: c10d::send(tensors, group, destination, tag) and c10d::recv_(tensors, group, source, tag).
         let third = || args.inputs.as_ref()?.get(2)?.as_str()?.parse().ok();
         let peer = match kind.map(|kind| kind.0) {
             Some(NodeType::Send) => rank(args.to).or_else(third),

@@ -152,8 +152,7 @@ pub enum Gap {
     Start,
     /// An op depends on an op that is not in the file. The dependency is left out.
     Dependency,
-    /// Nodes with a duration neither compute nor communicate, such as those that write a checkpoint. Their meaning is
-    /// lost.
+    /// Nodes with a duration neither compute nor communicate, such as writing a checkpoint. Their meaning is lost.
     Other,
     /// Events are invalid or lack a time. They are left out. The name of the gap is their category and the line of the
     /// first one.

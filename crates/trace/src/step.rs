@@ -52,7 +52,6 @@ pub struct Step {
 /// Windows of a rank's steps, by the number of the step.
 type Windows = BTreeMap<u64, Window>;
 
-/// Time window of a step on one rank.
 #[derive(Clone, Copy)]
 struct Window {
     start_ns: u64,

@@ -119,7 +119,6 @@ fn any_item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// An expected op: its name, dependencies and transfer.
 #[derive(Clone, Debug, PartialEq)]
 struct Expected {
     name: String,
@@ -248,7 +247,7 @@ impl Writer {
         self.nodes.push(text);
     }
 
-    /// Writes an operator that contains no other kept operators.
+    /// Writes an operator whose inner operators do not become ops.
     fn operator(
         &mut self,
         name: &str,

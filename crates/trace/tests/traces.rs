@@ -194,8 +194,7 @@ fn an_nccl_kernel_has_its_bytes_its_group_and_what_its_launch_came_after() {
     assert!(first.ctrl_deps.is_empty()); // launched inside the first operator, with nothing before it
     assert_eq!(all_reduce.ctrl_deps[..], [mm.id, first.id]);
     assert_eq!(second.ctrl_deps[..], [first.id]);
-    // Device time: 10 us of compute, 1 us idle, 4.5 us of exposed, 10 us of overlapped and 15.5 us of exposed
-    // communication.
+    // Device: 10 us of compute, 1 us idle; then 4.5 us of exposed, 10 us of overlapped, 15.5 us of exposed transfer.
     let parts = waterfall(&trace);
     assert_eq!((parts.compute_ns, parts.overlapped_ns, parts.exposed_ns), (20_000, 10_000, 20_000));
     assert_eq!(parts.idle_ns, 9_999 + 1_000);
@@ -282,8 +281,8 @@ fn a_clock_is_ahead_by_what_most_shared_ends_say() {
     assert_eq!(clock_offsets_ns(&ranks), [Some(0), Some(2_000_000), Some(-7_000_000), None]);
 }
 
-/// A step of 100 us from `start_us`: forward until 20 us, backward until 60 us, two equal buckets, the second of which
-/// is exposed, and the update.
+/// A step of 100 us from `start_us`: a forward pass until 20 us, a backward pass until 60 us, all-reduces of two equal
+/// buckets, the second of which is exposed, and the update.
 fn step_events(number: u64, start_us: u64) -> Vec<String> {
     let event = |category: &str, name: &str, thread: &str, start: u64, duration: u64| {
         format!(

@@ -448,7 +448,8 @@ fn damage_costs_what_it_touches() {
     let infinite: Vec<String> =
         events.iter().map(|event| event.replace(r#""correlation""#, r#""blocks per SM": inf,"correlation""#)).collect();
     assert_eq!(read(&joined(&head, &infinite), 100).ops, whole.ops);
-    // A kernel without a duration invalidates its step, and no other if steps begin with the first kernel of each.
+    // A kernel without a duration invalidates its step. It invalidates no other step if each step begins with its first
+    // kernel.
     let unmarked = events_of(&written(&SPELLINGS[2], SIMPLE)).1;
     let changes = [(r#""dur":NaN"#, &events), (r#""other":1"#, &events), (r#""other":1"#, &unmarked)];
     for (without, events) in changes {

@@ -10,8 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// Interval between calls of the callback. It is short for a waiting user, but long compared to a call, which takes
-/// some microseconds.
+/// Interval between calls of the callback. It is short for a waiting user, but long compared to a call of the callback,
+/// which takes some microseconds.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// Number of calls of [`check_cancelled`] per reading of the clock, because reading the clock takes as long as a short

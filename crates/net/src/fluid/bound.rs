@@ -57,8 +57,8 @@ impl Bound {
         flows <= self.exact_below
     }
 
-    /// Returns whether so many messages (`ends`) have ended at one instant, with `flows` in flight, that a solve is due
-    /// immediately. This happens at most once per `ppm` millionths of the flows, so it adds few solves.
+    /// Returns whether at least `ppm` millionths of the `flows` in flight have ended at one instant (`ends`), so that a
+    /// solve is due immediately. There are at most as many such solves as deferred ones.
     fn justifies_solve(self, ends: u64, flows: u64) -> bool {
         u128::from(ends) * MILLION >= u128::from(flows) * u128::from(self.ppm)
     }

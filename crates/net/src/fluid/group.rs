@@ -62,7 +62,6 @@ impl Groups {
         Self { groups: vec![Group::default(); link_count], classes: Vec::new(), replan: Vec::new() }
     }
 
-    /// Opens a class to which flows are about to be added.
     pub fn open(&mut self, class: u32) {
         if class as usize >= self.classes.len() {
             let (target, slot) = NO_MESSAGE;
@@ -91,7 +90,6 @@ impl Groups {
         (slot != NONE && target <= self.work_at(class, until_fs)).then_some((target, slot))
     }
 
-    /// Sets the message of a class that is received next.
     pub fn set_first(&mut self, class: u32, (target, slot): (u128, u32)) {
         self.pull(class);
         let state = &mut self.classes[class as usize];
@@ -107,12 +105,10 @@ impl Groups {
         self.groups.get(group as usize).map_or(0, |group| group.work_at(now_fs)).wrapping_add(ahead)
     }
 
-    /// Returns the rate of the flows of a class.
     pub fn rate(&self, class: u32) -> u64 {
         self.groups[self.classes[class as usize].group as usize].rate
     }
 
-    /// Sets the rate of a group from `now_fs` on.
     pub fn set_rate(&mut self, link: u32, rate: u64, now_fs: u128) {
         let group = &mut self.groups[link as usize];
         group.ahead = group.work_at(now_fs).wrapping_sub(u128::from(rate).wrapping_mul(now_fs));
@@ -186,7 +182,6 @@ impl Groups {
         target.wrapping_sub(ahead)
     }
 
-    /// Puts a class into the heap of its group.
     fn push(&mut self, class: u32) {
         let link = self.classes[class as usize].group;
         let heap = &mut self.groups[link as usize].classes;
@@ -198,7 +193,6 @@ impl Groups {
         }
     }
 
-    /// Removes a class from the heap of its group if the heap contains it.
     fn pull(&mut self, class: u32) {
         let ClassState { group: link, place, .. } = self.classes[class as usize];
         if place == NONE {

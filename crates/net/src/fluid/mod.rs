@@ -206,8 +206,8 @@ impl Fluid {
         self.started_count
     }
 
-    /// Returns the paths of the flows of `stream` between `pairs` of hosts, if all these flows can run at full rate at
-    /// once. Returns `None` if one flow slows another, or if a path has no links. The pairs must be distinct.
+    /// Returns the paths of the flows of `stream` between `pairs` of hosts, if all these flows can run at full rate
+    /// simultaneously. Returns `None` if one flow slows another, or if a path has no links. The pairs must be distinct.
     ///
     /// Any subset of the flows also runs at full rate: rates that are feasible for all flows are feasible for a subset.
     pub fn exclusive_paths(
@@ -269,8 +269,8 @@ impl Fluid {
         u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// Begins the first flow in the queue of a connection. Flows that take no time complete immediately, and the loop
-    /// begins the next one.
+    /// Begins the first flow in the queue of a connection. A flow that takes no time completes immediately; then the
+    /// next one begins.
     fn serve(&mut self, connection: u32) {
         loop {
             let row = &self.connections.rows[connection as usize];
@@ -300,7 +300,7 @@ impl Fluid {
         }
     }
 
-    /// Lets a message enter the links of its path. Returns `true` if the flow completes at once, because it has no
+    /// Lets a message enter the links of its path. Returns `true` if the flow completes immediately, because it has no
     /// bytes or its path has no links.
     fn enter(&mut self, slot: u32) -> bool {
         self.event_count += 1;
@@ -383,7 +383,8 @@ impl Fluid {
         self.join(slot, left);
     }
 
-    /// Removes the messages that are received by `until_fs` at their current rates from the solvers.
+    /// Removes the messages that are received by `until_fs` at their current rates from the solvers, so that the next
+    /// solve does not count them.
     fn anticipate(&mut self, until_fs: u128) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for shares in self.bands.iter_mut().flatten() {
@@ -442,7 +443,6 @@ impl Fluid {
         }
     }
 
-    /// Returns the time of the next event.
     fn next_at(&self) -> u128 {
         let leaving = self.bands.iter().flatten().map(|shares| shares.due.first_at());
         let timer = self.timers.first_key_value().map_or(NEVER, |(&at, _)| at);
@@ -450,7 +450,6 @@ impl Fluid {
         leaving.fold(timer, u128::min).min(self.solve_timer.solve_at_fs).min(left)
     }
 
-    /// Processes the events of `now_fs`.
     fn step(&mut self) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for band in 0..Band::COUNT {
@@ -501,7 +500,7 @@ impl Network for Fluid {
     }
 
     /// # Panics
-    /// If a message has 2^54 bytes or more, or there are more than 2^32 flows or connections at once.
+    /// If a message has 2^54 bytes or more, or 2^32 flows or connections exist simultaneously.
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = FlowId(self.started_count);
         self.started_count += 1;

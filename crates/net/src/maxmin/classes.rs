@@ -91,7 +91,6 @@ impl MaxMin {
         index
     }
 
-    /// Sets the bottleneck of a class.
     pub(super) fn set_bottleneck(&mut self, class: u32, bottleneck: u32) {
         let size = record_size(self.stride);
         let state = &mut self.classes[class as usize];

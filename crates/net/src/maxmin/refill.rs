@@ -131,8 +131,8 @@ impl MaxMin {
     }
 }
 
-/// Moves the links that fill at `lowest` from the heap to `next`. Heap entries may be outdated, but only too low,
-/// because levels only rise as flows stop on other links. Links that fill together do not affect one another.
+/// Moves the links that fill at `lowest` from the heap to `next`. Outdated entries of the heap are too low, never too
+/// high, because levels only rise as flows stop on other links. Links that fill together do not affect one another.
 fn take_next(heap: &mut Rising, lowest: u64, fillings: &[Filling], next: &mut Vec<u32>) {
     next.clear();
     while let Some(mut first) = heap.peek_mut() {

@@ -155,8 +155,7 @@ impl MaxMin {
                 if target != level && target.min(level) <= at {
                     movers.push((link, target));
                 } else if target != level {
-                    // A link that is going to rise stays stale: until then, level changes of other links do not mark
-                    // it.
+                    // A link that is going to rise stays stale: until then, changes of other levels do not mark it.
                     state.stale = target > level;
                     state.moves_at = target.min(level);
                     moves.push(Reverse((state.moves_at, link)));

@@ -170,7 +170,7 @@ pub(super) struct Share {
     pub(super) count: u64,
 }
 
-/// A class without its record. It takes a quarter of a cache line.
+/// The data of a class that are not in its record (see [`Bottlenecked`]). They take a quarter of a cache line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
     /// Link with the lowest level on the path; that level is the rate of the class.

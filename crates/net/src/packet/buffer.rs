@@ -51,7 +51,6 @@ struct Pool {
 }
 
 impl SharedBuffers {
-    /// Creates one empty pool per switch of `graph`.
     pub fn new(graph: &Graph, config: SharedBuffer) -> Self {
         let pool_of = graph.links.iter().map(|link| link.from.0.checked_sub(graph.host_count).unwrap_or(u32::MAX));
         Self {

@@ -47,7 +47,7 @@ struct Link {
 pub(crate) trait CalendarPort {
     /// Returns the timing of the port's link.
     fn timing(&self) -> &Timing;
-    /// Returns the index of the train of the packet in transmission.
+    /// Returns the index of the packet train to which the packet in transmission belongs.
     fn train_mut(&mut self) -> &mut u32;
     /// Reads the memory that [`advance`](Self::advance) will read, as a prefetch.
     fn peek(&self) -> u64;
@@ -173,7 +173,6 @@ fn insert_each(sorted: &mut [u64]) -> bool {
 }
 
 impl Calendar {
-    /// Creates an empty calendar for `ports`, in the first bucket.
     pub fn new(ports: &[impl CalendarPort]) -> Self {
         let timings = || ports.iter().map(CalendarPort::timing);
         let shortest_ps = timings().map(Timing::latency_ps).min().unwrap_or(1);
@@ -221,7 +220,6 @@ impl Calendar {
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
-    /// Returns whether the current bucket has no arrival left.
     #[inline]
     pub fn bucket_is_done(&self) -> bool {
         self.next == self.sorted.len()
@@ -248,7 +246,6 @@ impl Calendar {
         (self.start_ps(self.at_ps(entry), arrival.link, packet.wire_bytes), arrival.link, packet)
     }
 
-    /// Returns the time of an entry of the current bucket.
     #[inline(always)]
     fn at_ps(&self, entry: u64) -> u64 {
         (self.number << self.shift) + (entry >> INDEX_BITS)
@@ -261,8 +258,7 @@ impl Calendar {
         at_ps - link.delay_ps - self.times[link.table + usize::from(wire_bytes)]
     }
 
-    /// Returns the key by which an entry is sorted among simultaneous ones. Equal event keys are ordered by link
-    /// number.
+    /// Returns the key that orders simultaneous entries. Equal event keys are ordered by link number.
     #[inline]
     fn key(&self, entry: u64) -> (EventKey, u32) {
         let index = (entry & INDEX_MASK) as usize;
@@ -307,7 +303,7 @@ impl Calendar {
         }
         let slot = (number & (self.ring.len() as u64 - 1)) as usize;
         if let Some(bucket) = self.far.remove(&number) {
-            // The bucket was beyond the ring's reach when its first arrivals were added.
+            // Some arrivals are in the map, because the bucket was beyond the ring when they were added.
             let near = &mut self.ring[slot];
             near.arrivals.extend(bucket.arrivals);
             near.packets.extend(bucket.packets);
@@ -392,7 +388,7 @@ impl Calendar {
         self.ordered = ordered;
     }
 
-    /// Drops the trains that neither a port nor a future arrival refers to.
+    /// Removes the packet trains that neither a port nor a future arrival refers to.
     #[cold]
     fn drop_ended_trains(&mut self, ports: &mut [impl CalendarPort]) {
         const GONE: u32 = u32::MAX;

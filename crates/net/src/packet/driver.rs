@@ -10,7 +10,6 @@ use super::wire::Wire;
 
 /// The event queue under the ports.
 pub(crate) trait PortDriver {
-    /// Returns the time in which `link` transmits `wire_bytes`.
     fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64;
 
     /// Schedules the arrival of a packet whose transmission on `link` ends at `sent_ps`. It belongs to the packet train
@@ -25,7 +24,6 @@ pub(crate) trait PortDriver {
     /// Adds a packet train and returns its index, which is valid while an arrival or a port refers to the train.
     fn begin_train(&mut self, train: Train) -> u32;
 
-    /// Returns the train with index `index`.
     fn train(&self, index: u32) -> Train;
 
     /// Adds a packet to the waiting bytes of its connection in the sender's NIC.

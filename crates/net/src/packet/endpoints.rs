@@ -162,7 +162,6 @@ impl Receiving {
 }
 
 impl Sending {
-    /// Schedules a timer check at the sender's deadline.
     #[inline]
     fn arm(&mut self, connection: u32, pending: &mut Pending) {
         arm(&mut self.armed_ps, self.sender.deadline_ps, (connection, End::Sender), pending);
@@ -229,12 +228,10 @@ impl Connections {
         self.freed.push_back((from_ps, index));
     }
 
-    /// Returns whether the connection with this generation is still open.
     fn is_open(&self, connection: u32, generation: u16) -> bool {
         self.receiving[connection as usize].generation == generation
     }
 
-    /// Returns whether the connection of a packet is still open.
     pub fn accepts(&self, packet: &Wire) -> bool {
         self.is_open(packet.connection, packet.generation)
     }

@@ -43,7 +43,6 @@ struct BusyPeriod {
 }
 
 impl EventKey {
-    /// Creates the key of a transmission that belongs to `train` and started at `start_ps`.
     #[inline]
     pub fn new(start_ps: u64, train: Train) -> Self {
         let Train { since_ps, scheduled_ps: train_scheduled_ps, busy_period, .. } = train;
@@ -155,7 +154,8 @@ impl Origin {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// Returns the origin with `number` if the chain of follow-ups begins here. An existing chain keeps its number.
+    /// Returns the origin with the sequence number `number` if the chain of follow-ups begins here. An existing chain
+    /// keeps its number.
     pub fn or_numbered(self, number: u64) -> Self {
         if self.depth == 0 { Self { number, ..self } } else { self }
     }

@@ -151,7 +151,6 @@ impl Hosts {
         port
     }
 
-    /// Schedules a write of `bytes` by the application, `hold` after `now`.
     fn write_after(&mut self, config: &TcpConfig, now: Time, index: u32, hold: Time, bytes: u64) {
         let sender = &mut self.connections.sending_mut(index).sender;
         if hold > Time::ZERO {
@@ -303,7 +302,6 @@ impl Hosts {
         self.release_if_closed(now, index);
     }
 
-    /// Frees the slot if both endpoints have finished.
     #[inline]
     fn release_if_closed(&mut self, now: Time, index: u32) {
         // The receiver is checked first, because after data its cache lines are cached and the sender's are not.

@@ -96,7 +96,6 @@ pub struct PacketEngine {
     config: PacketConfig,
     now: Time,
     host_count: u32,
-    /// Node at the far end of each link.
     link_ends: Vec<NodeId>,
     routes: Routes,
     ports: Vec<Port>,
@@ -205,8 +204,8 @@ impl PacketEngine {
         })
     }
 
-    /// Schedules `flow` to start at `at`. A replay can schedule all its flows at once, without one [`Network::advance`]
-    /// for each.
+    /// Schedules `flow` to start at `at`. A replay can thus schedule all its flows in advance, instead of calling
+    /// [`Network::advance`] for each of them.
     ///
     /// # Panics
     /// If `at` lies before [`Network::now`].
@@ -255,7 +254,6 @@ impl PacketEngine {
         PortState { long_flows, long_flight: Bytes(flight), ..state }
     }
 
-    /// Returns whether the path of a packet that leaves its host by port `first` contains `port`.
     fn crosses(&self, port: PortId, first: PortId, packet: &Wire) -> bool {
         self.path(first, packet).any(|at| at == port)
     }
@@ -355,7 +353,6 @@ impl PacketEngine {
         }
     }
 
-    /// Sends the packets in `out` through a host's port.
     #[inline]
     fn flush(&mut self, port: PortId) {
         if self.out.is_empty() {

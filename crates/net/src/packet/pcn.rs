@@ -33,8 +33,7 @@ pub struct PcnConfig {
     pub timeout: Time,
 }
 
-/// Size on the wire of a PCN-START packet and of its answer, in bytes: Ethernet and IPv4 headers, no payload (section
-/// 4.4).
+/// Size of a PCN-START packet and its answer on the wire, in bytes: IPv4 over Ethernet, no payload (section 4.4).
 const CONTROL_BYTES: u16 = 64;
 
 /// The type-of-service field of a control packet (fig. 7): PCN-START flag, ACK flag, four bits with the threshold
@@ -269,7 +268,7 @@ mod tests {
         }
     }
 
-    /// The hosts of the engine, connected by a row of switches. A switch only keeps its list of announcements and loses
+    /// The hosts of the engine, connected by a row of switches. A switch only has a list of announcements and loses
     /// packets.
     struct Path {
         hosts: Hosts,
@@ -337,7 +336,6 @@ mod tests {
             }
         }
 
-        /// Runs until `until`. Returns the number of flows that have completed.
         fn run(&mut self, until: Time) -> usize {
             let mut out = Vec::new();
             loop {

@@ -33,8 +33,7 @@ pub(crate) struct Port {
     link: u32,
     /// Whether a packet is in transmission, until `busy_until_ps`.
     busy: bool,
-    /// Whether the port was idle before the packet in transmission. If so, the device can take another packet
-    /// immediately.
+    /// Whether the port was idle before the packet in transmission. If so, the device can take another one immediately.
     fresh: bool,
     /// Whether `device` holds a packet.
     loaded: bool,
@@ -56,7 +55,6 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Creates an idle port with an empty queue.
     pub fn new(link: u32, delay: Time, serialization: Serialization, qdisc: Qdisc) -> Self {
         Self {
             link,
@@ -197,8 +195,8 @@ impl Port {
         self.device = packet;
     }
 
-    /// Starts the next transmission at the end of the current one. It continues the train if it takes as long as the
-    /// transmissions of the train.
+    /// Determines the train of the next transmission, which starts at the end of the current one. The train continues
+    /// if the current transmission took as long as the earlier ones of the train; otherwise, a new train begins.
     #[inline]
     fn extend_train(&mut self, driver: &mut impl PortDriver) {
         self.fresh = false;
@@ -255,17 +253,14 @@ impl Port {
         (self.qdisc.packets(), self.qdisc.bytes())
     }
 
-    /// Returns whether the qdisc has room for a packet of `wire_bytes`.
     pub fn has_room(&self, wire_bytes: u16) -> bool {
         self.qdisc.has_room(wire_bytes)
     }
 
-    /// Sets the capacity of the qdisc. Packets that are already enqueued stay.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         self.qdisc.set_capacity(capacity);
     }
 
-    /// Sets the marking threshold for later packets: the queue length, in packets, from which they are marked.
     pub fn set_threshold(&mut self, packets: u32) {
         self.qdisc.set_threshold(packets);
     }

@@ -13,8 +13,8 @@ impl Serialization {
     /// Creates the table for packets whose length on the wire lies within `bytes`.
     pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // Shorter packets are padded to the minimum length. Times fit 64 bits: 2^16 bytes at 1 bit/s take 5.2e17
-            // ps.
+            // Shorter packets are padded to the minimum length. 2^16 bytes at 1 bit/s take 5.2e17 ps, so times fit 64
+            // bits.
             let count = Bytes(u64::from(count.max(*bytes.start())));
             match follow {
                 // Times are rounded up, so that no link exceeds its rate. The error is less than a picosecond per
@@ -49,7 +49,6 @@ impl Serialization {
     }
 }
 
-/// Propagation delay and serialization times of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub delay_ps: u64,
@@ -68,7 +67,6 @@ impl Timing {
         self.delay_ps.saturating_add(2 * self.serialization.most())
     }
 
-    /// Returns the serialization time of the longest packet.
     pub fn serialization_max_ps(&self) -> u64 {
         self.serialization.most()
     }

@@ -101,7 +101,6 @@ impl Wire {
         self.band & Self::HAS_PAYLOAD != 0
     }
 
-    /// Returns the bytes of payload if the headers take `header_bytes`.
     #[inline]
     pub fn payload_bytes(&self, header_bytes: u16) -> u16 {
         if self.has_payload() { self.wire_bytes - header_bytes } else { 0 }

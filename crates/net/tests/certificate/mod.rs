@@ -5,7 +5,7 @@
 
 use gradtide_net::maxmin::{LinkId, PARTS};
 
-/// Checks the rates of flows. A flow consists of its rate and its links.
+/// Checks the rates of flows, which are given as pairs of a rate and the links of the flow.
 pub fn check(capacities: &[u64], flows: &[(u64, &[LinkId])]) {
     let mut used = vec![0; capacities.len()];
     let mut fastest = vec![0; capacities.len()];

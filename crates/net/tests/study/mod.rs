@@ -237,11 +237,10 @@ pub struct Outcome {
     pub all_reduces: Vec<AllReduce>,
 }
 
-/// The job on all hosts: the current ring, and the compute time, which is the same on all workers.
+/// State of the job's communication on all hosts: the all-reduce in flight, and the buckets that are ready.
 struct Ring<'a> {
     job: &'a Job,
-    /// Bucket whose all-reduce is in flight, and its start in ns. `received` counts the partitions that each worker has
-    /// received.
+    /// Bucket whose all-reduce is in flight, and its start in ns. `received` counts each worker's partitions.
     current: Option<(usize, u64)>,
     received: Vec<u32>,
     ready: Vec<bool>,

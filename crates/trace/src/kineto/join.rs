@@ -77,7 +77,7 @@ impl Join {
         join
     }
 
-    /// Returns whether `External id` and `correlation` lead to the same operator in most cases.
+    /// Returns whether `External id` and `correlation` lead to the same operator for most kernels.
     fn agrees(&self, spans: &[Span]) -> bool {
         let (mut same, mut other) = (0_u64, 0_u64);
         for span in spans.iter().filter(|span| !span.is_host) {

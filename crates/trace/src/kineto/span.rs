@@ -3,7 +3,8 @@
 use crate::kernels::Transferred;
 use std::sync::Arc;
 
-/// Source of information about a transfer, in ascending order of detail. An event replaces those of lower levels.
+/// Source of information about a transfer, in ascending order of detail. An event with more detail replaces the events
+/// of lower levels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     /// The call, such as `c10d::allreduce_`.

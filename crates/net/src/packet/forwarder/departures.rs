@@ -86,7 +86,6 @@ pub(super) struct Departures {
 }
 
 impl Departures {
-    /// Creates an empty heap for the `ports` of `graph`.
     pub fn new(graph: &Graph, ports: &[Port]) -> Self {
         Self {
             is_of_host: graph.links.iter().map(|link| link.from.0 < graph.host_count).collect(),
@@ -100,8 +99,7 @@ impl Departures {
         }
     }
 
-    /// Returns the time of the next arrival at a switch and the time of the next arrival at a host, in ps. `u64::MAX`:
-    /// none.
+    /// Returns the times of the next arrivals at a switch and at a host, in ps; `u64::MAX` without one.
     pub fn next_ps(&self) -> (u64, u64) {
         let next_ps = |arrivals: &BinaryHeap<Reverse<Arrival>>| {
             arrivals.peek().map_or(u64::MAX, |Reverse(arrival)| arrival.at_ps)

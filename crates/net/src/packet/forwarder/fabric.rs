@@ -25,7 +25,6 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 pub(super) struct Fabric<D> {
     pub host_count: u32,
-    /// Node at the far end of each link.
     pub link_ends: Vec<NodeId>,
     pub routes: Routes,
     pub ports: Vec<Port>,
@@ -81,7 +80,6 @@ impl<D: PortDriver> Fabric<D> {
         Some(self.routes.next(switch, packet.dst, origin))
     }
 
-    /// Returns whether `port` is the egress port of a host.
     pub fn is_of_host(&self, port: PortId) -> bool {
         (0..self.host_count).any(|host| self.routes.first(host) == port)
     }

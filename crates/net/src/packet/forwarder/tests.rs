@@ -97,8 +97,7 @@ fn seen(at_ps: u64, start_ps: u64, port: u32, packet: &Wire) -> Seen {
     (at_ps, start_ps, port, packet.number(), packet.flags)
 }
 
-/// Sends the packets of a log through a forwarder, which is also advanced every `step_ps`. Returns all arrivals and
-/// drops.
+/// Sends the packets of a log through a forwarder that is advanced every `step_ps`. Returns all arrivals and drops.
 fn forward(graph: &Graph, config: &PacketConfig, sent: &Sent, step_ps: u64) -> (Vec<Seen>, Vec<Seen>, Forwarder) {
     let mut forwarder = Forwarder::new(graph, config).unwrap();
     forwarder.fabric.origins = sent.origins.clone();

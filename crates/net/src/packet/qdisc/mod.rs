@@ -234,12 +234,10 @@ impl Qdisc {
         (self.packets_max, self.bytes_max)
     }
 
-    /// Returns the number of packets marked so far.
     pub fn marks(&self) -> u64 {
         self.rest.marks
     }
 
-    /// Returns the number of packets dropped so far.
     pub fn drops(&self) -> u64 {
         self.rest.drops
     }
@@ -258,7 +256,6 @@ impl Qdisc {
         self.bytes
     }
 
-    /// Returns whether a packet of length `wire_bytes` fits.
     #[inline]
     pub fn has_room(&self, wire_bytes: u16) -> bool {
         self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes
@@ -492,8 +489,8 @@ mod tests {
         }
         let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
         let expected = 1.0 + (1..=12).map(|n| 1.0 - f64::from(n) * 0.08).sum::<f64>();
-        // There are about 2960 gaps with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is four standard
-        // errors.
+        // There are about 2960 gaps between marks with a standard deviation of 12.5 / sqrt(12) = 3.6. The tolerance is
+        // four standard errors.
         let tolerance = 4.0 * 3.7 / (gaps.len() as f64).sqrt();
         assert!((mean - expected).abs() < tolerance, "{mean} against {expected} +- {tolerance}");
         assert_eq!(gaps.iter().max(), Some(&13));

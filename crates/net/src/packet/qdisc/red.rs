@@ -5,7 +5,6 @@
 
 use crate::seed::Stream;
 
-/// The state of random early detection on one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Red {
     /// Average queue length, in units of 2^-16 packets.

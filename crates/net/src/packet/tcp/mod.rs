@@ -168,13 +168,11 @@ impl TcpConfig {
         Self { min_rto, delayed_ack_timeout, ..self }
     }
 
-    /// Returns the initial window of a connection, in bytes.
     #[inline]
     pub(crate) fn initial_window_bytes(&self) -> u64 {
         u64::from(self.initial_window_segments) * u64::from(self.segment_bytes)
     }
 
-    /// Returns time `at_ps` as a timestamp, in ticks.
     #[inline]
     pub(crate) fn stamp(&self, at_ps: u64) -> u32 {
         (at_ps / self.stamp_tick.ps()) as u32

@@ -41,7 +41,7 @@ fn is_later(one: u32, other: u32) -> bool {
 }
 
 impl Rack {
-    /// Processes the delivery of a segment: steps 1 to 3 of section 6.2.
+    /// Processes the delivery of a segment: RFC 8985, section 6.2, steps 1 to 3.
     pub fn on_delivered(&mut self, segment: Delivered) {
         let Delivered { end, stamp, is_retransmitted } = segment;
         if end > self.forward {

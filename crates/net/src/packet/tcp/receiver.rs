@@ -92,8 +92,7 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
-    /// Returns whether the receiver has finished. It still keeps its slot, because it must answer a sender that has not
-    /// closed.
+    /// Returns whether the receiver has finished. It keeps its slot, because it must answer an open sender.
     pub fn is_finished(&self) -> bool {
         self.state == ReceiverState::Finished
     }
@@ -178,7 +177,7 @@ impl Receiver {
             }
             self.state = ReceiverState::Established;
             self.deadline_ps = NEVER;
-            // Makes the receiver acknowledge the first segment at once.
+            // Makes the receiver acknowledge the first segment immediately.
             self.held_count = config.delayed_ack_segments;
         }
         if !packet.has_payload() && !has_fin {
@@ -193,8 +192,8 @@ impl Receiver {
             ReceiverState::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
             // In ns-3, only the FIN's own timer repeats the FIN.
             ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
-            // ns-3 has now removed the connection and ignores later packets. Differs from ns-3: if every FIN was
-            // dropped, the receiver answers retransmissions, because the sender would otherwise never close.
+            // In this state, ns-3 has removed the connection and ignores later packets. Differs from ns-3: if every FIN
+            // was dropped, the receiver answers retransmissions, because the sender would otherwise never close.
             ReceiverState::Finished if self.fins_alive > 0 => {}
             ReceiverState::Finished => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
@@ -255,8 +254,8 @@ impl Receiver {
             return;
         }
         if !finished || has_fin {
-            // RFC 5681, 4.2: data that is out of order or fills a gap is acknowledged at once. ns-3 acknowledges the
-            // data of a FIN and the FIN separately.
+            // RFC 5681, 4.2: data that is out of order or fills a gap is acknowledged immediately. ns-3 acknowledges
+            // the data of a FIN and the FIN separately.
             self.acknowledge(config, pool, out, self.template.flags);
         }
         if finished {
@@ -269,7 +268,6 @@ impl Receiver {
         }
     }
 
-    /// Returns the time between repetitions of the FIN.
     fn fin_wait_ps(&self) -> u64 {
         self.rtt.timeout_ns(1) * 1_000
     }
@@ -288,7 +286,7 @@ impl Receiver {
         } else if ece != self.ecn & flag::ECE {
             // RFC 8257, 3.2: each acknowledgement covers only marked or only unmarked packets, so that the sender can
             // count the marked ones. When the marking changes, the packets that wait for a delayed acknowledgement are
-            // acknowledged first, and the first packet after the change is acknowledged at once.
+            // acknowledged first, and the first packet after the change is acknowledged immediately.
             if self.next > self.acknowledged {
                 self.acknowledge(config, pool, out, self.template.flags);
             }
@@ -376,8 +374,7 @@ mod tests {
         (sender, receiver, pool, there)
     }
 
-    /// Returns, for each acknowledgement, the cumulative number of acknowledged segments and whether it has the ECE
-    /// flag.
+    /// Returns, for each acknowledgement, the total number of acknowledged segments and whether it has the ECE flag.
     fn echoes(
         config: &TcpConfig,
         receiver: &mut Receiver,
@@ -433,9 +430,10 @@ mod tests {
     fn dctcp_acknowledges_marked_and_unmarked_apart() {
         let config = config(CongestionAlgorithm::Dctcp(dctcp::Parameters::default()), true);
         let (_, mut receiver, mut pool, packets) = pair(&config);
-        // Of segments 1 to 10, segments 4, 5 and 7 are marked. Segment 1 is acknowledged at once, and 2 and 3 together.
-        // Segment 4, the first marked one, is acknowledged at once. When 6 arrives unmarked, 5 is acknowledged with ECE
-        // first, then 6 without. Segments 7 and 8 change the marking again, and 9 and 10 are acknowledged together.
+        // Of segments 1 to 10, segments 4, 5 and 7 are marked. Segment 1 is acknowledged immediately, and 2 and 3
+        // together. Segment 4, the first marked one, is acknowledged immediately. When 6 arrives unmarked, 5 is
+        // acknowledged with ECE first, then 6 without. Segments 7 and 8 change the marking again, and 9 and 10 are
+        // acknowledged together.
         let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3, 4, 6]);
         let expected = [(1, false), (3, false), (4, true), (5, true), (6, false), (7, true), (8, false), (10, false)];
         assert_eq!(acks, expected);

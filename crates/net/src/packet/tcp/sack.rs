@@ -89,7 +89,6 @@ impl Scoreboard {
         self.segments.is_empty()
     }
 
-    /// Returns whether the first outstanding segment has been retransmitted.
     #[inline]
     pub fn head_retransmitted(&self) -> bool {
         self.segments.front().is_some_and(|head| head.is(RETRANSMITTED))
@@ -125,7 +124,7 @@ impl Scoreboard {
         self.seen.iter().take(count).any(|&(_, whole)| whole.0 < whole.1)
     }
 
-    /// Applies a block. Returns the range of the whole segments in it.
+    /// Marks the segments that lie in a SACK block. Returns the range of these whole segments.
     fn sack_block(&mut self, block: Block, follow: Follow) -> Block {
         let (mut start, mut end) = block;
         let (mut whole_start, mut whole_end) = (u64::MAX, 0);
@@ -239,7 +238,6 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
-    /// Returns whether the first outstanding segment is lost.
     pub fn head_lost(&self) -> bool {
         self.segments.front().is_some_and(|head| head.is(LOST))
     }
@@ -292,7 +290,6 @@ impl Scoreboard {
         None
     }
 
-    /// Returns the offset at which segment `index` starts.
     pub fn start_of(&self, index: usize) -> u64 {
         self.segments[index].start
     }
@@ -419,7 +416,7 @@ impl Reassembly {
     /// already.
     pub fn insert(&mut self, mut start: u64, mut end: u64) -> bool {
         let first = self.ranges.partition_point(|range| range.1 < start);
-        // The part of the range that is new. Trimming both ends is enough, because retransmissions keep segment
+        // The part of the range that is new. Trimming the ends is enough, because retransmissions keep segment
         // boundaries.
         let (mut new_start, mut new_end) = (start, end);
         let mut last = first;
@@ -470,7 +467,7 @@ impl Reassembly {
     }
 
     /// Advances the next byte expected to `next`, or to the end of the stored ranges that are then in order. Returns
-    /// it.
+    /// the new value.
     pub fn advance(&mut self, next: u64) -> u64 {
         let mut next = next;
         let mut used = 0;

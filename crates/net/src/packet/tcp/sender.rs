@@ -165,7 +165,6 @@ impl Sender {
         self.written.saturating_sub(self.una)
     }
 
-    /// Returns the end of the data that the application has written.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -438,7 +437,6 @@ impl Sender {
         }
     }
 
-    /// Returns the value of ssthresh after a timeout.
     fn ssthresh_after_timeout(&mut self, config: &TcpConfig) -> u64 {
         // RFC 5681, 3.1: ssthresh stays the same if the timer expires again for the same segment.
         let again = self.phase == CongestionState::Loss && self.board.head_retransmitted();
@@ -700,8 +698,7 @@ mod tests {
     /// Creates a sender that has sent 69 of many segments.
     fn sender(config: &TcpConfig) -> Sender {
         let mut sender = Sender::new(config, config.window, Wire::NOTHING);
-        // The limit of the SYN's unscaled window ends with the first acknowledgement of data, which is not simulated
-        // here.
+        // The limit of the SYN's unscaled window ends with the first acknowledgement of data, not simulated here.
         sender.first_window_bytes = config.window.0;
         sender.write(1_000 * SEGMENT);
         sender.connect(config, 0, &mut Vec::new());
@@ -750,8 +747,8 @@ mod tests {
         for end in 51..=53 {
             ack(&mut lost, &config, 0, (50, end));
         }
-        // Segments below three SACKed ones count as lost. Two more segments were sent before these losses were
-        // detected.
+        // In ns-3, ssthresh is half of the bytes in flight: 69 segments and two that were sent before the losses were
+        // detected, minus 50 lost and three SACKed segments.
         assert_eq!(lost.ssthresh, (69 + 2 - 50 - 3) * SEGMENT / 2);
     }
 

@@ -12,11 +12,12 @@ use serde::Serialize;
 pub enum Ecn {
     /// No reaction.
     Ignored,
-    /// RFC 3168, if the connection has negotiated ECN. The receiver echoes a mark until the sender has reduced its
-    /// window (6.1.3). The window is reduced at most once per window of data, for marks and losses together (6.1.2).
+    /// ECN as in RFC 3168, if the connection has negotiated it. The receiver echoes a mark until the sender has reduced
+    /// its window (6.1.3). The window is reduced at most once per window of data, for marks and losses together
+    /// (6.1.2).
     Classic,
-    /// RFC 8257, on every connection. The echo identifies the marked packets (3.2). A loss reduces the window even
-    /// after a mark, because the reduction after a mark may have been small (3.4).
+    /// ECN as in RFC 8257, on every connection. The echo identifies the marked packets (3.2). A loss reduces the window
+    /// even after a mark, because the reduction after a mark may have been small (3.4).
     Scalable,
 }
 

@@ -28,8 +28,8 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 pub struct Parameters {
     /// Whether HyStart ends slow start.
     pub hystart: bool,
-    /// Whether slow start grows by every segment that an acknowledgement covers (RFC 3465 without its limit L, as in
-    /// Linux). Otherwise it grows by one segment per acknowledgement.
+    /// Whether slow start increases the window by every segment that an acknowledgement covers (RFC 3465 without its
+    /// limit L, as in Linux), instead of one segment per acknowledgement.
     pub byte_counting: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Cubic {
     w_max: f64,
     /// Window before the last reduction, in segments.
     cwnd_prior: f64,
-    /// Estimate of the window that Reno would have now (4.3).
+    /// Estimate of the window that Reno would have now (RFC 9438, 4.3).
     w_est: f64,
     k_s: f64,
     /// Growth of less than a byte that is carried over to the next acknowledgement.
@@ -302,8 +302,7 @@ mod tests {
             cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000);
             rounds += 1;
         }
-        // A round acknowledges pairs of segments, so it may acknowledge one segment less than the window of at least
-        // 70.
+        // A round acknowledges pairs of segments, so it may acknowledge one segment less than the window (>= 70).
         assert!((56..=59).contains(&rounds), "{rounds} rounds");
         let before = cwnd;
         for _ in 0..20 {

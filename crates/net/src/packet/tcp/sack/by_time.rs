@@ -98,7 +98,6 @@ impl Scoreboard {
         self.hole_hint = self.hole_hint.min(serial);
     }
 
-    /// Returns the last outstanding segment that is not SACKed.
     pub fn last_unsacked(&self) -> Option<usize> {
         self.segments.iter().rposition(|segment| !segment.is(SACKED))
     }

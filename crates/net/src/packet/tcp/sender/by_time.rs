@@ -94,8 +94,7 @@ impl Sender {
         }
     }
 
-    /// Marks the segments that count as lost by now, and enters recovery if there are any. Returns whether there are
-    /// any.
+    /// Marks the segments that count as lost by now, and then enters recovery. Returns whether there are any.
     fn find_losses(&mut self, config: &TcpConfig, now_ps: u64) -> bool {
         let wait = self.reordering_window(config);
         let (is_new, next) = self.board.detect_losses(config.stamp(now_ps), wait);
@@ -358,8 +357,7 @@ mod tests {
         assert_eq!(script.ack((32, 20), 0, &[(4, 11)]), [12]);
         assert_eq!(script.ack((34, 22), 0, &[(4, 12)]), [13]);
         assert_eq!(script.ack((44, 24), 1, &[(4, 12)]), [14, 15]);
-        // Segment 1 was retransmitted before segment 2, and only segment 2 has arrived. RACK sends segment 1 a third
-        // time.
+        // Segment 1 was retransmitted before segment 2, and only segment 2 has arrived. RACK sends segment 1 again.
         assert_eq!(script.ack((46, 28), 1, &[(2, 12)]), [1, 16]);
         assert_eq!(script.ack((48, 32), 1, &[(2, 13)]), [17]);
         assert_eq!(script.ack((50, 34), 1, &[(2, 14)]), [18]);

@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn it_ends_no_window_below_16_segments() {
         let (mut hystart, mut una) = (HyStart::default(), 0);
-        // The round has seven acknowledgements. The window is 14 segments at the first, 16 at the third and 20 at the
-        // last.
+        // The round has seven acknowledgements. The window is 14 segments at the first, 16 at the third, 20 at the last
+        // one.
         assert_eq!(round(&mut hystart, 0, &mut una, 7, 1_900_000, 3 * MS), Some(2));
         let (mut hystart, mut una) = (HyStart::default(), 0);
         assert_eq!(round(&mut hystart, 0, &mut una, 5, 1_900_000, 3 * MS), None);
