@@ -345,7 +345,10 @@ def test_a_port_that_is_taken_is_one_error():
 
 @pytest.mark.parametrize(
     ("host", "port", "error", "said"),
-    [("nowhere.invalid", 7474, announced.BurstError, "is no address"), (LOOPBACK, 99_999, ValueError, "port: 99999")],
+    [
+        ("nowhere.invalid", 7474, announced.BurstError, "is not an address"),
+        (LOOPBACK, 99_999, ValueError, "port: 99999"),
+    ],
 )
 def test_an_address_that_is_none_is_one_error_at_both_ends(host, port, error, said):
     with pytest.raises(error, match=said):

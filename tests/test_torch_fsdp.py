@@ -16,7 +16,7 @@ from gradtide.errors import ScenarioError, TrainingError
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_all_gather"):
-    pytest.skip("this torch's FSDP2 cannot be told how to gather", allow_module_level=True)
+    pytest.skip("this torch has no FSDPModule.set_custom_all_gather", allow_module_level=True)
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 

@@ -132,9 +132,9 @@ def bursts(  # noqa: PLR0913 - the options of the command
     )
     packets = None if announce is None else units.parse_option("announce", units.parse_announced, announce)
     if size_bytes < SIZE.size:
-        raise ValueError(f"bytes: {bytes!r} is less than {SIZE.size} bytes, which say how long the burst is")
+        raise ValueError(f"bytes: {bytes!r} is less than {SIZE.size} bytes, the size of its announcement")
     if count < 1:
-        raise ValueError(f"count: {count} is no number of bursts; send at least one")
+        raise ValueError(f"count: {count} is not a number of bursts; send at least one")
     family, address = addresses(host, port)[0]
     rows: list[Burst] = []
     time.sleep(start_ps / units.PS_PER_SECOND)

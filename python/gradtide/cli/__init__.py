@@ -223,7 +223,7 @@ def _explained(error: BaseException) -> dict[str, Any]:
     if signals.has_raised() or isinstance(error, (Stopped, KeyboardInterrupt, typer.Abort)):
         number = signals.received[0] if signals.received else signal.SIGINT
         if not isinstance(error, Stopped):
-            talk("interrupted; nothing half-written is left behind")
+            talk("interrupted; no incomplete files remain")
         return stopped_document(number)
     if isinstance(error, GradtideError) and not isinstance(error, InternalError):
         # An invalid input has several faults of several lines each; other errors are one line.

@@ -113,7 +113,7 @@ def receive(
     from gradtide import announced
 
     if as_json and count is None:
-        fail_usage("--json prints one document at the end; say when that is, as in --count 6")
+        fail_usage("--json prints one document at the end; limit the bursts, as in --count 6")
     arrivals = []
     for arrival in announced.receive(listen=listen, port=port or announced.PORT, together=together, count=count):
         arrivals.append(asdict(arrival))

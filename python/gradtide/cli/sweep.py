@@ -279,7 +279,7 @@ def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[
             is_signal = isinstance(stop, KeyboardInterrupt) or signals.has_raised()
             if not is_signal and not isinstance(stop, LimitReached):
                 raise
-            kept = f"{len(store):,} finished runs are in {path}, and the same command goes on from there"
+            kept = f"{len(store):,} finished runs are in {path}, and the same command continues from there"
             kept = kept if path is not None else "finished runs are lost; with -o DIR or --store FILE they are kept"
             signals.tidy()
             talk(f"interrupted: {kept}" if is_signal else kept)

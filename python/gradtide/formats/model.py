@@ -45,7 +45,7 @@ def _model(text: str, name: str, options: Options) -> tuple[str, Sequence[Layer]
     elif not table.is_timed:
         said = "its layers have operations and no times: they depend on a device"
     if said:
-        hint = "gradtide profile writes times; a scenario takes this file as it is"
+        hint = "gradtide profile writes times; a scenario can read this file unchanged"
         raise ScenarioError([Fault("GT032", "", said, None, hint, name)])
     document = json.loads(text)
     layer_keys = {key for row in document["layers"] for key in row} - {f"{key}_us" for key in _TIMES}

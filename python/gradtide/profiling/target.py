@@ -76,7 +76,7 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
             tensor = torch.randint(0, 2, spec.shape, device=device).to(dtype)
         if spec.name is None:
             if kwargs:
-                raise ProfileError(f"--input {spec}: an input without a name stands before those with one")
+                raise ProfileError(f"--input {spec}: inputs without a name come before inputs with one")
             args.append(tensor)
         elif spec.name in kwargs:
             raise ProfileError(f"--input {spec}: the input {spec.name!r} is given twice")

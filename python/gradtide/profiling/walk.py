@@ -189,7 +189,7 @@ def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
             loss = loss_of(staged.forward(staged.parameters, staged.inputs))
         if loss is None:
             raise ProfileError(
-                f"{type(model).__name__} trains nothing: no output hangs on a parameter that wants a gradient"
+                f"{type(model).__name__} trains nothing: no output depends on a parameter with requires_grad"
             )
         with as_profile_error("backward pass"), _recorder(walk):
             gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)

@@ -348,7 +348,7 @@ class _Reader:
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else data
             newer = newer_version(found, [SCHEMA])
-            msg = f'this is no plan: "schema" is not "{SCHEMA}"' if newer is None else f"this plan {newer}"
+            msg = f'this is not a plan: "schema" is not "{SCHEMA}"' if newer is None else f"this plan {newer}"
             self.add(("schema",), msg, _AGAIN, found)
             return None
         given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}
@@ -389,7 +389,7 @@ class _Reader:
         for key in _SENDS:
             if data.get(key) is not None:
                 self.add(
-                    (key,), f"`{key}` says how DDP sends, and FSDP sends by units", f"leave out `{key}`", data[key]
+                    (key,), f"`{key}` is a setting of DDP, and FSDP sends by units", f"leave out `{key}`", data[key]
                 )
         if not isinstance(table, dict):
             found = units.describe(table)
@@ -414,7 +414,7 @@ class _Reader:
                     self.add((FSDP, "units", place), f"`{name}` is in two units, or twice", "name it once", name)
                 seen.add(name)
             if "" in row and (place > 0 or len(row) > 1):
-                msg = 'the model itself, "", is a unit of its own, and the first: its forward pass begins first'
+                msg = 'the model itself, "", must be the first unit, because its forward pass begins first'
                 self.add((FSDP, "units", place), msg, 'write [""] first', row)
         for key in ("forward_prefetch", "backward_prefetch"):
             ahead = table.get(key)

@@ -137,7 +137,7 @@ def _releases(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | Non
         where, layer = release
         loc = (*at, "releases", index)
         if where not in ("backward", "forward"):
-            ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
+            ctx.add("GT016", loc, f"`{where}` is not a pass", 'write "backward LAYER", "forward LAYER" or ""', text)
         elif layer not in every:
             hint = did_you_mean(layer, every, f'layers are "{next(iter(every), "")}", …', '"{}"')
             ctx.add("GT037", loc, f'the model has no layer "{layer[:80]}"', hint, text)

@@ -88,15 +88,15 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         ("buckets", schedule.buckets is not None, whole),
         ("releases", schedule.releases is not None, whole),
         ("chunk", schedule.chunk_bytes is not None, whole),
-        ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
-        ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
+        ("in_turn", schedule.in_turn is not None, "each connection carries one transfer at a time"),
+        ("credit", schedule.credit != 1, "each connection carries one transfer at a time"),
         ("depth", schedule.depth != 1, whole),
         (
             "barrier",
             not schedule.barrier,
-            "an iteration begins when the one before has ended; `collective.ps.sync` says on which workers",
+            "an iteration begins when the previous one has ended; `collective.ps.sync` selects on which workers",
         ),
-        ("sync", schedule.sync_ps != 0, "no transfer waits for others to be through"),
+        ("sync", schedule.sync_ps != 0, "no transfer waits for others to complete"),
     ):
         if is_given:
             found.append((("schedule", key), here, hint))
