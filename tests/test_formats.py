@@ -367,7 +367,7 @@ def test_what_a_layer_table_has_no_column_for_is_said(tmp_path):
         '{"schema": "gradtide.model/1", "name": "m", "layers": '
         '[{"name": "a", "forward_flops": 1, "activation_bytes": 3, "parameter_bytes": 4}]}'
     )
-    with pytest.raises(gt.ScenarioError, match="operations and no times"):
+    with pytest.raises(gt.ScenarioError, match="operations but no times"):
         convert(source)
 
 

@@ -258,7 +258,7 @@ NAN = float("nan")
         ([{**GOOD, "times": []}], 9, {}, "bucket 0 has 0 times"),
         ([GOOD, {**GOOD, "times": [1]}], 9, {}, "bucket 1 has 1 times, the first bucket 2"),
         ([{**GOOD, "times": "12"}], 9, {}, "write one time for each band"),
-        ([{**GOOD, "bytes": 0}], 9, {}, "leave out what sends nothing"),
+        ([{**GOOD, "bytes": 0}], 9, {}, "leave out buckets that send nothing"),
         ([{**GOOD, "bytes": True}], 9, {}, "bytes is True; write a number"),
         ([{**GOOD, "needed": 0, "name": "fc"}], 9, {}, "bucket fc is needed at 0, before it is ready at 1"),
         ([{**GOOD, "needed": 10}], 9, {}, "needed at 10, after the end of the iteration"),

@@ -529,9 +529,9 @@ def test_the_busiest_rank_of_experts_has_more_to_do():
     ("model", "mesh", "layout", "training", "field", "says"),
     [
         (GPT, "fsdp=8", {"async_tp": True}, {}, "async_tp", "a tensor group of one rank sends nothing"),
-        (GPT, "tp=8", {"async_tp": True}, {"sequence_parallel": False}, "async_tp", "divided sequence"),
+        (GPT, "tp=8", {"async_tp": True}, {"sequence_parallel": False}, "async_tp", "needs sequence parallelism"),
         (GPT, "tp=16", {"async_tp": True}, {}, "async_tp", "write tp = 8 at most"),
-        (GPT, "tp=8", {"scatter_gather": True}, {}, "scatter_gather", "stages of a pipeline"),
+        (GPT, "tp=8", {"scatter_gather": True}, {}, "scatter_gather", "only tensor groups in a pipeline"),
         (GPT, "tp=2,pp=2", {"scatter_gather": True}, {}, "scatter_gather", "write sequence = false"),
         (GPT, "fsdp=8", {"context": "all-gather"}, {}, "context", "write cp"),
         (GPT, "fsdp=8", {}, {"expert_skew": 1.5}, "expert_skew", "write ep above 1"),

@@ -145,8 +145,8 @@ def test_the_command_times_an_optimizer_by_its_name(gradtide):
         (["net_of_test.py:make", "--dag", "d.json", "--rate", "10"], "has no unit"),
         (["net_of_test.py:make", "-o", "nowhere/x.json"], "nowhere"),
         (["net_of_test.py:make", "--optimizer", "SGD"], "nothing is timed: --optimizer would do nothing"),
-        ([*MEASURED, "--optimizer", "AdamWW"], "torch.optim has none of this name; did you mean AdamW? there are A"),
-        ([*MEASURED, "--optimizer", "Optimizer"], "torch.optim has none of this name"),
+        ([*MEASURED, "--optimizer", "AdamWW"], "torch.optim has no such optimizer; did you mean AdamW? there are A"),
+        ([*MEASURED, "--optimizer", "Optimizer"], "torch.optim has no such optimizer"),
         ([*MEASURED, "--optimizer", "LBFGS"], "the optimizer's step cannot be timed on a copy"),
     ],
 )

@@ -272,7 +272,7 @@ class _Problem:
             for time in bucket.times:
                 _number(f"{who}: a time", time)
             if bucket.bytes == 0:
-                raise ValueError(f"{who}: bytes is 0; leave out what sends nothing")
+                raise ValueError(f"{who}: bytes is 0; leave out buckets that send nothing")
             if not bucket.times or len(bucket.times) != bands:
                 raise ValueError(f"{who} has {len(bucket.times)} times, the first bucket {bands}: one for each band")
             if bucket.needed < bucket.ready:

@@ -101,7 +101,7 @@ def _print_offers(summary: dict[str, Any]) -> None:
             "exchange, ms",
             "iteration, ms",
             "slower",
-            f"with cables of {words.spaced(summary['other_cable_delay'])}, ms",
+            f"{words.spaced(summary['other_cable_delay'])} cables, ms",
         ],
         rows,
     )

@@ -40,7 +40,7 @@ def reproduce(
             fail_usage(f"{flag} is for all papers; leave out {flag} or {what}")
     for flag, is_given in (("--quick", quick), ("--estimate", common.estimate)):
         if only_list and is_given:
-            fail_usage(f"--list makes nothing; leave out {flag}")
+            fail_usage(f"--list reproduces nothing; leave out {flag}")
     if only_list:
         _list(common)
         return

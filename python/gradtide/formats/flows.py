@@ -154,7 +154,7 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
         wrong.add(first, text, "start", msg, f"state the unit of all starts: {how}")
     elif not shown and open_start is not None:
         number, line, at = open_start
-        msg = "the file does not show the unit of its starts: htsim reads picoseconds, its program of UEC microseconds"
+        msg = "the unit of the starts is ambiguous: htsim reads picoseconds, and its UEC program microseconds"
         wrong.add(number, line, "start", msg, how, at)
     wrong.end()
     return next(iter(shown), "ps")
@@ -204,7 +204,7 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
     number, line = next(numbered, (1, ""))
     first, head, expected = number, line, count(line.strip())
     if expected is None or expected == 0:
-        wrong.add(number, line, "", "the first line is not the number of flows", "write how many flows follow", 0)
+        wrong.add(number, line, "", "the first line is not the number of flows", "write the number of flows", 0)
         wrong.end()
     groups: set[str] = set()
     read, left = 0, 0

@@ -103,7 +103,7 @@ def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimize
     )
     if make is None:
         hint = hinted(name, optimizers, f"there are {', '.join(sorted(optimizers))}")
-        raise ProfileError(f"--optimizer {name!r}: torch.optim has none of this name; {hint}")
+        raise ProfileError(f"--optimizer {name!r}: torch.optim has no such optimizer; {hint}")
     try:
         return make(model.parameters())
     except Exception as error:

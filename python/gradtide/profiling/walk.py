@@ -446,7 +446,7 @@ def _words_of_fault(what: str, error: Exception) -> str:
     needs_values = ("DataDependent", "DynamicOutputShape", "GuardOnDataDependent")
     if type(error).__name__.startswith(needs_values) or "data-dependent" in str(error):
         return (
-            f"the {what} asks for the values of a tensor, which neither a pass over shapes nor a graph of ops has: "
+            f"the {what} reads the values of a tensor, which a pass over shapes or a graph of ops does not have: "
             f'{words_of(error)}; measure its layers instead (device "measure")'
         )
     hint = ""

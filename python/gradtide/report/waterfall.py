@@ -50,7 +50,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     if summary.get("effective_ranks") is None:
         effective, as_much = "–", "no transfer was recognised, so waits are unknown"
     else:
-        effective, as_much = f"{number('effective_ranks'):.2f}", "ranks without any wait would do as much work"
+        effective, as_much = f"{number('effective_ranks'):.2f}", "ranks without waits would do as much work"
     rank_columns: pieces.Columns = {
         "#rank": lambda one: one["rank"],
         "#step, ms": lambda one: pieces.ms(one["span_ms"]),

@@ -162,7 +162,7 @@ class Tenant:
             if index and point.bytes < points[index - 1].bytes:
                 add(index, "bytes", "the sizes fall", "sort the points by size")
             if index and point.cdf < points[index - 1].cdf:
-                add(index, "cdf", "the shares fall", "each point has the share of flows up to its size")
+                add(index, "cdf", "the shares fall", "each point has the share of flows of at most its size")
         last = len(points) - 1
         if points[last].cdf != 1:
             add(last, "cdf", f"the last share is {points[last].cdf:g}", "it is 1: all flows are of at most that size")

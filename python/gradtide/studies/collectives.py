@@ -294,7 +294,7 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
     else:
         text = f"{name} is the fastest at every size"
     if last["because"]:
-        text += f", with less {last['because']} than {words.collective(last['next'])}"
+        text += f", because its {last['because']} term is smaller than that of {words.collective(last['next'])}"
     largest = max(row["bytes"] for row in rows)
     most = max((row for row in rows if row["bytes"] == largest), key=lambda row: row["contention_us"])
     end = ""

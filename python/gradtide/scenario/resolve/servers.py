@@ -124,7 +124,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]
             if unread:
-                msg = f"op {op.id} updates {unread[0]}, which no op that is needed reads"
+                msg = f"op {op.id} updates {unread[0]}, which no needed op reads"
                 add(("ops", index, "updates"), msg, "leave it out, or let an op of the forward pass read it")
                 break
     if task in ("train", "") and not updated:
