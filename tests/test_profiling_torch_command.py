@@ -139,7 +139,10 @@ def test_the_command_times_an_optimizer_by_its_name(gradtide):
         (["net_of_test.py:broken"], "the factory raises ValueError: no such size"),
         (["net_of_test.py:make", "--device", "a10"], "gradtide does not model a10"),
         (["net_of_test.py:make", "--input", "1x4:float12"], "no dtype 'float12'"),
-        (["net_of_test.py:make", "--input", "x=1x4", "--input", "1x4"], "stands before those with one"),
+        (
+            ["net_of_test.py:make", "--input", "x=1x4", "--input", "1x4"],
+            "inputs without a name come before inputs with one",
+        ),
         (["net_of_test.py:make", "--input", "x=1x4", "--input", "x=1x4"], "given twice"),
         (["net_of_test.py:make", "--input", "1x5"], "forward pass of the model raises RuntimeError"),
         (["net_of_test.py:make", "--dag", "d.json", "--rate", "10"], "has no unit"),

@@ -342,7 +342,11 @@ REFUSED = {
     "another module": (planned([["embedding"], ["block.0"], ["norm", "head"]]), {}, "GT081.*no module 'block.0'"),
     "a parameter in no unit": (planned(WHOLE[:-1]), {}, r"GT081.*'norm.weight', 'norm.bias', 'head.weight'"),
     "a unit without parameters": (planned([[""], *WHOLE]), {}, r"GT081.*unit 0 \(''\) has no parameters of its own"),
-    "an option that the plan has": (planned(), {"reshard_after_forward": True}, "does not take reshard_after_forward"),
+    "an option that the plan has": (
+        planned(),
+        {"reshard_after_forward": True},
+        "does not accept reshard_after_forward",
+    ),
     "a list of modules": (
         planned([["embedding"], ["blocks"], ["norm", "head"]]),
         {},
