@@ -280,7 +280,7 @@ CANDIDATES = st.lists(
         st.text(max_size=3),
         st.none() | st.floats(0, 100),
         st.builds(Feasibility, VERDICTS),
-        refused=st.sampled_from(["", "cannot go on"]),
+        refused=st.sampled_from(["", "failed"]),
         is_bound=st.booleans(),
         group=st.sampled_from(["", "a", "b"]),
     ),

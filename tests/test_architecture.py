@@ -213,7 +213,7 @@ def test_every_parameter_is_that_of_transformers():
         ({"model_type": "lama"}, "did you mean llama"),
         ({"model_type": "bert"}, "gradtide does not model bert yet"),
         ({"model_type": None}, "`model_type` is missing"),
-        ({"model_type": ["llama"]}, "is no family that is known"),
+        ({"model_type": ["llama"]}, "unknown family"),
         ({"hidden_size": None}, "`hidden_size` is missing"),
         ({"hidden_size": -1}, "`hidden_size` is -1"),
         ({"hidden_size": 10**30}, "`hidden_size` is 1000"),

@@ -345,7 +345,10 @@ def test_a_port_that_is_taken_is_one_error():
 
 @pytest.mark.parametrize(
     ("host", "port", "error", "said"),
-    [("nowhere.invalid", 7474, announced.BurstError, "is no address"), (LOOPBACK, 99_999, ValueError, "port: 99999")],
+    [
+        ("nowhere.invalid", 7474, announced.BurstError, "is not an address"),
+        (LOOPBACK, 99_999, ValueError, "port: 99999"),
+    ],
 )
 def test_an_address_that_is_none_is_one_error_at_both_ends(host, port, error, said):
     with pytest.raises(error, match=said):
@@ -374,7 +377,7 @@ def test_wrong_arguments_are_named(given, said):
 def test_the_bursts_of_a_scenario_are_sent_as_they_are_simulated():
     expected = {"bytes": "400kB", "count": 6, "idle": "7s", "setup": "13200us", "start": "20s", "announce": "10pkt"}
     assert announced.bursts_of("paper/pcn") == expected
-    with pytest.raises(ValueError, match="no tenant of it sends bursts"):
+    with pytest.raises(ValueError, match="the scenario has no tenant that sends bursts"):
         announced.bursts_of("paper/gao2020-ch5")
     with pytest.raises(ValueError, match="tenants with bursts: worker"):
         announced.bursts_of("paper/pcn", "background")
@@ -407,7 +410,7 @@ def test_the_command_prints_and_writes_what_it_measured(gradtide, tmp_path):
         (["bursts", "somewhere", "--bytes", "1MB", "--announce", "3pkt"], "--announce: a threshold of 3 packets"),
         (
             ["bursts", "somewhere", "--like", "paper/gao2020-ch5"],
-            "tenant: paper/gao2020-ch5 needs the name of one; no tenant",
+            "tenant: name a tenant of paper/gao2020-ch5 that sends bursts; the scenario has no tenant",
         ),
     ],
 )

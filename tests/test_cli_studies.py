@@ -88,8 +88,8 @@ def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(g
         assert code == 2
         assert "[traffic.NAME]" in err
     for loads, message in (
-        ("0", "0.0 is no load"),
-        ("0.5,2", "2.0 is no load"),
+        ("0", "0.0 is not a load"),
+        ("0.5,2", "2.0 is not a load"),
         ("a", "shares"),
         (",", "a part of the list is empty"),
     ):
@@ -168,7 +168,7 @@ def test_a_plan_that_does_not_fit_is_one_error(gradtide, tmp_path, change, code)
     ("arguments", "message"),
     [
         (["plan", "alexnet", "--level", "all"], "level: there is no 'all'"),
-        (["plan", "alexnet", "--worth", "much"], "no percentage"),
+        (["plan", "alexnet", "--worth", "much"], "not a percentage"),
         (["plan", "alexnet", "--overhead", "1"], "overhead"),
         (["plan", "alexnet", "--collectives", "ring,ring"], "twice"),
         (["plan", "alexnet", "--fail-if", "saved>1"], "saves_percent"),

@@ -382,7 +382,7 @@ def test_a_scheduler_that_leaves_something_out_is_told():
         def ranks(self, dag):
             return {dag.recvs[0]: 0}
 
-    with pytest.raises(ValueError, match=r"Lazy ranks no transfer 1"):
+    with pytest.raises(ValueError, match=r"Lazy does not rank transfer 1"):
         gt.compare(pulling(), schedules=[Lazy()])
 
 

@@ -120,5 +120,7 @@ def test_what_is_wrong_is_named_with_its_file_and_line(tmp_path):
     path.write_text(text.replace("1.0.3-chakra", "2.0.0-chakra"))
     with pytest.raises(gt.TraceError, match=r"a\.json: .*2\.0\.0.*versions"):
         traces.read(path)
-    with pytest.raises(gt.TraceError, match="no execution trace of PyTorch, but a trace of PyTorch's profiler"):
+    with pytest.raises(
+        gt.TraceError, match="not the expected execution trace of PyTorch, but a trace of PyTorch's profiler"
+    ):
         gt.from_execution_trace(DATA / "traces" / "rank0.pt.trace.json.gz")

@@ -225,7 +225,7 @@ def test_one_bad_seed_makes_a_study_unknown_and_does_not_end_it(
     code, out, err = gradtide("tenants", tmp_path / "s.json", "--seeds", "3", "-o", tmp_path / "out", "--json")
     summary = json.loads(out)
     assert code == 0
-    assert "warning: run seed1-low cannot go on" in err
+    assert "warning: run seed1-low failed" in err
     assert summary["failed"] == {"seed1-low": "job `train` completes no measured iteration"}
     assert (summary["colour"], summary["verdict"], summary["seeds"]) == ("unknown", "unknown", [0, 1, 2])
     assert summary["iteration_time_ms"]["same"] is not None

@@ -438,7 +438,7 @@ def test_somebody_elses_folder_is_not_taken_for_an_unfinished_study(gradtide: An
     (tmp_path / "out.incomplete" / "thesis.txt").write_text("ten years of work")
     code, out, err = gradtide("compare", "paper/gao2020-ch4", "-o", tmp_path / "out")
     assert (code, out) == (2, "")
-    assert "holds files that are not a run's" in err
+    assert "contains files that gradtide did not write" in err
     assert os.listdir(tmp_path / "out.incomplete") == ["thesis.txt"]
 
 
@@ -467,9 +467,8 @@ def test_ctrl_c_ends_a_study_and_keeps_its_finished_runs(tmp_path: Path, argumen
     assert "Traceback" not in err
     kept_runs = runs_kept(kept)
     place = os.path.relpath(kept, Path.cwd())
-    assert (
-        err == f"interrupted: {kept_runs} finished runs are kept in {place}, and the same command goes on from there\n"
-    )
+    kept_text = f"{kept_runs} finished runs are kept in {place}, and the same command continues from there"
+    assert err == f"interrupted: {kept_text}\n"
     assert os.listdir(tmp_path) == ["out.incomplete"]
     assert json.loads((kept / "summary.json").read_text())["complete"] is False
     assert not list(kept.rglob("*.partial"))
@@ -488,7 +487,7 @@ def test_ctrl_c_ends_a_packet_run_in_which_nothing_completes(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert err == "interrupted; nothing half-written is left behind\n"
+    assert err == "interrupted; no incomplete files remain\n"
     assert os.listdir(tmp_path) == ["s.toml"]
 
 

@@ -258,10 +258,10 @@ NAN = float("nan")
         ([{**GOOD, "times": []}], 9, {}, "bucket 0 has 0 times"),
         ([GOOD, {**GOOD, "times": [1]}], 9, {}, "bucket 1 has 1 times, the first bucket 2"),
         ([{**GOOD, "times": "12"}], 9, {}, "write one time for each band"),
-        ([{**GOOD, "bytes": 0}], 9, {}, "leave out what sends nothing"),
+        ([{**GOOD, "bytes": 0}], 9, {}, "leave out buckets that send nothing"),
         ([{**GOOD, "bytes": True}], 9, {}, "bytes is True; write a number"),
         ([{**GOOD, "needed": 0, "name": "fc"}], 9, {}, "bucket fc is needed at 0, before it is ready at 1"),
-        ([{**GOOD, "needed": 10}], 9, {}, "needed at 10, behind the iteration's end"),
+        ([{**GOOD, "needed": 10}], 9, {}, "needed at 10, after the end of the iteration"),
         ([{"bytes": 1, "ready": 1, "needed": 2}], 9, {}, "'times' is missing"),
         ([{**GOOD, "band": 1}], 9, {}, "bucket 0 has no 'band'"),
         ([7], 9, {}, "bucket 0: expected a table, found 7"),
@@ -420,7 +420,7 @@ def test_the_command_prints_buckets_policies_and_a_sentence(tmp_path, monkeypatc
     assert gradtide("tenants", "lp", tmp_path / "s.toml", "--fail-if", "lp_simulated_ms>0")[0] == 1
     for wrong, said in (
         (("--policy", "deadline"), "No such option: --policy"),
-        (("--give", "much"), "no percentage"),
+        (("--give", "much"), "not a percentage"),
         (("--fail-if", "lp_time>1"), "no figure"),
     ):
         code, _, err = gradtide("tenants", "lp", tmp_path / "s.toml", *wrong)

@@ -221,7 +221,7 @@ def test_the_command_takes_a_built_in_graph(capsys):
         (["tictac_vgg16", "--device", "p10"], "there are K80, P100"),
         (["tictac_vgg16", "--task", "infer"], "there are train, inference"),
         (["none.json"], "none.json"),
-        (["mine.json", "--batch", "4"], "batch is of built-in op graphs; mine.json is a file"),
+        (["mine.json", "--batch", "4"], "batch applies only to built-in op graphs; the file mine.json"),
     ],
 )
 def test_a_command_that_means_nothing_says_what_would(arguments, message, capsys, tmp_path, monkeypatch):

@@ -370,7 +370,7 @@ def test_useful_flops_are_megatrons():
     [
         ("pp=2", {"chunks": 2}, {}, "chunks", "only an interleaved pipeline"),
         ("tp=1", {"pipeline": "interleaved", "chunks": 2}, {}, "pipeline", "nothing to interleave"),
-        ("pp=2", {"pipeline": "interleaved", "chunks": 2, "micro_batches": 3}, {}, "pipeline", "no multiple of 2"),
+        ("pp=2", {"pipeline": "interleaved", "chunks": 2, "micro_batches": 3}, {}, "pipeline", "not a multiple of 2"),
         ("pp=3", {}, {}, "pp", r"3 stages cannot share 8 blocks equally"),
         ("pp=2", {"stages": [8]}, {}, "stages", "2 stages are needed, and 1 are listed"),
         ("pp=2", {"stages": [3, 4]}, {}, "stages", "the stages have 7 blocks, and the model has 8"),
@@ -528,10 +528,10 @@ def test_the_busiest_rank_of_experts_has_more_to_do():
 @pytest.mark.parametrize(
     ("model", "mesh", "layout", "training", "field", "says"),
     [
-        (GPT, "fsdp=8", {"async_tp": True}, {}, "async_tp", "nobody to send to"),
-        (GPT, "tp=8", {"async_tp": True}, {"sequence_parallel": False}, "async_tp", "divided sequence"),
+        (GPT, "fsdp=8", {"async_tp": True}, {}, "async_tp", "a tensor group of one rank sends nothing"),
+        (GPT, "tp=8", {"async_tp": True}, {"sequence_parallel": False}, "async_tp", "needs sequence parallelism"),
         (GPT, "tp=16", {"async_tp": True}, {}, "async_tp", "write tp = 8 at most"),
-        (GPT, "tp=8", {"scatter_gather": True}, {}, "scatter_gather", "stages of a pipeline"),
+        (GPT, "tp=8", {"scatter_gather": True}, {}, "scatter_gather", "only tensor groups in a pipeline"),
         (GPT, "tp=2,pp=2", {"scatter_gather": True}, {}, "scatter_gather", "write sequence = false"),
         (GPT, "fsdp=8", {"context": "all-gather"}, {}, "context", "write cp"),
         (GPT, "fsdp=8", {}, {"expert_skew": 1.5}, "expert_skew", "write ep above 1"),

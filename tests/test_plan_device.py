@@ -78,7 +78,7 @@ def test_the_table_of_runtimes_holds_together() -> None:
 @pytest.mark.parametrize(
     ("keys", "device", "said"),
     [
-        ({"collective": {"kind": "halving_doubling"}}, "cpu", "CPUs with gloo cannot be told to use"),
+        ({"collective": {"kind": "halving_doubling"}}, "cpu", "cannot be selected on CPUs with gloo"),
         ({"schedule": {"depth": 2}}, "gpu", "GPUs with NCCL cannot cut messages into 2 parts"),
     ],
 )

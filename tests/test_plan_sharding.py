@@ -269,7 +269,7 @@ def test_a_folder_has_the_plan_its_report_and_every_setting(tmp_path):
         ({}, {"device": "gpu"}, "device: has no effect"),
         ({}, {"level": "buckets"}, "level: has no effect"),
         ({}, {"smallest": "1MiB"}, "smallest: has no effect"),
-        ({}, {"worth": 100}, "no percentage"),
+        ({}, {"worth": 100}, "not a percentage"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(parallel, options, words):

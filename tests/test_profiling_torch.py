@@ -424,7 +424,7 @@ class Hungry(nn.Module):
         (nn.ReLU(), (torch.zeros(2),), {}, "ReLU has no parameters"),
         (nn.Linear(4, 4).requires_grad_(False), (torch.zeros(1, 4),), {}, "Linear trains nothing"),
         (nn.LazyLinear(4), (torch.zeros(1, 4),), {}, "call it once first"),
-        (Branching(), (torch.ones(1, 4),), {}, "asks for the values.*measure"),
+        (Branching(), (torch.ones(1, 4),), {}, "reads the values.*measure"),
         (Hungry(), (torch.ones(1),), {"device": "measure"}, "does not fit in memory.*2.00 GiB.*smaller mini-batch"),
         (nn.Linear(4, 4), (torch.zeros(1, 4),), {"device": "v10"}, "unknown device 'v10': there are K80"),
         (nn.Linear(4, 4), (torch.zeros(1, 4),), {"runs": 0}, "at least 1"),

@@ -208,7 +208,7 @@ def test_there_is_such_a_step():
 
 
 def test_a_step_is_of_chakra_alone(tmp_path):
-    with pytest.raises(ValueError, match="an op DAG has no version, and is of the whole trace: --step"):
+    with pytest.raises(ValueError, match="an op DAG has no version and covers the whole trace: --step"):
         convert(TRACES / "fsdp", tmp_path / "dag.json", step=3)
 
 

@@ -272,7 +272,7 @@ def test_every_cell_of_every_map_links_to_its_report_and_says_so_in_words(mapped
 @pytest.mark.parametrize(
     ("value", "cls", "words"),
     [
-        (None, "unknown", "too few small flows completed to say"),
+        (None, "unknown", "too few small flows completed to judge"),
         (0.04, "shade-0", "finish at the same time"),
         (-0.04, "shade-0", "finish at the same time"),
         (-3.2, "loss", "take 3.2 % longer"),

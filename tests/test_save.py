@@ -141,7 +141,7 @@ def test_a_user_keeps_what_lies_beside_an_unfinished_study(gradtide: Any, tmp_pa
     keep.forget()
     assert (keep.folder / "notes.txt").exists()
     code, _, err = gradtide("compare", CH4, "-q", "-o", tmp_path / "out")
-    assert (code, "out.incomplete holds" in err) == (2, True)
+    assert (code, "out.incomplete contains" in err) == (2, True)
     assert (keep.folder / "notes.txt").exists()
 
 

@@ -246,7 +246,7 @@ def test_gates_of_a_graph_are_refused() -> None:
     ("releases", "more", "says"),
     [
         ([""], {}, "1 release events for 3 buckets"),
-        (["", "", "sideways l1"], {}, "`sideways` is no pass"),
+        (["", "", "sideways l1"], {}, "`sideways` is not a pass"),
         (["", "", "forward l9"], {}, 'the model has no layer "l9"'),
         (["", "", "forward"], {}, 'the model has no layer ""'),
         (["", "", "backward l1"], {"in_turn": True}, "`in_turn` and `releases` contradict"),

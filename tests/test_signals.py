@@ -264,4 +264,4 @@ def test_a_signal_while_the_command_is_loaded_is_answered_when_it_is():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     document = json.loads(done.stdout)
     assert (done.returncode, document["kind"], document["exit_code"]) == (143, "terminated", 143)
-    assert done.stderr == "interrupted; nothing half-written is left behind\n"
+    assert done.stderr == "interrupted; no incomplete files remain\n"

@@ -326,7 +326,7 @@ def test_psutil_has_what_other_systems_are_asked_for() -> None:
 def test_a_system_without_a_type_of_service_receives_no_bursts(tmp_path: Path) -> None:
     done = on("win32", tmp_path, [["bursts", "receive", "--count", "1", "--port", "7477"]])
     assert json.loads(done.stdout) == [3]
-    assert "Windows does not tell the type of service of what arrives" in done.stderr
+    assert "Windows does not report the type of service of received datagrams" in done.stderr
 
 
 def test_a_scenario_has_the_same_digest_with_ends_of_lines_of_windows(tmp_path: Path) -> None:

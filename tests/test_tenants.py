@@ -338,7 +338,7 @@ def test_the_headline_counts_every_colour(mapped: BoundaryResult) -> None:
     unknown.summary["colour"] = "unknown"
     text = BoundaryResult({Cell(0.1, 0.1): unknown}).summary["headline"]
     assert "less than 1 % in 0 of 1 cells" in text
-    assert "In 1, too few flows or iterations completed to say." in text
+    assert "In 1, too few flows or iterations completed to judge." in text
 
 
 def test_a_headline_promises_no_gain_that_is_a_loss(mapped: BoundaryResult) -> None:
@@ -385,9 +385,9 @@ def test_what_is_no_study_of_tenants_is_refused(
     ("options", "message"),
     [
         ({"job_loads": ()}, "job_loads: the list is empty"),
-        ({"traffic_loads": (0.1, 1.0)}, "1.0 is no load"),
-        ({"job_loads": (0.0,)}, "0.0 is no load"),
-        ({"job_loads": (math.nan,)}, "nan is no load"),
+        ({"traffic_loads": (0.1, 1.0)}, "1.0 is not a load"),
+        ({"job_loads": (0.0,)}, "0.0 is not a load"),
+        ({"job_loads": (math.nan,)}, "nan is not a load"),
         ({"traffic_loads": (0.25, 0.1, 0.2500000001)}, "25 % is given twice"),
         ({"job_loads": (0.5, 0.001)}, r"two do not fit into run.duration = .* or job loads from 0\.0\d on"),
     ],
@@ -403,7 +403,7 @@ def test_a_map_is_of_one_job() -> None:
 
 
 def test_flows_that_are_listed_and_a_job_that_sends_nothing_have_no_map() -> None:
-    with pytest.raises(ValueError, match=r"\[traffic\.web\] is no random flows"):
+    with pytest.raises(ValueError, match=r"\[traffic\.web\] has no random arrivals"):
         boundary({**tiny_tenants(), "traffic": {"web": listed_flows(0, 5)}})
     silent = tiny_tenants()
     for layer in silent["job"]["train"]["model"]["layers"]:

@@ -16,7 +16,7 @@ from gradtide.errors import ScenarioError, TrainingError
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_all_gather"):
-    pytest.skip("this torch's FSDP2 cannot be told how to gather", allow_module_level=True)
+    pytest.skip("this torch has no FSDPModule.set_custom_all_gather", allow_module_level=True)
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -342,7 +342,11 @@ REFUSED = {
     "another module": (planned([["embedding"], ["block.0"], ["norm", "head"]]), {}, "GT081.*no module 'block.0'"),
     "a parameter in no unit": (planned(WHOLE[:-1]), {}, r"GT081.*'norm.weight', 'norm.bias', 'head.weight'"),
     "a unit without parameters": (planned([[""], *WHOLE]), {}, r"GT081.*unit 0 \(''\) has no parameters of its own"),
-    "an option that the plan has": (planned(), {"reshard_after_forward": True}, "does not take reshard_after_forward"),
+    "an option that the plan has": (
+        planned(),
+        {"reshard_after_forward": True},
+        "does not accept reshard_after_forward",
+    ),
     "a list of modules": (
         planned([["embedding"], ["blocks"], ["norm", "head"]]),
         {},

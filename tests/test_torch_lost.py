@@ -25,12 +25,12 @@ NOISE_S = 4  # of a busy machine, where a limit is the process group's timeout
 
 HOW = {  # what the others say of the rank, and with which code its own process ends
     "raises": ("has stopped training by an error, at ", 1),
-    "returns": ("has stopped training while others go on, at ", 0),  # as with fewer batches than the others have
-    "unwraps": ("has stopped training while others go on, at ", 0),
+    "returns": ("has stopped training while others continue, at ", 0),  # as with fewer batches than the others have
+    "unwraps": ("has stopped training while others continue, at ", 0),
     "killed": ("has ended (its process died or its host is unreachable), noticed at ", -9),
     "interrupted": ("has stopped training by an error, at ", -2),
-    "stopped": ("has not gone on since ", -9),  # by SIGSTOP; killed when the others have ended
-    "sleeps": ("has not gone on since ", 1),  # for twice the timeout
+    "stopped": ("has made no progress since ", -9),  # by SIGSTOP; killed when the others have ended
+    "sleeps": ("has made no progress since ", 1),  # for twice the timeout
 }
 HANGS = ("stopped", "sleeps")
 CASES = {
@@ -125,8 +125,8 @@ def test_the_error_of_the_rank_that_fails_is_not_hidden(outcomes, name):
 
 def test_the_error_tells_rank_and_time_and_can_be_pickled():
     since = datetime(2026, 1, 2, 3, 4, 5)
-    error = pickle.loads(pickle.dumps(RankLostError(3, "has ended", since, "Its output tells why")))
+    error = pickle.loads(pickle.dumps(RankLostError(3, "has ended", since, "Its output has the reason")))
     assert (error.rank, error.since) == (3, since)
     assert str(error) == (
-        "rank 3 has ended. Its output tells why; then start all ranks again from the last checkpoint."
+        "rank 3 has ended. Its output has the reason; then start all ranks again from the last checkpoint."
     )

@@ -209,8 +209,8 @@ def test_any_damage_is_read_or_refused(tmp_path, name):
 
 def test_an_archive_without_a_trace_says_so(tmp_path):
     for name, way in WAYS.items():
-        refused(way(tmp_path / name, {"a.txt": b"x", ".hidden.json": b"{}"}), "holds no file *.et")
-    refused(zipped(tmp_path / "e.zip", {}), "holds no file")
+        refused(way(tmp_path / name, {"a.txt": b"x", ".hidden.json": b"{}"}), "is an archive without a file *.et")
+    refused(zipped(tmp_path / "e.zip", {}), "is an archive without a file")
     weights = zipped(tmp_path / "w.zip", {"archive/data.pkl": b"\x80\2", "archive/version": b"3"})
     refused(weights, "a file of torch.save")
 
@@ -234,7 +234,7 @@ def test_names_and_numbers_of_members_are_limited(tmp_path, monkeypatch):
     refused(tarred(tmp_path / "a.tar", {"x" * 2_000_000 + ".json": b"{}"}), "a header has more than")
     monkeypatch.setattr(archives, "MOST_MEMBERS", 3)
     for name, way in WAYS.items():
-        refused(way(tmp_path / name, {f"{place}.txt": b"" for place in range(4)}), "holds more than 3 files")
+        refused(way(tmp_path / name, {f"{place}.txt": b"" for place in range(4)}), "contains more than 3 files")
 
 
 def test_what_a_zip_packs_otherwise_is_named(tmp_path):

@@ -12,7 +12,7 @@ from trace_files import SHAPES, STEP, chakra_messages, delimited, event, kineto_
 def test_a_small_step_is_a_model_and_says_that_nothing_tells_steps_apart(tmp_path):
     model = gt.from_kineto(kineto_of(tmp_path)).to_model()
     assert model.parameter_bytes == 4000
-    assert model.left_out[-1:] == ("nothing tells steps apart: the whole trace is taken for one step",)
+    assert model.left_out[-1:] == ("steps cannot be distinguished: the whole trace counts as one step",)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_kineto_file_with_transfers_that_cannot_be_represented_is_no_model(tmp
         assert found == {}
         twice = gt.from_kineto(kineto_of(tmp_path, more, {**more, "ts": 65}))
         assert twice.summary()["left_out"] == [{"what": "unmatched_call", "count": 1, "names": ["c10d::allreduce_"]}]
-        with pytest.raises(gt.TraceError, match="calls of transfers that were enqueued and never seen to run: 1"):
+        with pytest.raises(gt.TraceError, match="calls that enqueued a transfer whose execution was not recorded: 1"):
             twice.to_model()
         return
     assert found == {what: 1}
@@ -67,7 +67,7 @@ def test_small_transfers_and_unknown_events_are_left_out_of_a_model_and_counted(
     other = event("step", "glow_op", 5, 3, 9)
     model = gt.from_kineto(kineto_of(tmp_path, loss, other)).to_model()
     assert "events of an unknown category: 1 (glow_op), left out" in model.left_out
-    assert model.left_out[-1:] == ("transfers that are no gradients: 1 broadcast, left out",)
+    assert model.left_out[-1:] == ("transfers other than gradients: 1 broadcast, left out",)
 
 
 def test_a_run_says_what_its_trace_leaves_out_and_so_does_its_folder(gradtide, tmp_path):

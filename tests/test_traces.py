@@ -174,7 +174,7 @@ def test_the_parts_of_each_rank_sum_to_its_span():
 def test_a_missing_rank_and_a_wrong_clock_are_tolerated_and_reported(tmp_path):
     alone = gt.from_kineto(RECORDED / "rank1.pt.trace.json.gz").summary()
     assert alone["missing_ranks"] == [0]
-    assert alone["warnings"] == ["there is no trace of rank 0; what is said is of the others"]
+    assert alone["warnings"] == ["there is no trace of rank 0; the results cover only the other ranks"]
 
     for rank in (0, 1):
         document = json.loads(gzip.decompress((RECORDED / f"rank{rank}.pt.trace.json.gz").read_bytes()))
@@ -286,7 +286,7 @@ def test_what_is_written_protobuf_reads(tmp_path):
 def test_the_command_says_where_the_time_went_and_converts(gradtide, tmp_path):
     code, out, _ = gradtide("convert", RECORDED)
     assert code == 0
-    assert "2 ranks do the work of 0.65 that never wait" in out
+    assert "2 ranks do the work of 0.65 ranks without waits" in out
     one_rank = RECORDED / "rank1.pt.trace.json.gz"
     _, out, err = gradtide("convert", one_rank, tmp_path / "a.et", "--version", "1.0.0", "--json")
     assert json.loads(out)["missing_ranks"] == [0]
@@ -314,16 +314,16 @@ CHAKRA = b"\x07\x0a\x050.0.4" + b"\x08\x08\x01\x12\x02mm\x18\x04"
         ("a.json", KINETO[:50_000], "cut off at byte 50000"),
         ("a.json.gz", gzip.compress(KINETO)[:3000], "compressed file is damaged or cut off"),
         ("a.json.gz", gzip.compress(KINETO)[:-4] + b"oops", "compressed file is damaged or cut off"),
-        ("a.json", b'{"ops": [], "target": 0}', "no Kineto trace, but a graph of ops"),
+        ("a.json", b'{"ops": [], "target": 0}', "not the expected Kineto trace, but a graph of ops"),
         ("a.json", b"[1, 2]", "no event of it can be read"),
-        ("a.json", b"\x89PNG\r\n\x1a\n" * 100, "it is no Kineto trace"),
+        ("a.json", b"\x89PNG\r\n\x1a\n" * 100, "not the expected Kineto trace"),
         ("a.json", b'{"traceEvents": [{"ph": 3}]}', "no event of it can be read"),
         ("a.json", b'{"traceEvents": [1 2]}', "no event of it can be read"),
         ("a.json", b'{"traceEvents": []}', "record with ProfilerActivity.CPU"),
         ("a.et", b"", "the file is empty"),
         ("a.et", CHAKRA[:-1], "no Chakra trace"),
         ("a.et", CHAKRA[:8], "no nodes after the metadata"),
-        ("a.et", KINETO, "no Chakra trace"),
+        ("a.et", KINETO, "not the expected Chakra trace"),
         ("a.et", b"\xff" * 1000, "a length of more than 64 bits"),
         ("a.et", CHAKRA + CHAKRA[8:], "two ops have the id 1"),
     ],
@@ -340,7 +340,7 @@ def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path, name, content, sai
 def test_files_that_are_not_there_or_of_one_rank_are_refused(tmp_path):
     with pytest.raises(gt.TraceError, match="there is no file"):
         gt.from_kineto(tmp_path / "no*.json")
-    with pytest.raises(gt.TraceError, match=r"holds no file \*\.et"):
+    with pytest.raises(gt.TraceError, match=r"contains no file \*\.et"):
         gt.from_chakra(tmp_path)
     with pytest.raises(gt.TraceError, match="both of rank 0"):
         gt.from_kineto([RECORDED / "rank0.pt.trace.json.gz"] * 2)

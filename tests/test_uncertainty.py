@@ -177,5 +177,5 @@ def test_a_difference_between_meshes_is_held_against_the_error_of_its_kind(famil
     (kind,) = kinds
     assert kind.is_compared == told
     assert found.answer.uncertainty["sentence"] == kind.to_dict()["sentence"]
-    assert ("never compared with a measurement" in found.headline) != told
+    assert ("no prediction of this kind has been compared" in found.headline) != told
     assert "off by 8 % on average" not in found.headline

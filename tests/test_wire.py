@@ -193,7 +193,7 @@ def test_alone_there_is_nothing_to_mark():
     [
         (wire.WirePriority(LOW, (), ""), "low", "no connection of this process leads to another rank"),
         (wire.WirePriority(LOW, (connection(NORMAL), connection()), ""), "low", "1 connections refuse type of service"),
-        (wire.WirePriority(32, (connection(32),), ""), 8, "DSCP 8 into band 1, with everything that is not marked"),
+        (wire.WirePriority(32, (connection(32),), ""), 8, "DSCP 8 into band 1, like unmarked traffic"),
     ],
 )
 def test_what_does_not_work_is_said(result, priority, words):

@@ -343,11 +343,11 @@ def _unknown_family(family: object) -> FieldError:
     """Return the error for an unsupported family, with a similar name unless the family really exists."""
     known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
-        return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
+        return FieldError(FAMILY, f"unknown family {family!r:.60}", known)
     kind = "family" if lacking("family", family) else "model"
     is_lacking = lacking(kind, family) is not None
-    msg = f"gradtide does not model {family:.60} yet" if is_lacking else f"{family!r:.60} is no family that is known"
-    otherwise = f"{known}; {PAGE} says how to write a profile of any other model"
+    msg = f"gradtide does not model {family:.60} yet" if is_lacking else f"unknown family {family!r:.60}"
+    otherwise = f"{known}; {PAGE} describes how to write a profile of any other model"
     return FieldError(FAMILY, msg, did_you_mean(family, FAMILIES, otherwise, "{}", kind=kind))
 
 

@@ -103,7 +103,7 @@ CODES: dict[str, Code] = {
         "workers = 8",
     ),
     "GT015": Code(
-        "a key has no effect here",
+        "a key has no effect in this scenario",
         "The key does nothing in combination with other values: for instance `queues` without priority order, "
         "or `device` for a model with its own times. It is refused so that the result never differs from what the "
         "file seems to say.",
@@ -117,7 +117,7 @@ CODES: dict[str, Code] = {
         'hosts = ["h0", "h1"]',
     ),
     "GT017": Code(
-        "--set names nothing that can be set",
+        "--set names no key that can be set",
         "`--set` takes PATH=VALUE, where PATH is job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY. The "
         "job must exist in the scenario. Nothing can be set inside a text or a list.",
         "--set job.tain.iterations=8",
@@ -477,7 +477,7 @@ CODES: dict[str, Code] = {
         "gradtide plan scenario.toml --workers 64 -o plan.json",
     ),
     "GT090": Code(
-        "not built yet",
+        "a feature is not built yet",
         "The scenario is valid, but this version does not model one of its features. The message names the value and "
         "the values that are available. gradtide never runs something else silently.",
         'traffic.web.priority = { adaptive = { policy = "deadline" } }',

@@ -99,7 +99,7 @@ class RankLostError(TrainingError):
 
 
 class SimulationError(GradtideError):
-    """A run could not go on; the message gives the reason."""
+    """A run failed; the message gives the reason."""
 
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
@@ -136,7 +136,7 @@ class Unfinished(BaseException):
         """Attach the result of a study of the finished runs, marked as partial."""
         study.summary["complete"] = False
         finished = sum(result is not None for result in self.results)
-        known = f"{self.how} with {finished} of {len(self.results)} runs finished; this is of those."
+        known = f"{self.how} with {finished} of {len(self.results)} runs finished; only these are included."
         study.summary["headline"] = f"{known} {study.summary['headline']}"
         self.study = study
 

@@ -552,7 +552,7 @@ def _seconds(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|h|d)\s*", text, re.ASCII)
     if match is not None:
         return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
-    raise ValueError(f'max_time: "{text}" is no time; write a number and its unit: s, min, h or d, as in 10h')
+    raise ValueError(f'max_time: "{text}" is not a time; write a number and its unit: s, min, h or d, as in 10h')
 
 
 def _count(number: float) -> str:

@@ -50,7 +50,7 @@ class Classes:
             match = re.fullmatch(r"\s*(small|large)\s*=\s*(.*\S)\s*", part)
             if match is None:
                 raise ValueError(
-                    f'classes: "{part}" is no size class; write small=SIZE, large=SIZE or both, as in large=1MB'
+                    f'classes: "{part}" is not a size class; write small=SIZE, large=SIZE or both, as in large=1MB'
                 )
             if f"{match[1]}_bytes" in sizes:
                 raise ValueError(f"classes: {match[1]} is given twice; leave one of the two out")

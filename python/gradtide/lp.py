@@ -258,11 +258,11 @@ class _Problem:
 
     def __post_init__(self) -> None:
         if not self.buckets:
-            raise ValueError("there are no buckets, so nothing is to be sent")
+            raise ValueError("there are no buckets, so nothing is sent")
         _number("compute", self.compute)
         check_give(self.give)
         if self.compute == 0:
-            raise ValueError("compute is 0; an iteration computes for some time")
+            raise ValueError("compute is 0; write the compute time of an iteration")
         bands = len(self.buckets[0].times)
         for bucket in self.buckets:
             who = f"bucket {bucket.name}"
@@ -271,14 +271,14 @@ class _Problem:
             for time in bucket.times:
                 _number(f"{who}: a time", time)
             if bucket.bytes == 0:
-                raise ValueError(f"{who}: bytes is 0; leave out what sends nothing")
+                raise ValueError(f"{who}: bytes is 0; leave out buckets that send nothing")
             if not bucket.times or len(bucket.times) != bands:
                 raise ValueError(f"{who} has {len(bucket.times)} times, the first bucket {bands}: one for each band")
             if bucket.needed < bucket.ready:
                 raise ValueError(f"{who} is needed at {bucket.needed}, before it is ready at {bucket.ready}")
             if bucket.needed > self.compute:
                 raise ValueError(
-                    f"{who} is needed at {bucket.needed}, behind the iteration's end: compute is {self.compute}"
+                    f"{who} is needed at {bucket.needed}, after the end of the iteration: compute is {self.compute}"
                 )
         self.fastest = [min(bucket.times) for bucket in self.buckets]
         self.cuts = self._cuts()

@@ -95,7 +95,7 @@ def thresholds_of(
     round_trip_ps = units.parse_option("round_trip", units.parse_time, round_trip)
     packet_bytes = units.parse_option("packet", units.parse_bytes, packet)
     if packet_bytes == 0:
-        raise ValueError(f"packet: {packet} is no size of a packet; write one such as {PACKET}")
+        raise ValueError(f"packet: {packet} is not a packet size; write one such as {PACKET}")
     return thresholds(rate_bps * round_trip_ps / (packet_bytes * 8 * 10**12), long_flows, k)
 
 

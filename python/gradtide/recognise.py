@@ -31,12 +31,14 @@ class Seen(NamedTuple):
     is_sure: bool = True
 
 
-_REPLAY = 'a scenario replays it: [traffic.web] replay = "{file}"; `gradtide convert {file}` says what is in it'
-_SIZES = 'background flows draw from it: [traffic.web] sizes = "{file}"; `gradtide convert {file}` says what is in it'
+_REPLAY = 'a scenario replays it: [traffic.web] replay = "{file}"; `gradtide convert {file}` describes its content'
+_SIZES = (
+    'background flows draw from it: [traffic.web] sizes = "{file}"; `gradtide convert {file}` describes its content'
+)
 _LINKS = 'a scenario takes it: cluster.topology = {{ kind = "custom", links = "{file}" }}'
 _CABLES = "write its cables as a CSV file a,b,rate,delay for cluster.topology.links (docs/reference/formats.md)"
 _MODEL = "gradtide run {file} --cluster CLUSTER takes it as a model"
-_REPORT = "gradtide report {file} says where its time goes"
+_REPORT = "gradtide report {file} shows the parts of its time"
 _FLOWS = "write its flows as a CSV file start_ns,src,dst,bytes for `replay` (docs/reference/formats.md)"
 _TIMINGS = "gradtide calibrate reads the printed table of nccl-tests, and CSV with the header bytes,time_us"
 _NODES = "write GPUs, network cards and NVLink of its node as cluster.node (docs/models/nodes.md)"
@@ -82,7 +84,7 @@ _OURS = {
     "chakra": ("a Chakra trace", _REPORT),
     "pytorch-et": (
         "an execution trace of PyTorch (ExecutionTraceObserver)",
-        "gradtide convert {file} says what is in it; it has no times, and a trace of PyTorch's profiler has them",
+        "gradtide convert {file} describes its content; it has no times, and a trace of PyTorch's profiler has them",
     ),
     "nccl-tests": ("the output of nccl-tests", "gradtide calibrate {file} fits it"),
 }
@@ -131,7 +133,7 @@ _FOREIGN = {
     "perftest": ("the output of perftest", _TIMINGS),
     "chakra-json": (
         "a Chakra trace as JSON",
-        "give the .et file that it was made from: gradtide convert NAME.et says what is in it",
+        "give the .et file that it was made from: gradtide convert NAME.et describes its content",
     ),
     "chrome-trace": (
         "a Chrome trace",

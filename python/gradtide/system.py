@@ -292,7 +292,7 @@ def enable_service_type(udp: "socket.socket") -> None:
         OSError: on Windows, which does not report the type of service.
     """
     if sys.platform == "win32":
-        raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
+        raise OSError(errno.ENOSYS, "Windows does not report the type of service of received datagrams")
     import socket
 
     if udp.family == socket.AF_INET6:
@@ -304,7 +304,7 @@ def enable_service_type(udp: "socket.socket") -> None:
 def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, Any]":
     """Receive a datagram after `enable_service_type`; return its bytes, its type of service and its sender."""
     if sys.platform == "win32":
-        raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
+        raise OSError(errno.ENOSYS, "Windows does not report the type of service of received datagrams")
     payload, ancillary, _, sender = udp.recvmsg(most_bytes, 64)
     return payload, next((data[0] for _, _, data in ancillary if data), 0), sender
 

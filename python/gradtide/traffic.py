@@ -245,7 +245,7 @@ def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) ->
                 msg, hint = f"{size_b} bytes follow {size_a}", "sort the lines by size"
                 faults.append(Line(name, number, line).fault("GT061", "bytes", msg, hint, size_b))
             if share_b < share_a and len(faults) < MAX_FAULTS_OF_A_FILE:
-                hint = "each line holds the share of flows of at most that size"
+                hint = "each line has the share of flows of at most its size"
                 faults.append(Line(name, number, line).fault("GT061", "cdf", "the shares fall", hint, float(share_b)))
     if faults:
         raise ScenarioError(faults)

@@ -526,7 +526,7 @@ def _slowest(job: Mapping[str, Any]) -> str:
     if "slowest_worker" not in job:
         return "all alike"
     if "asynchrony" in job:
-        return f"number {job['slowest_worker']}; no other waits for it in step"
+        return f"number {job['slowest_worker']}; the other workers do not wait for it"
     waits = percent(job["straggler_percent"] / 100)
     return f"number {job['slowest_worker']}; others wait up to {waits} of an iteration for it"
 
@@ -701,7 +701,7 @@ def amount(value: float) -> str:
 
 
 _BOUNDS = {
-    "hidden": "compute goes on during it",
+    "hidden": "compute continues during it",
     "late rank": "a rank is late, and the others wait for it",
     "queued": "it waits behind earlier transfers",
     "unknown": "its bytes are not recorded, or do not explain its time: ranks that were not recorded may be late",

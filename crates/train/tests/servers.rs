@@ -487,7 +487,7 @@ fn specs_that_mean_nothing_are_refused() {
         (Box::new(schedule("order", json!({"kind": "fifo"}))), "no first in"),
         (Box::new(schedule("order", json!({"kind": "file", "ranks": [], "in_turn": false}))), "0 of 1 parameters"),
         (Box::new(schedule("chunk_bytes", json!(4))), "sent whole"),
-        (Box::new(schedule("credit", json!(2))), "one transfer after the other"),
+        (Box::new(schedule("credit", json!(2))), "one transfer at a time"),
         (Box::new(schedule("order", json!({"kind": "caramel"}))), "all-reduce"),
         (Box::new(schedule("sync_ps", json!(1))), "no transfer waits"),
         (Box::new(of_job("bands", json!([9]))), "band 9"),

@@ -132,9 +132,9 @@ def bursts(  # noqa: PLR0913 - the options of the command
     )
     packets = None if announce is None else units.parse_option("announce", units.parse_announced, announce)
     if size_bytes < SIZE.size:
-        raise ValueError(f"bytes: {bytes!r} is less than {SIZE.size} bytes, which say how long the burst is")
+        raise ValueError(f"bytes: {bytes!r} is less than {SIZE.size} bytes, the size of its announcement")
     if count < 1:
-        raise ValueError(f"count: {count} is no number of bursts; send at least one")
+        raise ValueError(f"count: {count} is not a number of bursts; send at least one")
     family, address = addresses(host, port)[0]
     rows: list[Burst] = []
     time.sleep(start_ps / units.PS_PER_SECOND)
@@ -188,8 +188,10 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
     if tenant is None and len(tables) == 1:
         (tenant,) = tables
     if tenant not in tables:
-        known = f"tenants with bursts: {', '.join(tables)}" if tables else "no tenant of it sends bursts"
-        raise ValueError(f"tenant: {scenario} needs the name of one; {known}")
+        known = (
+            f"tenants with bursts: {', '.join(tables)}" if tables else "the scenario has no tenant that sends bursts"
+        )
+        raise ValueError(f"tenant: name a tenant of {scenario} that sends bursts; {known}")
     found = {key: tables[tenant]["bursts"][key] for key in ("bytes", "count", "idle", "setup", "start")}
     announce = tables[tenant].get("announce", False)
     if announce is not False:
@@ -208,7 +210,7 @@ def _as_burst_errors(where: str) -> Iterator[None]:
     try:
         yield
     except ConnectionRefusedError:
-        raise BurstError(f"nobody receives bursts at {where}; start there: gradtide bursts receive") from None
+        raise BurstError(f"there is no receiver at {where}; start gradtide bursts receive there") from None
     except (ConnectionResetError, BrokenPipeError):
         raise BurstError(f"{where} closed the connection before the burst had arrived") from None
     except OSError as error:

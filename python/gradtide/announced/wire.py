@@ -33,11 +33,11 @@ class BurstError(SimulationError):
 def addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
     """Resolve a host: return (address family, socket address) pairs. An empty name means this host."""
     if not 0 <= port <= MAX_PORT:  # getaddrinfo would silently use another port
-        raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
+        raise ValueError(f"port: {port} is not a port; ports end at {MAX_PORT}")
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
     except (OSError, UnicodeError) as error:
-        raise BurstError(f"{host or 'this host'} port {port} is no address: {error}") from None
+        raise BurstError(f"{host or 'this host'} port {port} is not an address: {error}") from None
     return [(family, address) for family, _, _, _, address in found]
 
 

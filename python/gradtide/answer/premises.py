@@ -104,7 +104,7 @@ def _premises(scenario: Scenario, command: str) -> Iterator[Premise]:
     if scenario.accuracy_ppm is not None:
         yield premise("accuracy", units.format_accuracy(scenario.accuracy_ppm), "run.accuracy")
     if scenario.drawn or scenario.is_stated("run.seed"):
-        yield premise("seed", f"{scenario.seed}{'' if scenario.drawn else ', which decides nothing'}", "run.seed")
+        yield premise("seed", f"{scenario.seed}{'' if scenario.drawn else ', which has no effect'}", "run.seed")
 
 
 _DEVICE_KEYS = {

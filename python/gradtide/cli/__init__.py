@@ -223,7 +223,7 @@ def _explained(error: BaseException) -> dict[str, Any]:
     if signals.has_raised() or isinstance(error, (Stopped, KeyboardInterrupt, typer.Abort)):
         number = signals.received[0] if signals.received else signal.SIGINT
         if not isinstance(error, Stopped):
-            talk("interrupted; nothing half-written is left behind")
+            talk("interrupted; no incomplete files remain")
         return stopped_document(number)
     if isinstance(error, GradtideError) and not isinstance(error, InternalError):
         # An invalid input has several faults of several lines each; other errors are one line.
@@ -269,7 +269,7 @@ def _last_words(number: int) -> None:
     limit = signals.reached if number == signals.LIMIT else None
     document = document_of(limit) if isinstance(limit, GradtideError) else stopped_document(number)
     why = "interrupted" if limit is None else str(limit)
-    text = f"{why}; what was not finished is deleted by the next command that writes to the same place\n"
+    text = f"{why}; the next command that writes to the same place deletes the incomplete files\n"
     with suppress(OSError):
         os.write(2, text.encode())
     if wants_json() and not signals.is_settled():

@@ -61,7 +61,7 @@ def bursts(  # noqa: PLR0913 - the options of the command
         with as_usage_error(ValueError):
             known = announced.bursts_of(like, tenant) | known
     elif tenant is not None:
-        fail_usage("--tenant names a tenant of the scenario of --like; without it, it changes nothing")
+        fail_usage("--tenant names a tenant of the scenario of --like and has no effect without --like")
     if not host.strip():
         fail_usage("HOST is empty; name the host that runs gradtide bursts receive")
     if "bytes" not in known:
@@ -113,7 +113,7 @@ def receive(
     from gradtide import announced
 
     if as_json and count is None:
-        fail_usage("--json prints one document at the end; say when that is, as in --count 6")
+        fail_usage("--json prints one document at the end; limit the bursts, as in --count 6")
     arrivals = []
     for arrival in announced.receive(listen=listen, port=port or announced.PORT, together=together, count=count):
         arrivals.append(asdict(arrival))

@@ -36,8 +36,8 @@ def buy(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Choose fabric, oversubscription, link rate and collective.
 
-    Compares networks by their cost and by the iteration time of the job, and names the network beyond which more
-    money buys little time.
+    Compares networks by their cost and by the iteration time of the job, and recommends the cheapest network that is
+    nearly as fast as the fastest.
     """
     from gradtide.studies import buy as study
     from gradtide.studies.run import sample
@@ -96,7 +96,13 @@ def _print_offers(summary: dict[str, Any]) -> None:
     columns += ["cables", unit]
     say(f"The best for their cost, of {len(summary['rows'])} candidates")
     print_table(
-        [*columns, "exchange, ms", "iteration, ms", "slower", f"at {words.spaced(summary['other_cable_delay'])}, ms"],
+        [
+            *columns,
+            "exchange, ms",
+            "iteration, ms",
+            "slower",
+            f"{words.spaced(summary['other_cable_delay'])} cables, ms",
+        ],
         rows,
     )
     if unit == words.SWITCH_UNITS:

@@ -162,7 +162,7 @@ def _print_comparison(result: "CompareResult") -> None:
             table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
         say("Iteration time in ms")
         names = ["link" if key == "rate_bps" else key for key in shown]
-        print_table([*names, *schedules, "best saves", "still waits"], table)
+        print_table([*names, *schedules, "best saves", "best waits"], table)
     if len(groups) == 1 or len(schedules) > 1:
         telling = max(
             groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))

@@ -24,7 +24,10 @@ def _show_formats(wanted: bool) -> None:
         raise typer.Exit
     rows = [[form.name, form.kind, form.suffix, form.what.replace("`", "")] for form in formats.FORMATS]
     print_table(["format", "holds", "suffix", "looks like"], rows)
-    say("", "Formats that hold the same convert into each other; --from and --to name what no suffix or content says.")
+    say(
+        "",
+        "Formats with the same content convert into each other. --from and --to name formats that are not recognised.",
+    )
     raise typer.Exit
 
 

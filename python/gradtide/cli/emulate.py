@@ -63,7 +63,7 @@ def emulate(  # noqa: PLR0913 - the options of the command
     loaded = changes.load(scenario)
     check_target(output)
     if not 0 <= max_late <= 1:
-        fail_usage(f"--max-late {max_late:g} is no share; write a number from 0 to 1, as in --max-late 0.01")
+        fail_usage(f"--max-late {max_late:g} is not a share; write a number from 0 to 1, as in --max-late 0.01")
     from gradtide.studies.emulate import emulate as study
     from gradtide.studies.emulate.results import FIGURES, figures
 

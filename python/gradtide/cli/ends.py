@@ -18,7 +18,7 @@ EXIT_CODES = {
     0: "all is well",
     EXIT_CHECK_FAILED: "a check of `--fail-if` failed; results are written all the same",
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
-    EXIT_CANNOT_GO_ON: "the run could not go on, reached a limit or could not write a folder or file; or stdout or "
+    EXIT_CANNOT_GO_ON: "the run failed, reached a limit or could not write a folder or file; or stdout or "
     "stderr is full or closed (files of results are then complete); or runs of a sweep were refused or failed (the "
     "results of the others are written)",
     EXIT_BUG: "a bug of gradtide; please report it",
@@ -30,11 +30,11 @@ EXIT_CODES = {
 
 KINDS = {
     "usage": (EXIT_BAD_INPUT, "the command line is wrong"),
-    "scenario": (EXIT_BAD_INPUT, "a scenario, or a file that it names, is wrong or would take too much"),
+    "scenario": (EXIT_BAD_INPUT, "a scenario, or a file that it names, is wrong or needs too much memory or time"),
     "file": (EXIT_BAD_INPUT, "a file of another tool cannot be read"),
-    "refused": (EXIT_BAD_INPUT, "the run would outgrow what the core can count"),
-    "failed": (EXIT_CANNOT_GO_ON, "the run could not go on, or its results could not be written"),
-    "limit": (EXIT_CANNOT_GO_ON, "the memory or time that is allowed has been taken"),
+    "refused": (EXIT_BAD_INPUT, "the run exceeds the range of the core's counters"),
+    "failed": (EXIT_CANNOT_GO_ON, "the run failed, or its results could not be written"),
+    "limit": (EXIT_CANNOT_GO_ON, "the limit on memory or time was reached"),
     "interrupted": (EXIT_INTERRUPTED, "Ctrl-C"),
     "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
     "bug": (EXIT_BUG, "a bug of gradtide"),

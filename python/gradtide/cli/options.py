@@ -91,7 +91,7 @@ MaxInputOption = Annotated[
     typer.Option(
         "--max-input",
         metavar="SIZE",
-        help="Read files of up to this size, unpacked. Default: 10MB for a text, 4GB for a trace or a list of flows.",
+        help="Read files of up to SIZE after decompression. Default: 10MB for text, 4GB for traces and flow lists.",
         callback=_allow,
         rich_help_panel=LIMITS,
     ),

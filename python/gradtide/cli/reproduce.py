@@ -30,8 +30,8 @@ def reproduce(
 ) -> None:
     """Reproduce tables and figures of papers.
 
-    Prints the published values beside ours. Without an argument it writes a site of all papers. Default of -o: a
-    folder in out/ that is named after the paper, and out/reproduce for the site.
+    Prints the published values beside ours. Without an argument it writes a site of all papers. The default of -o is
+    out/PAPER for a paper and out/reproduce for the site.
     """
     from gradtide import papers
 
@@ -40,7 +40,7 @@ def reproduce(
             fail_usage(f"{flag} is for all papers; leave out {flag} or {what}")
     for flag, is_given in (("--quick", quick), ("--estimate", common.estimate)):
         if only_list and is_given:
-            fail_usage(f"--list makes nothing; leave out {flag}")
+            fail_usage(f"--list reproduces nothing; leave out {flag}")
     if only_list:
         _list(common)
         return
@@ -87,7 +87,7 @@ def _list(common: Common) -> None:
         print_json({"schema": "gradtide.parts/1", "parts": rows})
         return
     print_table(["name", *COUNTED.values(), "what"], [[cell(one) for one in row.values()] for row in rows])
-    say("", "Counted when they were last made; gradtide reproduce NAME makes one again and says why it differs.")
+    say("", "Counted at the last reproduction; gradtide reproduce NAME repeats it and explains differences.")
 
 
 def _print_site(summary: dict[str, Any]) -> None:

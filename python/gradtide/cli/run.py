@@ -36,8 +36,8 @@ def run(
 ) -> None:
     """Predict the time of an iteration and what it waits for.
 
-    Simulates one scenario, or a model on a cluster. Background flows beside the job, if there are any, have their
-    completion times below it.
+    Simulates one scenario, or a model on a cluster. If there are background flows beside the job, their completion
+    times follow in a second table.
     """
     loaded = changes.trained(scenario, cluster, **training.keys)
     if plan is not None:
@@ -127,4 +127,4 @@ def _foresee(loaded: "Scenario") -> None:
     if loaded.jobs:
         foresee(lambda: [(loaded, 1)], what_ifs=what_if_count(loaded))
     # Each distinct flow is sent once more on the idle network, to compute its slowdown.
-    foresee(lambda: [(loaded, 2)], "flows that are alike are sent alone once")
+    foresee(lambda: [(loaded, 2)], "identical flows are simulated alone only once")

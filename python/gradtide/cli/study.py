@@ -84,7 +84,7 @@ def conduct(
     if common.verbose:
         talk_of_cost(result.summary["cost"])
     for name, why in result.summary.get("failed", {}).items():
-        talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
+        talk(f"warning: run {name} failed, and results that depend on it are unknown: {why}")
     if checked is not None:
         apply_checks(common.checks, checked.figures(result).items())
 
@@ -167,8 +167,8 @@ def _keep(common: Common) -> "Kept | None":
 
 
 NOTHING_KEPT = {
-    False: "no run is finished, and nothing is left behind",
-    True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command goes on from there",
+    False: "no run is finished, and no files remain",
+    True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command continues",
 }
 """Messages of an interrupted study that has kept no runs. The key is true if it has no store to keep them in."""
 
@@ -177,4 +177,4 @@ def _words_of_kept(keep: "Kept | None") -> str:
     if keep is None or not keep.count:
         return ""
     runs = "1 finished run is" if keep.count == 1 else f"{keep.count} finished runs are"
-    return f"{runs} kept in {os.path.relpath(keep.place)}, and the same command goes on from there"
+    return f"{runs} kept in {os.path.relpath(keep.place)}, and the same command continues from there"

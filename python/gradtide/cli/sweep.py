@@ -86,9 +86,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if shard is not None and store is None:
         fail_usage("--shard: name the store, which the shards or gradtide sweep merge share: --store FILE")
     if shard is not None and common.output is not None:
-        fail_usage("--output: a shard writes no table; gradtide sweep merge does, when all of them have run")
+        fail_usage("--output: a shard writes no tables; gradtide sweep merge writes them when all shards have run")
     if shard is not None and common.checks:
-        fail_usage("--fail-if: a shard has not all results; gradtide sweep merge has, when all shards have run")
+        fail_usage("--fail-if: a shard has only some results; use it with gradtide sweep merge, after all shards")
     with as_usage_error(ValueError):
         check(executor, address)
     if executor == "local":
@@ -147,7 +147,7 @@ def merge(
     from gradtide.studies.sweep import merge as merge_study
 
     if store and len(store) > 1:
-        fail_usage("--store: name the one store that the runs go to; the others are read: --from FILE for each")
+        fail_usage("--store: name one store, into which the runs are merged; name each source with --from FILE")
     loaded = Study.load(study, cluster, changes.values)
     refuse_unknown(common.checks, example_figures)
     taken = [*(stores or ()), *(take or ())]
@@ -279,7 +279,7 @@ def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[
             is_signal = isinstance(stop, KeyboardInterrupt) or signals.has_raised()
             if not is_signal and not isinstance(stop, LimitReached):
                 raise
-            kept = f"{len(store):,} finished runs are in {path}, and the same command goes on from there"
+            kept = f"{len(store):,} finished runs are in {path}, and the same command continues from there"
             kept = kept if path is not None else "finished runs are lost; with -o DIR or --store FILE they are kept"
             signals.tidy()
             talk(f"interrupted: {kept}" if is_signal else kept)

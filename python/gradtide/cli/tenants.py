@@ -71,10 +71,10 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     small, large = (words.size(summary["counted"][f"{size}_bytes"]) for size in ("small", "large"))
     say(
         f"small: up to {small}; large: from {large}; no job: the same flows without any job; "
-        "change: low band against same band; against no job: of the same band"
+        "change: low band against same band; against no job: same band against no job"
     )
     if (until_ms := summary["counted"].get("until_ms")) is not None:
-        say(f"Flows count that start in the first {until_ms:.4g} ms, in which the jobs run on both sides.")
+        say(f"Only flows that start in the first {until_ms:.4g} ms count, while the jobs run on both sides.")
     print_answer(summary)
 
 

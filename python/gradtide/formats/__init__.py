@@ -62,7 +62,7 @@ FORMATS = (
     Format(
         "cdf-ns2",
         "sizes",
-        "lines `value count cdf`; `--packet` says what a value is, the count is ignored",
+        "lines `value count cdf`; `--packet` gives the unit of a value, the count is ignored",
         "three columns",
         ".tcl",
         "ns-2, tools/ranvar.cc (pFabric, PIAS)",
@@ -179,7 +179,7 @@ def recognised(path: Path) -> Format | None:
         ) from None
     found = recognise.seen(head)
     if found is None and path.suffix != ".json":
-        raise ValueError(f"{path} has no format that its content tells; name it with --from")
+        raise ValueError(f"the format of {path} cannot be recognised from its content; name it with --from")
     form = next((form for form in FORMATS if found is not None and form.name == found.name), None)
     if form is not None:
         return None if form.kind == "trace" else form
@@ -260,5 +260,7 @@ def _target(form: Format, path: Path, into: str | None) -> Format:
         return chosen
     by_suffix = next((one for one in siblings if one.suffix and one.suffix == path.suffix), None)
     if by_suffix is None:
-        raise ValueError(f"{path} has no suffix that tells a format of {form.kind}; name one with --to: {names}")
+        raise ValueError(
+            f"the suffix of {path} does not determine a format for {form.kind}; name one with --to: {names}"
+        )
     return by_suffix

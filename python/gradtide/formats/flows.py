@@ -48,7 +48,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     if form == "htsim-cm":
         written = None
         options.start_unit = options.start_unit or _start_unit(
-            lines_of(source), str(source), "say which: --start-unit ps, or --start-unit us"
+            lines_of(source), str(source), "state it: --start-unit ps, or --start-unit us"
         )
     rows = tally.of(_READERS[form](lines_of(source), str(source), options))
     if target is None:
@@ -83,7 +83,7 @@ def read_flows(
     """
     lines, options = text.split("\n"), Options(start_unit=start_unit)
     if form == "htsim-cm" and start_unit is None:
-        options.start_unit = _start_unit(lines, file, 'say which: replay_start_unit = "ps", or "us"')
+        options.start_unit = _start_unit(lines, file, 'state it: replay_start_unit = "ps", or "us"')
     starts_ps, sources, sinks, sizes = (array(kind) for kind in "QIIQ")
     wrong = Complaints(file, "GT063")
     for number, start_ps, src, dst, size_bytes, _ in _READERS[form](lines, file, options):
@@ -151,10 +151,10 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
     if len(shown) == 2:
         (first, text), (second, _) = sorted(shown.values())
         msg = f"lines {first} and {second} are of two dialects of htsim: picoseconds and microseconds"
-        wrong.add(first, text, "start", msg, f"say the unit of all starts: {how}")
+        wrong.add(first, text, "start", msg, f"state the unit of all starts: {how}")
     elif not shown and open_start is not None:
         number, line, at = open_start
-        msg = "the file does not show the unit of its starts: htsim reads picoseconds, its program of UEC microseconds"
+        msg = "the unit of the starts is ambiguous: htsim reads picoseconds, and its UEC program microseconds"
         wrong.add(number, line, "start", msg, how, at)
     wrong.end()
     return next(iter(shown), "ps")
@@ -202,7 +202,7 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
     number, line = next(numbered, (1, ""))
     first, head, expected = number, line, count(line.strip())
     if expected is None or expected == 0:
-        wrong.add(number, line, "", "the first line is not the number of flows", "write how many flows follow", 0)
+        wrong.add(number, line, "", "the first line is not the number of flows", "write the number of flows", 0)
         wrong.end()
     groups: set[str] = set()
     read, left = 0, 0
@@ -232,10 +232,12 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
         wrong.add(first, head, "", f"line {first} counts {expected:,} flows and {read:,} follow", hint)
     wrong.end()
     if len(groups) > 1:
-        options.notes.append(f"{len(groups)} priority groups are left out: a group of HPCC's is no band of a queue")
+        options.notes.append(
+            f"{len(groups)} priority groups are left out: HPCC's groups do not correspond to bands of a queue"
+        )
     options.note(left, "1 line after the flows is left out", "lines after the flows are left out, as HPCC leaves them")
     if options.hosts is None:
-        options.notes.append("hosts are the file's node numbers; if switches stand among them, give --topology FILE")
+        options.notes.append("hosts are the file's node numbers; if these include switches, give --topology FILE")
 
 
 def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
@@ -274,7 +276,7 @@ def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[R
             wrong.add(number, line, "failure", "a link fails", "a list of flows has no links; delete the line", 0)
         elif word != "trigger":
             hint = "lines are Nodes N, Connections N, or SRC->DST id N start TIME size BYTES"
-            wrong.add(number, line, "", f'"{word[:40]}" begins no line of a connection matrix', hint, 0)
+            wrong.add(number, line, "", f'"{word[:40]}" does not begin a line of a connection matrix', hint, 0)
     if said.get("Connections") != read and not wrong.any:
         found = "missing" if "Connections" not in said else f"{said['Connections']:,} flows"
         hint = "the file is cut off, or the count is wrong"
@@ -324,7 +326,7 @@ def _htsim_flow(line: "_Line", nodes: int, unit: str) -> Row | None:
             line.whole(at + 1, key, 0, U64_MAX)
         if key == "trigger":
             says_when = True
-            hint = "a list of flows knows only times; what waits for other flows is a collective: write it as a job"
+            hint = "a list of flows has only start times; write flows that wait for others as the collective of a job"
             line.fault("trigger", f"the flow starts when trigger {words[at + 1][:20]} fires", hint, at)
         at += 2
     if size is None:
@@ -381,7 +383,7 @@ def _node(line: _Line, at: int, field: str, options: Options) -> int | None:
         return node
     host = options.hosts.get(node)
     if host is None:
-        line.fault(field, f"node {node} is no host of the topology", "every node that is not a switch is a host", at)
+        line.fault(field, f"node {node} is not a host of the topology", "every node that is not a switch is a host", at)
     return host
 
 

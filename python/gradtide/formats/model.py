@@ -41,11 +41,11 @@ def _model(text: str, name: str, options: Options) -> tuple[str, Sequence[Layer]
     table = read_model_file(text, name, Source(name), (), ComputeRequest(Compute()))
     said = ""
     if table.graph is not None:
-        said = "it is a graph of ops: a layer table has no order between ops"
+        said = "it is a graph of ops, whose dependencies a layer table cannot represent"
     elif not table.is_timed:
-        said = "its layers have operations and no times: they depend on a device"
+        said = "its layers have operations but no times, which depend on a device"
     if said:
-        hint = "gradtide profile writes times; a scenario takes this file as it is"
+        hint = "gradtide profile writes times; a scenario can read this file unchanged"
         raise ScenarioError([Fault("GT032", "", said, None, hint, name)])
     document = json.loads(text)
     layer_keys = {key for row in document["layers"] for key in row} - {f"{key}_us" for key in _TIMES}
@@ -79,7 +79,7 @@ def _model_json(label: str, layers: Sequence[Layer]) -> str:
 def _csv(layers: Sequence[Layer], source: str) -> str:
     blank = next((layer.name for layer in layers if layer.name != layer.name.strip()), None)
     if blank is not None:
-        msg = f'the name "{blank[:40]}" begins or ends with a blank, which a layer table would lose'
+        msg = f'the name "{blank[:40]}" begins or ends with a blank, which a layer table cannot represent'
         raise ScenarioError([Fault("GT018", "name", msg, blank, "rename the layer", source)])
     updates = any(layer.update_ps for layer in layers)
     file = io.StringIO()

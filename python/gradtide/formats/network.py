@@ -91,7 +91,13 @@ def _hpcc_nodes(
             ids.append(node or 0)
     if len(set(ids)) != switches:
         hint = f"write {switches:,} different numbers of nodes"
-        wrong.add(number, line, "", "the switches are not as many as line 1 counts", hint)
+        wrong.add(
+            number,
+            line,
+            "",
+            f"the number of different switches is {len(set(ids)):,}, and line {first} counts {switches:,}",
+            hint,
+        )
         wrong.end()
     switch_of = {node: index for index, node in enumerate(sorted(ids))}
     host_of = {node: index for index, node in enumerate(node for node in range(nodes) if node not in switch_of)}
@@ -148,7 +154,7 @@ def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[
         if loss is None or loss > 1:
             wrong.add(number, line, "error_rate", f'"{cells[4][:40]}" is not a share', "write 0", 4)
         elif loss:
-            hint = "links here lose nothing but what their queues drop; write 0 to leave it out"
+            hint = "links of gradtide lose packets only if a queue drops them; write 0 to ignore the loss"
             wrong.add(number, line, "error_rate", f"the link loses {float(loss):g} of its packets", hint, 4)
         if len(quantities) == 2 and ends[0] is not None and ends[1] is not None:
             cables.append(Cable(ends[0], ends[1], *quantities))
@@ -194,8 +200,8 @@ def _hpcc(wiring: Wiring, options: Options) -> str:
         return number[name] if host is None else host
 
     finer = sum(cable.delay_ps % 1000 != 0 for cable in wiring.cables)
-    many = "delays are no whole nanoseconds, which is what ns-3 counts in"
-    options.note(finer, "1 delay is no whole nanosecond, which is what ns-3 counts in", many)
+    many = "delays are not whole nanoseconds, the resolution of ns-3"
+    options.note(finer, "1 delay is not a whole number of nanoseconds, the resolution of ns-3", many)
     lines = [
         f"{wiring.host_count + len(switches)} {len(switches)} {wiring.cable_count}",
         " ".join(str(number[name]) for name in switches),

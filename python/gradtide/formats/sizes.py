@@ -52,7 +52,7 @@ def _ns2(path: Path, options: Options) -> list[Point]:
             wrong.add(number, line, "value", f'"{cells[0][:40]}" is not a size', hint, 0)
             continue
         if decimal(cells[1]) is None:
-            wrong.add(number, line, "count", f'"{cells[1][:40]}" is not a number', "write 1; it is not looked at", 1)
+            wrong.add(number, line, "count", f'"{cells[1][:40]}" is not a number', "write 1; the value is ignored", 1)
         size = round_half_up(value * packet_bytes)
         rounded += size != value * packet_bytes
         rows.append((number, line, [str(size), cells[2]]))
@@ -93,15 +93,15 @@ def _hpcc(points: list[Point], source: str, _: Options) -> str:
     """Return lines `bytes percent` for HPCC's traffic_gen/custom_rand.py: from 0 %, with strictly rising columns."""
     said = ""
     if points[0][1] != 0 or len(points) < 2:
-        said = f"the first size, {points[0][0]} bytes, has a share of its own"
+        said = f"the first size, {points[0][0]} bytes, has a share above 0"
     for (size_a, share_a), (size_b, share_b) in pairwise(points):
         if size_a == size_b:
             said = said or f"two points have {size_b} bytes"
         if share_a == share_b:
             said = said or f"two points have the share {float(share_b):g}"
     if said:
-        hint = "its generator takes only what starts at 0 and rises with every point; write cdf or cdf-ns2 instead"
-        raise ScenarioError([Fault("GT061", "", f"{said}, which HPCC cannot say", None, hint, source)])
+        hint = "HPCC needs a first share of 0 and points that rise in size and share; write cdf or cdf-ns2 instead"
+        raise ScenarioError([Fault("GT061", "", f"{said}, which HPCC's format does not allow", None, hint, source)])
     return "".join(f"{size} {_share(100 * share, source)}\n" for size, share in points)
 
 

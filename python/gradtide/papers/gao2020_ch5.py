@@ -183,11 +183,7 @@ def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str
         return held
     colours = [colour(own["iteration"][2]) for own in study.means.values()]
     free = [own["small"][2] for own in study.means.values() if colour(own["iteration"][2]) == "green"]
-    gain = (
-        f"; where it is free, small flows take on average {np.mean(free):.0f} % longer when it is not done"
-        if free
-        else ""
-    )
+    gain = f"; where it is free, small flows take on average {np.mean(free):.0f} % longer without it" if free else ""
     return (
         f"{held} De-prioritising the job is free in {colours.count('green')} of {len(colours)} configurations, costs "
         f"1 to 30 % in {colours.count('yellow')} and more in {colours.count('red')}{gain}."
@@ -376,7 +372,7 @@ def _sides_table(study: Study) -> list[Drawn]:
     )  # fmt: skip
     note = (
         "ns-3.37 and gradtide's default are equal flow by flow. The thesis ran on ns-3.30.1, whose fast recovery "
-        "repeats segments that are under way already; with that habit gradtide comes to the thesis's figures."
+        "repeats segments that are under way already; with this recovery, gradtide reproduces the thesis's figures."
     )
     return [table("The thesis, ns-3.37 and gradtide", columns, rows, note)]
 

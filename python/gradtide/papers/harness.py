@@ -44,11 +44,11 @@ can be read.
 """
 
 RULE = (
-    "The difference is that of ours from the published value. Ours agrees with a value that a text or a table prints "
+    "The difference is that of our value from the published one. Ours agrees with a value in a text or a table "
     f"within {100 * TOLERANCES['text']:.0f} %, and with one that is read off a plot within "
     f"{100 * TOLERANCES['plot']:.0f} %. Signs, orders, counts and arithmetic agree exactly. Two kinds of rows do not "
-    "count: those marked shown are variants of our own, and on those marked fitted something was fitted. The number "
-    "that a row prints is the one that is judged."
+    "count: rows marked shown are variants of our own, and rows marked fitted have a value to which a parameter was "
+    "fitted. The verdict is on the number as printed."
 )
 """The rule as printed on the pages of results."""
 

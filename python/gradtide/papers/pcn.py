@@ -385,7 +385,7 @@ def _training_claims(study: Study) -> Iterable[Claim]:
 
 def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str:
     if not checks or not study.of(study.repeated(True)):
-        return "What the paper does not say decides how much announcing gains."
+        return "The gain of announcements depends on settings that the paper does not state."
     return (
         f"Announced bursts take {-study.change('sent_s'):.0f} % less time and run {study.change('rate'):.0f} % faster "
         f"(published: 39 and 72). {statements_hold(checks)}"
@@ -438,8 +438,8 @@ def _host_tables(study: Study) -> list[Drawn]:
     return [
         table("Without and with PCN", columns, rows, note),
         table(
-            "The queue under a threshold that stays",
-            ["transport", "round trip, packets", "threshold", "mean queue", "nine tenths of the time"],
+            "The queue under a fixed threshold",
+            ["transport", "round trip, packets", "threshold", "mean queue", "5th to 95th percentile"],
             settled,
             "The long flows alone, 10 to 20 s. Published: 35 (26 to 48) at 40, 5 (1 to 8) at 10.",
         ),

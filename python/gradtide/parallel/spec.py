@@ -281,7 +281,7 @@ def _check(costs: Costs, layout: Layout) -> None:
         if mesh.pp == 1:
             raise FieldError("pipeline", "one stage has nothing to interleave", "write pp, or leave `pipeline` out")
         if layout.micro_batches % mesh.pp:
-            msg = f"{layout.micro_batches} micro-batches are no multiple of {mesh.pp} stages"
+            msg = f"{layout.micro_batches} micro-batches are not a multiple of {mesh.pp} stages"
             raise FieldError("pipeline", msg, 'change `global_batch`, or write pipeline = "1f1b"')
     if training.sequence_parallel and costs.tokens % mesh.tp:
         msg = f"{mesh.tp} ranks cannot share {costs.tokens} tokens of a micro-batch equally"
@@ -321,16 +321,18 @@ def _check_sends(costs: Costs, layout: Layout) -> None:
         raise FieldError("context", "one rank has the whole sequence", "write cp, or leave `context` out")
     if layout.async_tp:
         if mesh.tp == 1:
-            raise FieldError("async_tp", "one rank has nobody to send to", "write tp, or leave `async_tp` out")
+            raise FieldError(
+                "async_tp", "a tensor group of one rank sends nothing", "write tp, or leave `async_tp` out"
+            )
         if not training.sequence_parallel:
-            msg = "parts that are sent beside products are those of a divided sequence"
+            msg = "asynchronous tensor parallelism needs sequence parallelism, whose parts it sends during the products"
             raise FieldError("async_tp", msg, "leave `sequence` out")
         if mesh.tp > layout.gpus_per_node:
-            msg = f"the {mesh.tp} ranks of a tensor group are not on one node, of {layout.gpus_per_node} GPUs"
+            msg = f"the {mesh.tp} ranks of a tensor group do not fit on one node of {layout.gpus_per_node} GPUs"
             raise FieldError("async_tp", msg, f"write tp = {layout.gpus_per_node} at most, or leave `async_tp` out")
     if layout.scatter_gather:
         if mesh.tp == 1 or mesh.pp == 1:
-            msg = "only tensor groups that are stages of a pipeline send parts"
+            msg = "only tensor groups in a pipeline send parts"
             raise FieldError("scatter_gather", msg, "write tp and pp, or leave `scatter_gather` out")
         if training.sequence_parallel:
             msg = "with sequence parallelism every rank sends its part anyway"

@@ -219,7 +219,7 @@ def _forward_ps(
         missing = next((group[0] for group in groups if group[0].call not in calls), None)
         what = "layers were called in another order" if missing is None else f"layer {missing.name!r} was not called"
         raise ProfileError(
-            f"{what} in a later pass than in the first, so their times cannot be told apart: profile the model without "
+            f"{what} in a later pass than in the first, so their times cannot be separated: profile the model without "
             "layers that are left out or changed at random"
         )
     bounds = [start, *(calls[group[0].call] for group in groups[1:]), middle]

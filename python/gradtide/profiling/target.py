@@ -76,7 +76,7 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
             tensor = torch.randint(0, 2, spec.shape, device=device).to(dtype)
         if spec.name is None:
             if kwargs:
-                raise ProfileError(f"--input {spec}: an input without a name stands before those with one")
+                raise ProfileError(f"--input {spec}: inputs without a name come before inputs with one")
             args.append(tensor)
         elif spec.name in kwargs:
             raise ProfileError(f"--input {spec}: the input {spec.name!r} is given twice")
@@ -103,7 +103,7 @@ def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimize
     )
     if make is None:
         hint = hinted(name, optimizers, f"there are {', '.join(sorted(optimizers))}")
-        raise ProfileError(f"--optimizer {name!r}: torch.optim has none of this name; {hint}")
+        raise ProfileError(f"--optimizer {name!r}: torch.optim has no such optimizer; {hint}")
     try:
         return make(model.parameters())
     except Exception as error:

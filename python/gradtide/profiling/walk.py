@@ -189,7 +189,7 @@ def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
             loss = loss_of(staged.forward(staged.parameters, staged.inputs))
         if loss is None:
             raise ProfileError(
-                f"{type(model).__name__} trains nothing: no output hangs on a parameter that wants a gradient"
+                f"{type(model).__name__} trains nothing: no output depends on a parameter with requires_grad"
             )
         with as_profile_error("backward pass"), _recorder(walk):
             gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
@@ -446,7 +446,7 @@ def _words_of_fault(what: str, error: Exception) -> str:
     needs_values = ("DataDependent", "DynamicOutputShape", "GuardOnDataDependent")
     if type(error).__name__.startswith(needs_values) or "data-dependent" in str(error):
         return (
-            f"the {what} asks for the values of a tensor, which neither a pass over shapes nor a graph of ops has: "
+            f"the {what} reads the values of a tensor, which a pass over shapes or a graph of ops does not have: "
             f'{words_of(error)}; measure its layers instead (device "measure")'
         )
     hint = ""

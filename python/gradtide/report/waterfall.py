@@ -17,7 +17,7 @@ PARTS = (
     ("compute", "computing", "compute", "compute"),
     ("exposed", "waiting for the network", "network", "exposed"),
     ("late", "waiting for a late rank", "late rank", "barrier"),
-    ("idle", "neither", "neither", "idle"),
+    ("idle", words.HOST_TIME, "host busy", "idle"),
 )
 """Parts of a step: (key in the summary, name, short name, CSS class of the colour)."""
 
@@ -50,14 +50,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     if summary.get("effective_ranks") is None:
         effective, as_much = "–", "no transfer was recognised, so waits are unknown"
     else:
-        effective, as_much = f"{number('effective_ranks'):.2f}", "ranks without any wait would do as much work"
+        effective, as_much = f"{number('effective_ranks'):.2f}", "ranks without waits would do as much work"
     rank_columns: pieces.Columns = {
         "#rank": lambda one: one["rank"],
         "#step, ms": lambda one: pieces.ms(one["span_ms"]),
         "#computing, ms": lambda one: pieces.ms(one["compute_ms"]),
         "#of it during transfers, ms": lambda one: pieces.ms(one["overlapped_ms"]),
         "#exposed, ms": lambda one: pieces.ms(one["exposed_ms"]),
-        "#neither, ms": lambda one: pieces.ms(one["idle_ms"]),
+        "#idle, ms": lambda one: pieces.ms(one["idle_ms"]),
     }
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
@@ -113,7 +113,7 @@ def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
 def _what(path: Path, summary: Row) -> str:
     found = entry(path, summary, "steps_found_by", str)
     count = entry(path, summary, "steps", int)
-    how = {"marks": "marked by the profiler", "transfers": "recognised by what repeats"}.get(found, "")
+    how = {"marks": "marked by the profiler", "transfers": "recognised by repeated transfers"}.get(found, "")
     ranks = entry(path, summary, "ranks", list)
     of = f"{len(ranks)} of {entry(path, summary, 'world_size', int)} ranks"
     if not how:

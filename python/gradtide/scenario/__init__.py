@@ -637,14 +637,14 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
         return None
     if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
         near = read.nearest_path(".".join(str(p) for p in path))
-        return "the path names nothing", f"did you mean {near}?" if near else example
+        return "the path names no key that can be set", f"did you mean {near}?" if near else example
     if path[0] in ("job", "traffic"):
         names = list(data.get(str(path[0]), {}))
         if path[1] not in names:
             hint = did_you_mean(str(path[1]), names, f"there is {', '.join(names) or 'none'}", f"{path[0]}.{{}}")
             return f"the scenario has no {path[0]} `{path[1]}`", hint
         if len(path) < 3:
-            return "the path names nothing", example
+            return "the path names no key that can be set", example
     tree: Any = data
     for index, part in enumerate(path[:-1]):
         tree = tree.get(part, {})

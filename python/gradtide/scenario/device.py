@@ -92,7 +92,7 @@ def unknown_device(name: str) -> tuple[str, str]:
 
     alike = [one for one in presets.device_names() if hardware(one) == hardware(name)]
     if alike:
-        return f"{name} computes models that are divided over ranks", f"without `parallel`, name {' or '.join(alike)}"
+        return f"{name} can only be used with `parallel`", f"without `parallel`, write {' or '.join(alike)}"
     known = list(dict.fromkeys((*presets.device_names(), *presets.accelerator_names())))
     otherwise = f"devices are {', '.join(known)}"
     return f'unknown device "{name:.60}"', hinted(name, known, otherwise, '"{}"', kind="device")

@@ -238,9 +238,9 @@ class _Reader:
         kind = self.needed(row, loc, "kind", '"kind": "recv" or "comp"')
         if kind is not None and kind not in _KINDS:
             self.fail("GT013", (*loc, "kind"), f"{kind!r} is not a kind of op", "write recv or comp", kind)
-        inputs = self.needed(row, loc, "inputs", '"inputs": [], or the ids of what it waits for')
+        inputs = self.needed(row, loc, "inputs", '"inputs": [], or the ids of the ops that it waits for')
         if inputs is not None and not _are_ids(inputs):
-            hint = "write the ids of what it waits for"
+            hint = "write the ids of the ops that it waits for"
             self.fail("GT011", (*loc, "inputs"), "`inputs` must be a list of ids", hint, inputs)
         elif inputs and kind == "recv":
             hint = 'a transfer starts without waiting: delete the inputs, or write "comp"'
@@ -296,7 +296,9 @@ class _Reader:
             for which, other in enumerate(op.updates):
                 if other not in by_id or by_id[other].kind != "recv":
                     loc = ("ops", index, "updates", which)
-                    self.fail("GT071", loc, f"op {op.id} updates {other}, which is no transfer", "name a recv", other)
+                    self.fail(
+                        "GT071", loc, f"op {op.id} updates {other}, which is not a transfer", "name a recv", other
+                    )
         forward = dag.inference_target
         if forward is not None and forward not in by_id:
             self.fail("GT071", ("inference_target",), f"the op {forward} is not there", "name an op", forward)

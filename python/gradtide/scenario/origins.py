@@ -162,7 +162,7 @@ class Tenant:
             if index and point.bytes < points[index - 1].bytes:
                 add(index, "bytes", "the sizes fall", "sort the points by size")
             if index and point.cdf < points[index - 1].cdf:
-                add(index, "cdf", "the shares fall", "each point holds the share of flows of at most that size")
+                add(index, "cdf", "the shares fall", "each point has the share of flows of at most its size")
         last = len(points) - 1
         if points[last].cdf != 1:
             add(last, "cdf", f"the last share is {points[last].cdf:g}", "it is 1: all flows are of at most that size")
@@ -179,7 +179,7 @@ class Tenant:
         data = read_data(path, value, fail, MAX_LIST_BYTES)
         digest = hashlib.sha256(data).hexdigest()
         if self.table.replay_sha256 not in (None, digest):
-            hint = "restore the file, or delete `replay_sha256` to take it as it is"
+            hint = "restore the file, or delete `replay_sha256` to use the file unchanged"
             other = self._fail("replay_sha256", self.table.replay_sha256)
             raise ScenarioError([other("GT064", f"{value} has another SHA-256", hint)])
         text = decoded(data, value, fail)

@@ -180,7 +180,7 @@ class Plan:
             return scenario
         counts = () if faults else self._stretches(job.layers)
         if counts is None:
-            msg = "a bucket is not a run of consecutive layers, from the output side on"
+            msg = "a bucket does not consist of consecutive layers, from the output side"
             add("GT080", "buckets", msg, "make the plan again")
         if faults:
             raise ScenarioError(faults)
@@ -234,7 +234,7 @@ class Plan:
         assert parallel_model is not None
         if parallel_model.described.units != fsdp.units:
             of_plan = "" if self.model in (None, job.model) else f"; the plan is for {self.model}"
-            msg = f"the plan's units are not blocks in line of {job.model}{of_plan}"
+            msg = f"the plan's units are not consecutive blocks of {job.model}{of_plan}"
             raise ScenarioError([Fault("GT081", f"{FSDP}.units", msg, None, _AGAIN, "plan")])
         return changed
 
@@ -348,7 +348,7 @@ class _Reader:
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else data
             newer = newer_version(found, [SCHEMA])
-            msg = f'this is no plan: "schema" is not "{SCHEMA}"' if newer is None else f"this plan {newer}"
+            msg = f'this is not a plan: "schema" is not "{SCHEMA}"' if newer is None else f"this plan {newer}"
             self.add(("schema",), msg, _AGAIN, found)
             return None
         given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}
@@ -389,7 +389,7 @@ class _Reader:
         for key in _SENDS:
             if data.get(key) is not None:
                 self.add(
-                    (key,), f"`{key}` says how DDP sends, and FSDP sends by units", f"leave out `{key}`", data[key]
+                    (key,), f"`{key}` is a setting of DDP, and FSDP sends by units", f"leave out `{key}`", data[key]
                 )
         if not isinstance(table, dict):
             found = units.describe(table)
@@ -414,7 +414,7 @@ class _Reader:
                     self.add((FSDP, "units", place), f"`{name}` is in two units, or twice", "name it once", name)
                 seen.add(name)
             if "" in row and (place > 0 or len(row) > 1):
-                msg = 'the model itself, "", is a unit of its own, and the first: its forward pass begins first'
+                msg = 'the model itself, "", must be a unit of its own, and the first: its forward pass begins first'
                 self.add((FSDP, "units", place), msg, 'write [""] first', row)
         for key in ("forward_prefetch", "backward_prefetch"):
             ahead = table.get(key)
@@ -430,7 +430,7 @@ class _Reader:
             msg = f"expected true or false, found {units.describe(keeps)}"
             self.add((FSDP, "keep_last"), msg, "true does not free the last unit after its forward pass", keeps)
         elif keeps and reshard is False:
-            msg = "`keep_last` has no effect where no unit is freed"
+            msg = "`keep_last` has no effect if no unit is freed"
             self.add((FSDP, "keep_last"), msg, "leave it out", keeps)
         if self.faults:
             return None
@@ -468,7 +468,7 @@ class _Reader:
             opens = None if release is None else (release["pass"], release["layer"])
             found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0), opens))
         if len({one.rank for one in found}) < len(found):
-            self.add(("buckets",), "two buckets have one rank", _AGAIN)
+            self.add(("buckets",), "two buckets have the same rank", _AGAIN)
         return tuple(found)
 
 

@@ -211,8 +211,8 @@ def _unquoted_fault(fault: Fault) -> Fault:
     return Fault(fault.code, "", NOT_SHOWN, None, COPY_IT, fault.file, fault.line)
 
 
-NOT_SHOWN = "the file is wrong; what is in it is not shown, because it is outside the scenario's folder"
-COPY_IT = "copy it beside the scenario to see what is wrong"
+NOT_SHOWN = "the file is invalid; its content is not shown, because it is outside the scenario's folder"
+COPY_IT = "copy it into the scenario's folder to see the error"
 
 
 def dotted(loc: Loc) -> str:
@@ -269,7 +269,7 @@ def decoded(data: bytes, name: str, fail: "Fail") -> str:
         message = f"{name} is not UTF-8 text (line {line})"
         raise ScenarioError([fail("GT003", message, "save the file as UTF-8")]) from None
     if "\0" in text:
-        message = f"{name} holds a NUL byte (line {text.count(chr(10), 0, text.index(chr(0))) + 1})"
+        message = f"{name} contains a NUL byte (line {text.count(chr(10), 0, text.index(chr(0))) + 1})"
         raise ScenarioError([fail("GT003", message, "save the file as UTF-8 text; is it a binary file?")])
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

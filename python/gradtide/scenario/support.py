@@ -174,11 +174,11 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
     if cluster.transport != transport_of(cluster.with_values(transport=Transport()), lambda: resolved.reach):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.follow != "standards":
-        yield "follow", ("run", "follow"), "`follow`, which is for packets,"
+        yield "follow", ("run", "follow"), "`follow`"
     if run.start_jitter_ps is not None and run.engine != "packet":
-        yield "jitter", ("run", "start_jitter"), "`start_jitter`, which is for packets,"
+        yield "jitter", ("run", "start_jitter"), "`start_jitter`"
     if run.accuracy_ppm is not None:
-        yield "accuracy", ("run", "accuracy"), "`accuracy`, how far results may be off,"
+        yield "accuracy", ("run", "accuracy"), "`accuracy`"
     if run.probe is not None:
         yield "probe", ("run", "probe"), "a probe"
         if run.probe.cwnd and cluster.node is not None and cluster.node.nics != cluster.node.gpus:
@@ -195,7 +195,7 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iter
         return
     if job.is_pulled:
         if schedule.overhead_ps:
-            yield "overhead", (*loc, "schedule", "overhead"), 'an overhead, with pull = "start",'
+            yield "overhead", (*loc, "schedule", "overhead"), 'overhead of transfers with pull = "start"'
         if job.compute.overlap_slowdown_ppm != PPM:
             yield "pulled slowdown", (*loc, "compute", "overlap_slowdown"), "compute that overlap slows down"
         if len(job.bands) > 1:

@@ -198,7 +198,7 @@ def _trace(value: str, base_dir: Path, fail: Failure, request: ComputeRequest) -
     except TraceError as error:
         if not may_quote(value, fail.source, base_dir):
             raise ScenarioError([fail("GT038", NOT_SHOWN, COPY_IT)]) from None
-        hint = "name a trace of a training step; `gradtide convert FILE` says what is in one"
+        hint = "name a trace of a training step; `gradtide convert FILE` describes its content"
         raise ScenarioError([fail("GT038", str(error), hint)]) from None
     source = f"{value}: {model.source}"
     if isinstance(model, TraceStep):
@@ -460,8 +460,8 @@ def _is_asked_anew(made: _Profile, rows: Sequence[Any], request: ComputeRequest)
 
 def _other_device(name: str, device: JobDevice) -> str:
     return (
-        f"{name} has the times of {device.times_of}, which stay as they are; {device.name} only says what can carry "
-        "out a plan"
+        f"{name} has times of {device.times_of}, which stay unchanged; {device.name} only determines which runtime can "
+        "carry out a plan"
     )
 
 
@@ -506,7 +506,7 @@ def _configuration(
     where, compute = (*loc[:-1], "compute", "seq"), request.compute
     if compute.seq is None:
         hint = "write the tokens of a sequence that you train with, as in compute = { seq = 2048 }"
-        raise ScenarioError([source.fault("GT010", where, f"`seq` is missing: {name} does not say it", hint)])
+        raise ScenarioError([source.fault("GT010", where, f"`seq` is missing, and {name} does not state it", hint)])
     if model.longest is not None and compute.seq > model.longest:
         msg = f"the model has learned {model.longest} positions, and a sequence has {compute.seq} tokens"
         raise ScenarioError([source.fault("GT014", where, msg, f"write at most {model.longest}", compute.seq)])

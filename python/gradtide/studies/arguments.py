@@ -46,7 +46,7 @@ def with_lists(study: Callable[P, R]) -> Callable[P, R]:
             if value is None or is_list:
                 continue
             if not re.search("str|Mapping", lists[name]):
-                raise ValueError(f"{name}: {value!r} is no list of numbers; write them in brackets, as in [1, 2]")
+                raise ValueError(f"{name}: {value!r} is not a list of numbers; write them in brackets, as in [1, 2]")
             given.arguments[name] = [value]
         return study(*given.args, **given.kwargs)
 

@@ -259,7 +259,7 @@ def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Seq
     if not is_offered:
         raise ValueError(
             f"buy chooses the network, and {base.name} has one of its own, {words.fabric(kind)}: delete "
-            "[cluster.topology] to ask what to buy, or time the network that is there with gradtide run"
+            "[cluster.topology] to choose a network, or simulate the present one with gradtide run"
         )
 
 

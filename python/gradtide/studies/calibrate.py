@@ -219,14 +219,14 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
     notes = []
     if not parts:
         notes.append(
-            "All rows have one part. The fixed time is written as delay of the link: how much of it each message costs "
-            "its host cannot be told. Nor can several stages be told from one."
+            "All rows have one part, so the host's time per message cannot be separated from the link's delay, nor "
+            "several stages from one. The fixed time is written as delay of the link."
         )
     elif message_s is None or slowest_s is None:
         what = "small enough to show the time for a message" if message_s is None else "large enough to show the stages"
-        notes.append(f"No row with several parts is {what}, so that is not written.")
+        notes.append(f"No row with several parts is {what}, so this key is not written.")
     if fixed_error >= fixed_s:
-        notes.append("The fixed time cannot be told from none: its interval includes 0. Measure smaller transfers.")
+        notes.append("The fixed time does not differ significantly from 0. Measure smaller transfers.")
     if wire_s is not None and byte_s <= wire_s:
         notes.append(
             "A byte takes no longer than the link alone would need, so the link is written as fast as measured."
@@ -236,10 +236,10 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
         wire_s = slowest_s if slowest_s is not None else byte_s
     stages = _stages(byte_s - wire_s, slowest_s, wire_s)
     if len(stages) > len(STAGES):
-        notes.append(f"The times look like {len(stages)} stages beside the link; {len(STAGES)} are written.")
+        notes.append(f"The times suggest {len(stages)} stages beside the link; {len(STAGES)} are written.")
         stages = [sum(stages) / len(STAGES)] * len(STAGES)
     if len(stages) > 1 or (stages and slowest_s is not None):
-        notes.append("Which stage is which cannot be told from times.")
+        notes.append("The times do not determine the order of the stages.")
     host: dict[str, Any] = {}
     if message_s:
         host["message"] = _time(message_s)
@@ -364,12 +364,10 @@ def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -
     wrong.end()
     found = Timings(collective or said.get("collective", "send"), ranks or int(said.get("ranks", 2)), tuple(rows))
     if found.collective not in COLLECTIVES:
-        hint = f"there are {', '.join(COLLECTIVES)}; --collective says which it is"
-        wrong.add(None, None, "collective", f'"{found.collective[:40]}" is no collective that can be fitted', hint)
+        hint = f"there are {', '.join(COLLECTIVES)}; name it with --collective"
+        wrong.add(None, None, "collective", f'"{found.collective[:40]}" is not a collective that can be fitted', hint)
     if found.ranks < 2 or (found.collective == "send" and found.ranks != 2):
-        wrong.add(
-            None, None, "ranks", f"{found.ranks} ranks do not {found.collective}", "--ranks says how many there are"
-        )
+        wrong.add(None, None, "ranks", f"{found.ranks} ranks do not {found.collective}", "state it with --ranks")
     if found.collective != "send" and any(depth > 1 for _, depth, _ in rows):
         hint = "measure sends, as gradtide profile --network does"
         wrong.add(None, None, "depth", f"parts of an {found.collective} overlap in ways that have no formula", hint)
@@ -380,7 +378,7 @@ def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -
         msg = f"the table has {have} of whole transfers, and a fit needs {LEAST_SIZES}"
         wrong.add(None, None, "bytes", msg, hint)
     elif sizes[-1] < LEAST_RANGE * sizes[0]:
-        msg = f"sizes from {sizes[0]} to {sizes[-1]} B cannot tell a fixed time from a rate"
+        msg = f"sizes from {sizes[0]} to {sizes[-1]} B cannot separate a fixed time from a rate"
         wrong.add(None, None, "bytes", msg, hint)
     wrong.end()
     whole = [one for one in found.each() if one.depth == 1]
@@ -419,7 +417,7 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
         row = _row(values.get("bytes", ""), values.get("depth", "1"), values.get("time_us", ""))
         if row is None or len(cells) != len(names):
             wrong.add(
-                number, text, "", "this is no row of the table", f"write {len(names)} fields as in 1000000,1020.5"
+                number, text, "", "this is not a row of the table", f"write {len(names)} fields as in 1000000,1020.5"
             )
             continue
         rows.append(row)
@@ -430,7 +428,7 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
             wrong.add(number, text, "", f"there are more than {MAX_ROWS:,} rows", "is it the right file?")
             break
     if said.get("ranks") and not re.fullmatch(r"\d{1,6}", said["ranks"], re.ASCII):
-        wrong.add(header_number, header, "ranks", f'"{said["ranks"][:40]}" is no number of ranks', "write 2")
+        wrong.add(header_number, header, "ranks", f'"{said["ranks"][:40]}" is not a number of ranks', "write 2")
     return {key: value for key, value in said.items() if value}, rows
 
 
@@ -463,7 +461,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
         is_whole = all(name in cells for name in BANDWIDTHS)
         row = _row(words[0], "1", cells.get("time") or cells.get("cputime", "")) if is_whole else None
         if row is None:
-            wrong.add(number, text, "time", "this is no row of nccl-tests", "paste its output unchanged")
+            wrong.add(number, text, "time", "this is not a row of nccl-tests", "paste its output unchanged")
         elif row[0]:
             rows.append(row)
             reduces |= cells.get("redop", "none") != "none"
@@ -475,13 +473,13 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
         wrong.add(None, None, "", "the file has no table of transfer times", hint)
     if ranks is None:
         hint = "paste its lines that begin with `#  Rank`, too, or give --ranks"
-        wrong.add(None, None, "ranks", "the file does not say how many ranks were measured", hint)
+        wrong.add(None, None, "ranks", "the file does not state the number of ranks", hint)
     elif collective is None and "collective" not in said and ranks > 1:
         factors = {"all_reduce": 2 * (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks}
         if not (ratio and reduces):
             # Bandwidth ratios do not distinguish all_gather from all_to_all, or send from broadcast.
-            hint = "say which it is: --collective all_gather"
-            wrong.add(None, None, "collective", "the file does not say which test it is of", hint)
+            hint = "name it, as in --collective all_gather"
+            wrong.add(None, None, "collective", "the file does not name the test", hint)
         else:
             said["collective"] = min(factors, key=lambda name: abs(factors[name] - ratio))
     if said.get("collective") == "sendrecv":

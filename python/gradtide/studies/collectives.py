@@ -291,11 +291,11 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
             f"up to {words.size(span['to_bytes'], 2)}"
             for index, span in enumerate(before)
         )
-        text = f"{fastest}, {name} beyond"
+        text = f"{fastest}, {name} above that"
     else:
         text = f"{name} is the fastest at every size"
     if last["because"]:
-        text += f", by less {last['because']} than {words.collective(last['next'])}"
+        text += f", because its {last['because']} term is smaller than that of {words.collective(last['next'])}"
     largest = max(row["bytes"] for row in rows)
     most = max((row for row in rows if row["bytes"] == largest), key=lambda row: row["contention_us"])
     end = ""

@@ -96,7 +96,7 @@ class CompareResult(StudyRows):
             return "", []
         group = [row for row in rows if all(row[key] == best[key] for key in GROUP)]
         can = [row for row in words.settled(group) if self._carrier(row)[0] is not None]
-        why = f"No tested runtime can do this: {why_not}."
+        why = f"No tested runtime supports {best['schedule']}: {why_not}."
         next_best = max(can, key=lambda row: row["saves_percent"], default=None)
         if next_best is None or next_best["saves_percent"] < 100 * words.SAME:
             return f"keep {baseline}. ", [why]

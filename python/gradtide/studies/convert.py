@@ -81,13 +81,13 @@ def convert(  # noqa: PLR0913 - one argument per option of the command
         }
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
     if form is None or form.kind == "trace":
-        refuse("the suffix of OUT says the format of a trace", {**of_files, "--from": None})
+        refuse("the suffix of OUT determines the format of a trace", {**of_files, "--from": None})
         if target is None:
             refuse("nothing is written without OUT", of_trace)
         elif target.suffix == ".et":
-            refuse("a Chakra trace is written as it is", {"--cut": cut or None})
+            refuse("a Chakra trace is written without changes", {"--cut": cut or None})
         elif target.suffix == ".json":
-            refuse("an op DAG has no version, and is of the whole trace", {"--version": version, "--step": step})
+            refuse("an op DAG has no version and covers the whole trace", {"--version": version, "--step": step})
         trace = traces.read(source)
         if target is None:
             saved = []
@@ -96,12 +96,12 @@ def convert(  # noqa: PLR0913 - one argument per option of the command
         else:
             saved = trace.save(target, rank=rank, cut=cut, version=version or VERSION)
         return {**trace.summary(), "written": [str(file) for file in saved]}
-    refuse(f"{form.name} is no trace", of_trace)
+    refuse(f"{form.name} is not a trace", of_trace)
     if target is None:
         refuse("nothing is written without OUT", {"--to": to_format})
     packet_bytes = None if packet is None else units.parse_bytes(packet)
     if packet_bytes == 0:
-        raise ValueError("--packet: a value of 0 bytes is no size; write 1460B or 1B")
+        raise ValueError("--packet: 0 bytes is not a size; write 1460B or 1B")
     hosts = None if topology is None else Path(topology)
     options: dict[str, Any] = {"packet_bytes": packet_bytes, "topology": hosts, "start_unit": start_unit}
     done = formats.convert(Path(source), target, form=form, into=to_format, **options)

@@ -27,7 +27,7 @@ def doctor() -> list[dict[str, str]]:
         _self_test(),
         _temporary_folder(),
         *(_package(*one) for one in OPTIONAL.items()),
-        ("ok" if browser else "missing", "browser", browser or "none on the PATH", "looking at reports"),
+        ("ok" if browser else "missing", "browser", browser or "none on the PATH", "checking reports"),
     ]
     return [dict(zip(("state", "what", "found", "needed_for"), one, strict=True)) for one in findings]
 

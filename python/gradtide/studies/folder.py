@@ -52,7 +52,7 @@ def as_folder_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
+        raise FolderError(f"cannot write {path}: {error.strerror or error}; no files remain") from error
 
 
 def refuse_foreign(path: Path, *known: str) -> None:
@@ -70,11 +70,13 @@ def refuse_foreign(path: Path, *known: str) -> None:
     if not found:
         return
     if "schema" not in _peek(path / SUMMARY):
-        raise ForeignError(f"{path} holds files that are not a run's; name a folder that does not exist yet")
+        raise ForeignError(f"{path} contains files that gradtide did not write; name a folder that does not exist yet")
     names = [f"{name} ({why})" for name, why in found.items()]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     listed = f"{', '.join(names[:SHOWN])}{more}"
-    raise ForeignError(f"{path} holds what would be lost: {listed}; move it elsewhere, or name another folder")
+    raise ForeignError(
+        f"{path} contains files that would be lost: {listed}; move them elsewhere, or name another folder"
+    )
 
 
 def what_is_replaced(path: Path) -> str | None:
@@ -93,7 +95,7 @@ def refuse_unwritable(path: Path) -> None:
         if not parent.is_dir():
             raise FolderError(f"cannot write {path}: {parent} is a file")
         if not os.access(parent, os.W_OK | os.X_OK):
-            raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
+            raise FolderError(f"cannot write {path}: {parent} is read-only, or owned by another user")
         most = most_name_bytes(parent) - files.LONGER
     if len(os.fsencode(real.name)) > most:
         raise FolderError(f"cannot write {path}: its name has more than {most} bytes; take a shorter one")

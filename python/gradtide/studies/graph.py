@@ -65,7 +65,7 @@ def find_dag(
         return preset_graph(name, device or DEVICE, batch, task or TASK, rate or RATE)
     for word, value in (("device", device), ("batch", batch), ("task", task), ("rate", rate)):
         if value is not None:
-            raise ValueError(f"{word} is of built-in op graphs; {name} is a file, and has times of its own")
+            raise ValueError(f"{word} applies only to built-in op graphs; the file {name} has its own times")
     return load_op_dag(given)
 
 

@@ -104,7 +104,7 @@ class MeshesResult(StudyRows):
         cancels was not measured. Hence a larger lead gets no caveat, but is not called certain either.
         """
         if not all(one.is_compared for one in kinds):
-            return ", a difference that was never compared with a measurement"
+            return ", but no prediction of this kind has been compared with a measurement"
         off = max(one.mean_error or 0.0 for one in kinds)
         return "" if ahead >= off else ", a difference below the mean error of such predictions"
 

@@ -210,17 +210,17 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
     missing = [op for op in recvs if op not in given]
     if missing:
         raise SchedulerError(
-            f"{name} ranks no transfer {missing[0]} ({names[missing[0]]}): {len(recvs) - len(missing)} of "
+            f"{name} does not rank transfer {missing[0]} ({names[missing[0]]}): {len(recvs) - len(missing)} of "
             f"{len(recvs)} transfers have a rank; return {wanted}"
         )
     unknown = [op for op in given if op not in set(recvs)]
     if unknown:
-        raise SchedulerError(f"{name} ranks {unknown[0]!r}, which is no needed transfer; return {wanted}")
+        raise SchedulerError(f"{name} ranks {unknown[0]!r}, which is not a needed transfer; return {wanted}")
     for op in recvs:
         rank = given[op]
         if isinstance(rank, bool) or not isinstance(rank, Real) or rank != rank:
             raise SchedulerError(
-                f"{name} gives transfer {op} ({names[op]}) the rank {rank!r}, which is no number; return {wanted}"
+                f"{name} gives transfer {op} ({names[op]}) the rank {rank!r}, which is not a number; return {wanted}"
             )
     return {op: rank for rank, op in enumerate(sorted(recvs, key=lambda op: given[op]))}
 

@@ -139,5 +139,5 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
         return f"Keep {names[0]}: at {words.rate(own_bps)}, no other order of transfers would save time over it."
     saving = words.saving_at(points, own_bps, *names)
     if by is None:
-        return f"Keep {names[0]}. {saving} No tested runtime can do this: {why_not}."
+        return f"Keep {names[0]}. {saving} No tested runtime supports {names[1]}: {why_not}."
     return f"Use {names[1]}, with {by}. {saving}"

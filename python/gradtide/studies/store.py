@@ -80,7 +80,7 @@ class Store:
         with ExitStack() as refused, ExitStack() as ends, self._as_store_error():
             if path is not None:
                 if path.is_dir() or "\0" in str(path):
-                    raise StoreError(f"cannot use the store {path}: that is no file; name one, as in gradtide.store")
+                    raise StoreError(f"cannot use the store {path}: it is not a file; name one, as in gradtide.store")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 claims = _claims_of(path)
                 if not claims.exists():
@@ -115,7 +115,7 @@ class Store:
                 which = "an older" if layout < LAYOUT else "a newer"
                 raise StoreError(
                     f"{self.path} is a store of {which} gradtide: its layout is {layout}, and this version has "
-                    f"{LAYOUT}; name another file, or use that version. The store is left as it is"
+                    f"{LAYOUT}; name another file, or use that version. The store is unchanged"
                 )
         self._db.execute("PRAGMA journal_mode = WAL")
 
@@ -302,7 +302,7 @@ _FIXES = {
     "readonly": "make it writable, or name another file",
     "unable to open": "make it readable and writable, or name another file",
     "locked": "another process writes it; wait for that, and run the same command again",
-    "not a database": "it is no store of runs, or damaged; name another file, or move it elsewhere",
+    "not a database": "it is not a store of runs, or it is damaged; name another file, or move it elsewhere",
     "malformed": "move it elsewhere and run the same command again; `sqlite3 FILE .recover` may save its runs",
 }
 """Remedies by substrings of SQLite's error messages."""

@@ -105,7 +105,7 @@ def without_scale(base: Scenario) -> Scenario:
     if not scaled:
         return base
     keys = ", ".join(f"job.{name}.compute.scale_to" for name in scaled)
-    return base.replace(scale_to=None).with_warning(f"{keys} is a time of the model that is replaced, and is left out")
+    return base.replace(scale_to=None).with_warning(f"{keys} belongs to the replaced model and is ignored")
 
 
 def _places(data: Mapping[str, Any]) -> Any:

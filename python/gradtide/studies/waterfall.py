@@ -323,7 +323,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     """
     if model.waits_left_out > REPRODUCED * (model.compute_time + model.host_time):
         raise TraceError(
-            f"{words.milliseconds(1e3 * model.waits_left_out)} of the step are waits for transfers that are no "
+            f"{words.milliseconds(1e3 * model.waits_left_out)} of the step are waits for other transfers than "
             "gradients, which no order of gradients changes"
         )
     if model.world_size < 2:
@@ -397,7 +397,7 @@ def _headline(summary: dict[str, Any]) -> str:
     if summary["effective_ranks"] is None:
         said.append(f"{summary['no_transfer'].capitalize()}.")
     elif size > 1:
-        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} ranks that never wait.")
+        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} ranks without waits.")
     what = summary["advice"].get("recommended")
     best = next((row for row in summary["advice"]["rows"] if row["what"] == what), None)
     if best is not None:

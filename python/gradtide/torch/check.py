@@ -223,6 +223,6 @@ def _reason(model: Wrapped | Sharded, result: Verification, flushes: float) -> s
         if error > 0 and result.rate is not None:
             return (
                 f"{verdict} Training waits {1e3 * result.waited:.4g} ms for gradients, which came at "
-                f"{8e-6 * result.rate:.4g} Mbit/s: the network gives less than the scenario says, or others use it too."
+                f"{8e-6 * result.rate:.4g} Mbit/s: the network is slower than in the scenario, or others use it too."
             )
     return f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate."

@@ -272,7 +272,7 @@ class CrossIteration:
         if lacking:
             raise TrainingError(
                 f"no gradient for {several(lacking)} in this iteration: level crossiter needs one for every parameter. "
-                "Freeze what is not used (requires_grad_(False)) before wrap, or use level none with "
+                "Freeze unused parameters (requires_grad_(False)) before wrap, or use level none with "
                 "find_unused_parameters"
             )
         if any(bucket.due or len(bucket.arrived) < len(bucket.parameters) for bucket in self._buckets):

@@ -28,7 +28,7 @@ GRACE_S = 3.0
 """Seconds to wait after a failed collective for the report of a lost rank, and in `close` for collectives."""
 CUT_S = 1.0
 """Seconds after the loss of a rank until collectives that are still pending are aborted."""
-ITS_OUTPUT = "Its output tells why"
+ITS_OUTPUT = "Its output has the reason"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
 """Texts that occur in errors of gloo, but not in errors of the user's code."""
 BEATS_PER_TIMEOUT = 10
@@ -234,7 +234,7 @@ class Guard:
         elif kind == QUERY:
             self._name_the_missing()
         elif kind in (LEFT, FAILED):
-            how = "by an error" if kind == FAILED else "while others go on"
+            how = "by an error" if kind == FAILED else "while others continue"
             advice = ITS_OUTPUT if kind == FAILED else "Give every rank the same number of iterations"
             now = _now()
             with self.changed:
@@ -251,8 +251,8 @@ class Guard:
             self.fail(self.departed or RankLostError(a, how, now, ITS_OUTPUT))
         elif kind == HANGS:
             since = _now() - timedelta(milliseconds=b)
-            how = f"has not gone on since {since:%H:%M:%S} (the process group's timeout is {self.timeout_s:g} s)"
-            advice = "See what it does there (py-spy dump), or give init_process_group a longer timeout"
+            how = f"has made no progress since {since:%H:%M:%S} (the process group's timeout is {self.timeout_s:g} s)"
+            advice = "Inspect it there (py-spy dump), or give init_process_group a longer timeout"
             self.fail(RankLostError(a, how, since, advice))
 
     def _tick(self) -> None:

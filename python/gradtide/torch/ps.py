@@ -217,7 +217,7 @@ class Worker(Servers):
             return
         lacking = [name for number, name in enumerate(self._names) if number not in self._pushes]
         if lacking:
-            raise TrainingError(f"no gradient for {several(lacking)}: freeze what is not used before wrap")
+            raise TrainingError(f"no gradient for {several(lacking)}: freeze unused parameters before wrap")
         for work, _ in self._pushes.values():
             work.wait()
         self._pushes.clear()
@@ -342,7 +342,7 @@ def wrap(
         raise TrainingError(names[0])
     if names[0] and sorted(names[0]) != sorted(trained):
         lacking = sorted(set(trained) - set(names[0])) or sorted(set(names[0]) - set(trained))
-        raise TrainingError(f"order: {several(lacking)} is missing, or is no trained parameter")
+        raise TrainingError(f"order: {several(lacking)} is missing, or is not a trained parameter")
     share_state(model, dist.group.WORLD)
     group = dist.new_group(backend="gloo")
     kind = Servers if dist.get_rank() >= dist.get_world_size() - servers else Worker

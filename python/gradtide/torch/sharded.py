@@ -294,8 +294,8 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
     assert plan.fsdp is not None
     if not hasattr(FSDPModule, "set_custom_all_gather"):
         raise TrainingError(
-            f"torch {torch.__version__} cannot be told how to gather (FSDPModule.set_custom_all_gather): install a "
-            "newer one"
+            f"torch {torch.__version__} has no FSDPModule.set_custom_all_gather, which a plan of FSDP needs: install a "
+            "newer torch"
         )
     parts, owners = _parts(module, plan, options.get("ignored_params") or set())
     if any(isinstance(one, FSDPModule) for one in module.modules()):

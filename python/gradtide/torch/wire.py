@@ -363,8 +363,8 @@ def _doubts(result: WirePriority, priority: "str | int") -> Iterator[str]:
         yield f"{len(refused)} connections refuse type of service 0x{result.service:02x}: use the operator's rules"
     if result.service and result.band == 1:
         yield (
-            f"Linux's pfifo_fast puts DSCP {result.dscp} into band 1, with everything that is not marked: only "
-            f"switches that are told to will treat {priority!r} differently; 'low' is DSCP 2 and 'high' DSCP 4"
+            f"Linux's pfifo_fast puts DSCP {result.dscp} into band 1, like unmarked traffic: {priority!r} has an "
+            f"effect only on switches with a rule for this DSCP; 'low' is DSCP 2 and 'high' DSCP 4"
         )
 
 

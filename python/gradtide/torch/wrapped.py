@@ -230,7 +230,7 @@ def wrap(
     if level not in LEVELS:
         raise TrainingError(f"level is {level!r}, and can be {', '.join(LEVELS)}")
     if level != "none" and not plan.buckets:
-        raise TrainingError(f"the plan has no buckets, which level {level} needs: it says to leave DDP alone")
+        raise TrainingError(f"the plan has no buckets, which level {level} needs: it leaves DDP unchanged")
     if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
     if level == "crossiter":
@@ -277,8 +277,8 @@ def _shard(model: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
     if others := sorted(set(options) - set(OPTIONS)):
         raise TrainingError(
-            f"a plan of FSDP does not take {', '.join(others)}, which it says itself or which changes what a unit "
-            f"sends. There are {', '.join(OPTIONS)}"
+            f"with a plan of FSDP, wrap does not accept {', '.join(others)}: the plan sets such arguments, or they "
+            f"change what a unit sends. Accepted are {', '.join(OPTIONS)}"
         )
     if not (dist.is_available() and dist.is_initialized()):
         raise TrainingError("fully_shard needs a process group: call init_process_group first, also for one rank")
@@ -421,7 +421,7 @@ def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
         kind = plan.collective.get("kind", "ring")
         if not runtime.allows(kind):
             raise TrainingError(
-                f"the plan exchanges by {kind}, which {runtime.name} cannot be told to use: make it again with "
+                f"the plan exchanges by {kind}, which cannot be selected on {runtime.name}: make the plan again with "
                 f"gradtide plan --device {runtime.device}, or take level='none'"
             )
         if plan.depth > 1 and not runtime.cuts:
@@ -449,8 +449,8 @@ def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> 
         raise TrainingError("the model has parameters without a shape (lazy modules): call it once first")
     if others := [name for name, p in model.named_parameters() if p.requires_grad and not can_defer(p)]:
         raise TrainingError(
-            f"{several(others)} is in shared memory or of a tensor class of its own: level crossiter cannot see who "
-            f"reads it; {USE_PRIORITY}"
+            f"{several(others)} is in shared memory or of a tensor class of its own: level crossiter cannot detect "
+            f"reads of it; {USE_PRIORITY}"
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise TrainingError(f"{type(model).__name__} has no parameter that is trained")

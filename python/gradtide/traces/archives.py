@@ -142,7 +142,7 @@ def _archive_faults() -> Iterator[None]:
 
 def _check_count(count: int) -> None:
     if count > MOST_MEMBERS:
-        raise InputError("GT004", f"holds more than {MOST_MEMBERS:,} files", "give an archive of the traces alone")
+        raise InputError("GT004", f"contains more than {MOST_MEMBERS:,} files", "give an archive of the traces alone")
 
 
 class _Info(tarfile.TarInfo):

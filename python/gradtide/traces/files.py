@@ -36,7 +36,7 @@ def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]
     with faults_of(here), suppress(FileNotFoundError, NotADirectoryError):  # `path` may be a pattern
         os.stat(here)
     if here.is_dir():
-        return _traces(here.iterdir(), suffixes) or _none(f"{path} holds no file {_patterns(suffixes)}")
+        return _traces(here.iterdir(), suffixes) or _none(f"{path} contains no file {_patterns(suffixes)}")
     if here.exists():
         return _opened(here, suffixes)
     found = sorted(Path(one) for one in glob.glob(str(path)))
@@ -51,7 +51,7 @@ def _opened(path: Path, suffixes: tuple[str, ...]) -> list[Source]:
         members = archives.members(path)
     if members is None:
         return [path]
-    return _traces(members, suffixes) or _none(f"{path} is an archive that holds no file {_patterns(suffixes)}")
+    return _traces(members, suffixes) or _none(f"{path} is an archive without a file {_patterns(suffixes)}")
 
 
 def _traces(files: Iterable[Source], suffixes: tuple[str, ...]) -> list[Source]:
@@ -99,7 +99,7 @@ def are_exports(sources: Sequence[Source]) -> bool:
             found.append(not of_other and archives.start(source, len(nsight.MAGIC)) == nsight.MAGIC)
     if any(found) and not all(found):
         raise TraceError(
-            f"{sources[found.index(False)]} is no database, and {sources[found.index(True)]} is one; give one format"
+            f"{sources[found.index(False)]} is not a database, and {sources[found.index(True)]} is one; give one format"
         )
     return any(found)
 
@@ -125,9 +125,9 @@ def faults_of(path: Source, form: str = "") -> Iterator[None]:
     except inputs.InputError as error:
         raise TraceError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: it is no UTF-8: {error}") from error
+        raise TraceError(f"{path}: it is not UTF-8: {error}") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "that is no path"
+        reason = getattr(error, "strerror", None) or "it is not a path"
         raise TraceError(f"{path}: it cannot be read: {reason}") from error
 
 
@@ -137,7 +137,7 @@ def _other(path: Source, form: str) -> str:
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
         return ""
-    return f"it is no {_TITLES[form]}, but {recognise.described(head, str(path))}"
+    return f"it is not the expected {_TITLES[form]}, but {recognise.described(head, str(path))}"
 
 
 _TITLES = {

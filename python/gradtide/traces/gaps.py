@@ -13,14 +13,14 @@ _WORDS = {
     "collective_type": ("collectives without a `comm_type`", "taken for all-reduces"),
     "unknown_transfer": ("transfers of an unknown kind", "counted as communication of unknown size"),
     "group": ("collectives whose process group is not named", "taken for collectives of all ranks (gloo names none)"),
-    "unmatched_call": ("calls of transfers that were enqueued and never seen to run", "left out"),
+    "unmatched_call": ("calls that enqueued a transfer whose execution was not recorded", "left out"),
     "unknown_category": ("events of an unknown category", "left out"),
     "duration": ("compute nodes without a duration", "counted as 0 us"),
     "start": ("nodes of a file in which none has a start time", "so there is no timeline"),
     "dependency": ("dependencies on ops that the files do not have", "left out"),
     "other": ("nodes that neither compute nor send", "their time counts as idle"),
     "damaged": ("events that are damaged or lack a time", "left out"),
-    "mended": ("events with something in them that is no JSON", "read without it"),
+    "mended": ("events with a part that is not valid JSON", "read without that part"),
 }
 """Description of each kind of gap, and how the reader treats it. Keys are the core's names."""
 
@@ -31,11 +31,11 @@ _OF_NSIGHT = {
 
 _FIXES = {
     "collective_type": "write `comm_type` into the collectives",
-    "unknown_transfer": "what they send would be missing from the model",
+    "unknown_transfer": "their bytes would be missing from the model",
     "group": "the job has several groups; NCCL names them",
     "unmatched_call": "record every backend (ProfilerActivity.CUDA, or --trace=cuda, for NCCL)",
     "duration": "give each compute node its duration, since a model needs recorded times",
-    "start": "the file says what is done and not when; record a run with its times",
+    "start": "the file has ops but not their times; record a run with its times",
 }
 """How to fix kinds of gaps that change the length of a step. A trace with such a gap cannot become a model."""
 

@@ -160,8 +160,8 @@ def _refuse_messages(document: dict[str, Any], rank: int) -> None:
     count = sum(transfer["collective"] in ("send", "recv") for transfer in document["transfers"])
     if count:
         raise TraceError(
-            f"rank {rank} alone was recorded, and it has {count} messages to or from another; what that one does is "
-            "not known: give the traces of all ranks"
+            f"only rank {rank} was recorded, and it has {count} messages to or from other ranks, whose times are "
+            "unknown: give the traces of all ranks"
         )
 
 
@@ -174,7 +174,7 @@ def _refuse_missing(trace: "Recording", ranks: Sequence[int], number: int, *, st
         )
     gaps = [str(gap) for gap in trace._gaps_of_step(number) if gap.what not in HARMLESS]
     if gaps:
-        raise TraceError(f"the step is no graph: {' · '.join(gaps)}")
+        raise TraceError(f"the step cannot become a graph: {' · '.join(gaps)}")
     if not stands_for_all and list(ranks) != list(range(len(ranks))):
         raise TraceError(f"ranks are {', '.join(map(str, ranks[:5]))}; a graph counts them from 0")
 
@@ -201,7 +201,7 @@ def _messages(
             start_ns = windows[seen["rank"]][0] + seen["start_ns"]
             comm = by_time[seen["rank"], transfer["collective"], start_ns, seen["duration_ns"]]
             if comm["ends"] is None:
-                raise TraceError(f"a {transfer['collective']} of rank {seen['rank']} does not say who sends to whom")
+                raise TraceError(f"a {transfer['collective']} of rank {seen['rank']} does not name sender and receiver")
             found[tuple(comm["ends"])][transfer["collective"]].append((seen["start_ns"], seen, comm["bytes"]))
     messages = []
     for ends, both in found.items():
@@ -210,7 +210,7 @@ def _messages(
             counts = (
                 f"{len(sent)} messages are sent from rank {ends[0]} to rank {ends[1]}, and {len(received)} received"
             )
-            raise TraceError(f"the step is no graph: {counts}")
+            raise TraceError(f"the step cannot become a graph: {counts}")
         for (_, one, size), (_, other, _) in zip(sent, received, strict=True):
             name = f"send from rank {ends[0]} to rank {ends[1]}"
             spans = {ends[0]: _span(one), ends[1]: _span(other)}
@@ -236,7 +236,8 @@ def _collectives(
         if kind not in KINDS:
             count = sum(one["collective"] == kind for one in document["transfers"])
             raise TraceError(
-                f"the step is no graph: it has {count} {kind}, and a graph has {', '.join(sorted(set(KINDS.values())))}"
+                f"the step cannot become a graph: it has {count} {kind}, and a graph has "
+                f"{', '.join(sorted(set(KINDS.values())))}"
             )
         members = tuple(sorted(members_of[group]))
         spans = {seen["rank"]: _span(seen) for seen in transfer["seen"]}
@@ -262,7 +263,7 @@ def _collectives(
 def _known(size: int | None, name: str) -> int:
     """Return the bytes of a transfer; raise if they were not recorded."""
     if size is None:
-        raise TraceError(f"the step is no graph: the bytes of a {name} are not recorded")
+        raise TraceError(f"the step cannot become a graph: the bytes of a {name} are not recorded")
     return size
 
 
@@ -283,7 +284,8 @@ def _refuse_cut(moves: Iterable[dict[str, Any]], document: dict[str, Any]) -> No
     if cut:
         named = ", ".join(f"{count} {name}" for name, count in Counter(cut).most_common(5))
         raise TraceError(
-            f"the step is no graph: transfers go on in the step before or after it ({named}); take another step"
+            f"the step cannot become a graph: transfers continue in the step before or after it ({named}); take "
+            "another step"
         )
 
 

@@ -172,19 +172,19 @@ def of_step(
     if host_ms:
         beside = f", {beside_ms:.3f} ms of it beside transfers" if beside_ms >= 0.001 else ""
         idle = f"{host_ms:.3f} of {chosen['span_ns'] / 1e6:.3f} ms{beside}"
-        said.append(f"the device stands idle for {idle}, which is kept as time of the host")
+        said.append(f"the device is idle for {idle}, which is kept as time of the host")
     left_out = list(warnings)
     if found_by == "whole":
-        left_out.append("nothing tells steps apart: the whole trace is taken for one step")
+        left_out.append("steps cannot be distinguished: the whole trace counts as one step")
     said.append("forward times are shares by backward times" + (", update times by bytes" if update_ns else ""))
     if not is_split:
-        said.append("no op says that it is of the backward pass: a third of the computing is taken for forward")
+        said.append("no op is marked as backward: a third of the compute time counts as the forward pass")
     waits_left_out = sum(row["seen"]["exposed_ns"] for row in others) / 1e9
     if others:
-        said.append(f"transfers that are no gradients, left out: {len(others)}")
+        said.append(f"transfers other than gradients, left out: {len(others)}")
         kept_us = round(1e6 * waits_left_out)
         kept = f"; the device waits {kept_us} us for them, which is kept as time of the host" if kept_us else ""
-        left_out.append(f"transfers that are no gradients: {_counted(others)}, left out{kept}")
+        left_out.append(f"transfers other than gradients: {_counted(others)}, left out{kept}")
     size = next((one["group_size"] for one in sent if one["group_size"]), members)
     source = "; ".join(said)
     return TraceModel(

@@ -127,7 +127,7 @@ def processes(path: Path) -> list[Process]:
                 one, number = (value if isinstance(value, int) else None for value in (one, number))
                 devices[one] = min(devices.get(one, _NO_DEVICE), _NO_DEVICE if number is None else number)
         if not devices:
-            raise TraceError("it holds no kernels; record with nsys profile --trace=cuda,nvtx")
+            raise TraceError("it has no kernels; record with nsys profile --trace=cuda,nvtx")
         ranks: dict[int, int] = {}
         if {"globalTid", "rank"} <= export.tables.get("MPI_RANKS", set()):
             for tid, rank in export.each("SELECT globalTid, rank FROM MPI_RANKS"):
@@ -249,7 +249,7 @@ def _events(export: _Export, pid: int | None) -> Iterator[str]:
         where = _of_process(export, _GRAPHS, "globalPid", pid)
         if export.rows(f"SELECT 1 FROM {_GRAPHS} WHERE {where} LIMIT 1", *_values(pid, where)):
             raise TraceError(
-                "it records CUDA graphs as wholes, so nothing says what in them computes and what moves bytes; "
+                "it records CUDA graphs as wholes, without the kernels and copies in them; "
                 "record with nsys profile --cuda-graph-trace=node"
             )
     last_ns = 0

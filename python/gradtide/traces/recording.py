@@ -117,7 +117,7 @@ class Recording:
         took = f"durations sum to {durations_us.sum() / 1000:.3f} ms" if durations_us.any() else "no durations"
         return (
             f"{nodes:,} nodes, of them {transfers:,} transfers of {size}; {took}. The files have no start times, so "
-            "nothing is known of what waits or overlaps."
+            "waits and overlaps are unknown."
         )
 
     @cached_property
@@ -216,7 +216,7 @@ class Recording:
         document = self._exact_step(step)
         fatal = [f"{gap}; {gap.fix}" for gap in self._gaps_of_step(document["number"]) if gap.fix]
         if fatal:
-            raise TraceError(f"the trace is no model: {' · '.join(fatal)}")
+            raise TraceError(f"the trace cannot become a model: {' · '.join(fatal)}")
         about = self.summary()
         world_size = about["world_size"] or len(self.rank_numbers)
         return of_step(document, self.steps_found_by, rank, name, world_size, tuple(about["warnings"]))
@@ -255,7 +255,7 @@ class Recording:
         if not document["transfers"]:
             raise TraceError(f"step {number} has no transfer")
         host_ps = max(sum(time for what, time in one["ops"] if what == graph.HOST) for one in document["classes"])
-        idle = f"; the device of a rank stands idle for up to {host_ps / 1e9:.3f} ms, which is kept" if host_ps else ""
+        idle = f"; the device of a rank is idle for up to {host_ps / 1e9:.3f} ms, which is kept" if host_ps else ""
         return TraceStep(name, graph.summed_up(document), f"step {number}{idle}")
 
     def to_dag(self, rank: int | None = None, *, cut: bool = False) -> OpDag:
@@ -336,7 +336,7 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
     missing = summary["missing_ranks"]
     if missing:
         shown = _some(missing)
-        found.append(f"there is no trace of {shown}; what is said is of the others")
+        found.append(f"there is no trace of {shown}; the results cover only the other ranks")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
         # Even with equal clocks, a collective ends at different times on different ranks. Therefore an offset is
@@ -377,7 +377,7 @@ def _headline(summary: dict[str, Any]) -> str:
     if summary["effective_ranks"] is None:
         return f"{summary['no_transfer'].capitalize()}: {took}, {share['compute']:.0%} is computation.{typical}"
     ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
-    return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}.{typical}"
+    return f"{ranks} the work of {summary['effective_ranks']:.2f} ranks without waits: {took}, {parts}.{typical}"
 
 
 def _some(numbers: Iterable[int]) -> str:

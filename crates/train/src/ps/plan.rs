@@ -361,8 +361,8 @@ fn check(spec: &JobSpec, opens: bool) -> Result<(), PsError> {
     let refused = [
         (opens && spec.schedule.overhead > Time::ZERO, "a TCP connection is not held before a transfer"),
         (spec.compute.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
-        (spec.schedule.sync > Time::ZERO, "no transfer waits for others to be through"),
-        (spec.schedule.credit != 1, "a connection carries one transfer after the other"),
+        (spec.schedule.sync > Time::ZERO, "no transfer waits for others to complete"),
+        (spec.schedule.credit != 1, "a connection carries one transfer at a time"),
         (spec.schedule.chunk.is_some(), "parameters are sent whole"),
         (spec.collective.depth != Some(1), "parameters are sent whole"),
         (spec.collective.drops_remainder(), "parameters are sent whole"),

@@ -25,7 +25,7 @@ VERDICTS = {
     "red": Verdict("✕", "red: too expensive for the job", "the job pays more than 30 %"),
     "unclear": Verdict("~", "unclear", "the 95 % interval spans several colours"),
     "unknown": Verdict(
-        "?", "unknown: too few flows or iterations completed", "too few flows or iterations completed to say"
+        "?", "unknown: too few flows or iterations completed", "too few flows or iterations completed to judge"
     ),
 }
 

@@ -168,7 +168,7 @@ def saves(size: str, figure: str) -> Content:
         value = cell.figures[figure]
         text = saved(value)
         if value is None or text == "–":
-            return figure, Appearance("unknown", "–", "too few", f"too few {size} flows completed to say")
+            return figure, Appearance("unknown", "–", "too few", f"too few {size} flows completed to judge")
         if text == "0.0":
             return figure, Appearance("shade-0", text, "same", f"{size} flows finish at the same time")
         low, high = (cell.figures.get(figure.replace("_saves_", f"_saves_{end}_")) for end in ("from", "to"))

@@ -67,7 +67,7 @@ def _check(
         on_nodes = Counter(host // gpus for host in hosts)
         if len(set(on_nodes.values())) > 1:
             counts = ", ".join(f"{count} on node {node}" for node, count in sorted(on_nodes.items()))
-            msg = f"trees have a chain of one length in each node, and the job's ranks are {counts}"
+            msg = f"trees need equally many ranks on each node, and the job has {counts}"
             hint = 'put as many workers on each node, or write kind = "ring"'
             ctx.add("GT048", (*loc, "kind"), msg, hint, kind)
     if "ps" in algorithm.keys:

@@ -197,7 +197,7 @@ def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) ->
             if compute.is_given(key):
                 ctx.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
     elif compute.seq is not None and table.seq is None:
-        why = "for a model that is no Hugging Face configuration"
+        why = "for a model that is not a Hugging Face configuration"
         ctx.no_effect((*loc, "compute", "seq"), why, "leave it out")
     for key in OF_PARALLEL:
         if compute.is_given(key) and job.parallel is None:

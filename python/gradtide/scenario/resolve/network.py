@@ -84,7 +84,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
         return cards
     nics, loc = nics_of(node), ("cluster", "topology")
     if cards.host_count % nics:
-        msg = f"{cards.host_count} network cards are no whole number of nodes with {nics} each"
+        msg = f"{cards.host_count} network cards do not fill whole nodes with {nics} each"
         key = "hosts" if topology.hosts is not None else "kind"
         hint = f"the hosts of the topology are network cards: write a multiple of {nics}, or other `nics`"
         ctx.add("GT014", (*loc, key), msg, hint, cards.host_count)
@@ -296,7 +296,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
         msg = f"{len(queue.weights)} bands are out of range"
         ctx.add("GT014", (*loc, "weights"), msg, f"write 1 to {MAX_BANDS} weights", queue.weights)
     if queue.min_packets is not None and queue.max_packets is not None and queue.min_packets >= queue.max_packets:
-        msg = f"the least average of {queue.min_packets:,} packets is not below the greatest of {queue.max_packets:,}"
+        msg = f"`min` ({queue.min_packets:,} packets) is not below `max` ({queue.max_packets:,} packets)"
         ctx.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
     for key, wrong in (("threshold", "no packet would be marked"), ("max", "no queue can become so long")):
         length: int | None = queue.value(key)

@@ -48,7 +48,7 @@ def parallel_model(ctx: Context, name: str, job: JobTable, loc: Loc, table: Laye
     if table is None or not ctx.ok("job", name, "parallel") or not ctx.ok("job", name, "compute"):
         return None
     if table.architecture is None:
-        why = "it is no Hugging Face configuration" if table.step is None else "its recorded step is divided already"
+        why = "it is not a Hugging Face configuration" if table.step is None else "its recorded step is divided already"
         msg = f"{table.label} cannot be divided over ranks: {why}"
         ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
         return None

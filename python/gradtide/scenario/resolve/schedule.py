@@ -98,13 +98,13 @@ def _ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTa
         except ScenarioError as error:
             ctx.faults += error.faults
             return None
-        foreign = other_format(text, schedule.file, "a list of layers, one name a line")
+        foreign = other_format(text, schedule.file, "a list of layers, one name per line")
         if foreign is not None:
             ctx.faults.append(foreign)
             return None
         entries = read_ranking(text, schedule.file)
     elif ctx.ok("job", name, "schedule"):
-        hint = 'write file = "order.csv": one layer name a line, most urgent first'
+        hint = 'write file = "order.csv": one layer name per line, most urgent first'
         ctx.add("GT010", (*at, "file"), 'order = "file" needs `file`', hint)
         return None
     else:
@@ -137,7 +137,7 @@ def _releases(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | Non
         where, layer = release
         loc = (*at, "releases", index)
         if where not in ("backward", "forward"):
-            ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
+            ctx.add("GT016", loc, f"`{where}` is not a pass", 'write "backward LAYER", "forward LAYER" or ""', text)
         elif layer not in every:
             hint = did_you_mean(layer, every, f'layers are "{next(iter(every), "")}", …', '"{}"')
             ctx.add("GT037", loc, f'the model has no layer "{layer[:80]}"', hint, text)

@@ -88,15 +88,15 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         ("buckets", schedule.buckets is not None, whole),
         ("releases", schedule.releases is not None, whole),
         ("chunk", schedule.chunk_bytes is not None, whole),
-        ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
-        ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
+        ("in_turn", schedule.in_turn is not None, "each connection carries one transfer at a time"),
+        ("credit", schedule.credit != 1, "each connection carries one transfer at a time"),
         ("depth", schedule.depth != 1, whole),
         (
             "barrier",
             not schedule.barrier,
-            "an iteration begins when the one before has ended; `collective.ps.sync` says on which workers",
+            "an iteration begins when the previous one has ended; `collective.ps.sync` selects on which workers",
         ),
-        ("sync", schedule.sync_ps != 0, "no transfer waits for others to be through"),
+        ("sync", schedule.sync_ps != 0, "no transfer waits for others to complete"),
     ):
         if is_given:
             found.append((("schedule", key), here, hint))
@@ -124,7 +124,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]
             if unread:
-                msg = f"op {op.id} updates {unread[0]}, which no op that is needed reads"
+                msg = f"op {op.id} updates {unread[0]}, which no needed op reads"
                 add(("ops", index, "updates"), msg, "leave it out, or let an op of the forward pass read it")
                 break
     if task in ("train", "") and not updated:

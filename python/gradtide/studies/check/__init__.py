@@ -169,17 +169,17 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
     ]
     rounding_ns = simulator.rounding_ns(scenario.jobs)
     followed = ", ".join(f"{key} = {value}" for key, value in simulator.FOLLOWED_KEYS.items())
-    notes = [f"gradtide has ns-3's habits here, whatever the scenario says: {followed}."]
+    notes = [f"To follow ns-3, gradtide overrides these keys of the scenario: {followed}."]
     if rounding_ns:
         notes.append(
-            f"ns-3 counts nanoseconds, so the times of layers are rounded to them there: an iteration that differs by "
-            f"up to {rounding_ns} ns is called the same."
+            f"ns-3 rounds the times of layers to nanoseconds, so iterations that differ by up to {rounding_ns} ns "
+            f"count as equal."
         )
     first_ms = _first_difference_ms(flows)
     if first_ms is not None:
         notes.append(
-            f"Up to {words.duration(first_ms / 1e3)} of simulated time all flows are equal. A packet that overtakes "
-            f"another one there changes what follows, as another seed would: compare means, over several seeds."
+            f"Up to {words.duration(first_ms / 1e3)} of simulated time all flows are equal. Then the order of two "
+            f"packets differs and changes all later events, like another seed: compare means over several seeds."
         )
     name = f"ns-3.{measured.version.partition('.')[2]}"
     other = Other(name, measured.summary["packet_hops"], measured.summary["cpu_s"])
@@ -277,7 +277,7 @@ def _headline(summary: dict[str, Any]) -> str:
     lost = sum(one["unfinished_in_one"] for _, one in parts)
     only = f" {words.many(lost, 'flow')} more {'ends' if lost == 1 else 'end'} in only one of the two." if lost else ""
     if not compared:
-        return f"Nothing ends both in {other} and in gradtide; make `run.duration` longer.{only} {one_run}"
+        return f"No flow or iteration ends in both {other} and gradtide; make `run.duration` longer.{only} {one_run}"
     if all(one["equal"] == one["compared"] for _, one in compared):
         counts = " and ".join(words.many(one["compared"], what) for what, one in compared)
         is_one = sum(one["compared"] for _, one in compared) == 1

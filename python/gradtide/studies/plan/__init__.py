@@ -46,7 +46,7 @@ SEEDS = 8
 BUDGET = 500
 """Default number of simulations of the local search in each mode, i.e. combination of level, order and barrier."""
 
-SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
+SEARCHED = "the runs of a search depend on earlier results, and most have larger messages"
 
 
 @with_lists
@@ -216,7 +216,7 @@ def parse_percent(name: str, text: str) -> float:
             raise ValueError
         return float(number)
     except ValueError:
-        raise ValueError(f"{name}: {text!r} is no percentage; write it with its sign, as in 1%") from None
+        raise ValueError(f"{name}: {text!r} is not a percentage; write it with its sign, as in 1%") from None
 
 
 def figures(result: PlanResult | ShardingResult) -> dict[str, float | None]:
@@ -266,7 +266,7 @@ def _settings(base: Scenario, known: Runtime | None, options: Options, worth: fl
     if seeds < 1:
         raise ValueError(f"seeds: {seeds} is below 1; write 8, or noise = 0 for no runs with noise")
     if not 0 <= noise <= 0.5:
-        raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
+        raise ValueError(f"noise: {noise} is not a coefficient of variation; write 0.03 for 3 %")
     smallest_bytes = parse_size(SMALLEST if smallest is None else smallest, "smallest")
     return Settings(
         runtime,
@@ -284,7 +284,7 @@ def _settings(base: Scenario, known: Runtime | None, options: Options, worth: fl
 
 def _share(worth: float) -> float:
     if not 0 <= worth < 100:
-        raise ValueError(f"worth: {worth} is no percentage from 0 to below 100 %; write one, as in 1%")
+        raise ValueError(f"worth: {worth} is not a percentage from 0 to below 100 %; write one, as in 1%")
     return worth / 100
 
 
@@ -301,7 +301,7 @@ def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
     if not runtime.allows(kind):
         known = " or ".join(f'"{name}"' for name in runtime.collectives)
         raise ValueError(
-            f"device: {runtime.name} cannot be told to use the scenario's {kind}; write {home}.collective.kind = "
+            f"device: the scenario's {kind} cannot be selected on {runtime.name}; write {home}.collective.kind = "
             f"{known}, or plan with device ideal"
         )
     if depth > 1 and not (runtime.cuts or runtime.any_collective):

@@ -148,7 +148,7 @@ def save_plan(plan: Plan, path: Path) -> Path:
     try:
         return plan.save(path)
     except OSError as error:
-        raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
+        raise FolderError(f"cannot write {path}: {error.strerror or error}; no files remain") from error
 
 
 def check_target(path: Path | None) -> None:

@@ -57,7 +57,7 @@ def plan_sharding(
     # After the search, the best setting is run in another order. For a scenario with the packet engine, the settings in
     # the result's table are also run with this engine.
     later = [(base, 1), *([(requested, MOST_SHOWN)] if base is not requested else [])]
-    foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
+    foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "the last runs depend on which setting is best")
     try:
         results: Sequence[RunResult | None] = run_all([one.scenario for one in runs], jobs, progress, keep, limits)
         _take(runs, results)
@@ -91,6 +91,8 @@ def _refuse(parallel_model: ParallelModel) -> None:
         if mesh[axis] > 1:
             raise ValueError(f"plan is not built yet for {what}, and `parallel` has {axis} = {mesh[axis]}; write 1")
     if mesh["cp"] * mesh["fsdp"] < 2:
-        raise ValueError("plan takes a model that FSDP shards; write parallel = { fsdp = 8 }, or more ranks")
+        raise ValueError("plan needs a model that FSDP shards; write parallel = { fsdp = 8 }, or more ranks")
     if layout.zero not in (2, 3):
-        raise ValueError(f"plan takes what fully_shard does, and `parallel` has zero = {layout.zero}; write 3, or 2")
+        raise ValueError(
+            f"plan supports the ZeRO stages of fully_shard, and `parallel` has zero = {layout.zero}; write 3, or 2"
+        )

@@ -181,8 +181,8 @@ class ShardingResult(Planned):
         yield self._order()
         if one.parallel_model.described.units[0] == ("",):
             yield (
-                "The head shares the parameters of the embedding: both are of the model itself, which fully_shard "
-                "keeps. The prediction gathers the embedding once more."
+                "The head shares the parameters of the embedding, so both belong to the root unit, which fully_shard "
+                "does not reshard. The prediction gathers the embedding once more."
             )
         yield from confirm.sentence(*self._engines)
         yield _basis()

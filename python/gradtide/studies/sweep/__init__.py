@@ -304,7 +304,7 @@ class SweepResult(StudyRows):
         if state is State.NO_FIT:
             ways = f"; it would fit with {' or '.join(memory.would_fit)}" if memory.would_fit else ""
             return f"a rank needs {ranking.of_memory(memory)} of its device{ways}", memory
-        reasons = {State.MISSING: "it has not run yet", State.NO_FIGURE: f"it has no {self.figure}"}
+        reasons = {State.MISSING: "it has not run yet", State.NO_FIGURE: f"its runs have no figure {self.figure}"}
         return reasons.get(state, ""), memory
 
     @cached_property
@@ -391,7 +391,7 @@ class SweepResult(StudyRows):
         if states[State.NO_FIT]:
             parts.append(f"{_runs(states[State.NO_FIT], 'does', 'do')} not fit in memory and {_have(states)} no rank")
         if states[State.FAILED]:
-            parts.append(f"{_runs(states[State.FAILED], 'cannot', 'cannot')} go on")
+            parts.append(_runs(states[State.FAILED], "failed", "failed"))
         if self.missing:
             parts.append(f"{_runs(self.missing, 'is', 'are')} not finished")
         if states[State.REFUSED]:
@@ -411,8 +411,10 @@ class SweepResult(StudyRows):
             point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked
         )
         if alike > 1:
-            which = "All points are equal" if alike == len(ranked) else f"{alike:,} points are best and equal"
-            return f"{which}: {self._shown(first)}, as with {first.label}."
+            which = (
+                "All points have the same value" if alike == len(ranked) else f"{alike:,} points share the best value"
+            )
+            return f"{which}, {self._shown(first)}; one of them is {first.label}."
         best = f"{first.label}: {self._shown(first)}"
         second = next((point for point in ranked if point.rank == 2), None)
         if second is None:
@@ -546,7 +548,7 @@ def sweep(  # noqa: PLR0913 - one argument per option of the command
         work.total.check(replace(limits, memory_bytes=limits.memory_bytes or workers.memory_bytes))
         if say is not None and work.runs.refused:
             refused = _runs(len(work.runs.refused), "is", "are")
-            say(f"warning: {refused} refused, and the others run: {work.commonest_reason()}")
+            say(f"warning: {refused} refused; the study continues with the others. {work.commonest_reason()}")
         work.run(workers, part_of(progress, reading, 1), limits)
     return SweepResult(study, store, work.runs)
 
@@ -794,7 +796,7 @@ class _Work:
                 run = self._missing[number]
                 values = ", ".join(f"{key} = {settings.cell(one)}" for key, one in self._study.values(run).items())
                 msg = f"run {run} of the study ({values}) was lost {MAX_LOSSES} times with its worker: {lost}"
-                hint = "the worker's log says why; often it lacks memory. `gradtide run` with these values runs it here"
+                hint = "see the worker's log; often memory was short. `gradtide run` with these values runs it here"
                 raise ExecutorError(Fault("GT108", "", msg, None, hint, "--executor"))
             self._left_s += self._weights[number]
         self._left.extendleft(reversed(batch.numbers))

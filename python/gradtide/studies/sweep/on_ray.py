@@ -89,7 +89,7 @@ class OnRay(Executor):
         if not isinstance(error, self._ray.exceptions.RayTaskError) or isinstance(error.cause, OSError):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
-            msg = f"a worker cannot run what is here: {error.cause}"
+            msg = f"a worker cannot run this study: {error.cause}"
             hint = f"install gradtide {_core.__version__} on every node, as on this one"
             return ExecutorError(Fault("GT107", "", msg, None, hint, "--executor"))
         cause: BaseException = error.cause

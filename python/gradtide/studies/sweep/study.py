@@ -523,7 +523,7 @@ class Study:
             return None
         found = _bounds(value["min"], value["max"])
         if found is None:
-            msg = "the bounds are no two numbers, rates, times or sizes"
+            msg = "`min` and `max` are not two numbers, rates, times or sizes"
             self._fault("GT102", loc, msg, example, value)
             return None
         low, high, unit = found

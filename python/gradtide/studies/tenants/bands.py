@@ -119,7 +119,7 @@ def tenants(  # noqa: PLR0913 - one argument per option of the command
 
     # Each distinct flow is also simulated alone: slowdowns are relative to its completion time on an idle network.
     alone = [(cases[Case(seed, NO_JOB)], 1) for seed in seeds]
-    foresee(lambda: [*((one, 1) for one in cases.values()), *alone], "flows that are alike are sent alone once")
+    foresee(lambda: [*((one, 1) for one in cases.values()), *alone], "identical flows are simulated alone only once")
 
     def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
         known = tuple(known_seeds([*results, *failed], seeds, sides))

@@ -167,7 +167,7 @@ def _check_loads(name: str, loads: Sequence[float]) -> None:
         raise ValueError(f"{name}: the list is empty; write shares of a link, as in 0.125,0.25")
     for load in loads:
         if not 0 < load < 1:
-            raise ValueError(f"{name}: {load} is no load; write a share above 0 and below 1")
+            raise ValueError(f"{name}: {load} is not a load; write a share above 0 and below 1")
     names = [f"{100 * load:g}" for load in loads]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -177,10 +177,12 @@ def _check_loads(name: str, loads: Sequence[float]) -> None:
 def _check_scalable(base: Scenario) -> None:
     job = base.jobs[0]
     if job.workers < 2 or not job.parameter_bytes:
-        raise ValueError(f"[job.{job.name}] sends nothing, so no compute time gives it a load")
+        raise ValueError(
+            f"[job.{job.name}] sends nothing, so a map cannot vary its load; it needs 2 workers and parameters"
+        )
     for name, table in base.to_dict()["traffic"].items():
         if not {"sizes", "cdf"} & set(table):
-            raise ValueError(f"[traffic.{name}] is no random flows: a map needs sizes or cdf, to scale their arrivals")
+            raise ValueError(f"[traffic.{name}] has no random arrivals for the map to scale; write `sizes` or `cdf`")
 
 
 def _check_duration(base: Scenario, job_load: float) -> None:
@@ -243,7 +245,7 @@ def _headline(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
     if len(unclear) > len(dear):
         sentence += f" {len(unclear) - len(dear)} are unclear with {len(seeds)} seeds."
     if "unknown" in colours:
-        sentence += f" In {colours.count('unknown')}, too few flows or iterations completed to say."
+        sentence += f" In {colours.count('unknown')}, too few flows or iterations completed to judge."
     if free:
         best = max(free, key=lambda row: row["small_saves_percent"])
         sentence += (

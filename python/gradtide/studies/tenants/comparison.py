@@ -133,7 +133,7 @@ def sentence(
     """
     found = verdict(cost, gain)
     if found == "unknown":
-        return f"Too few flows or iterations completed to say what {what} does."
+        return f"Too few flows or iterations completed to judge {what}."
     takes = "takes" if whose.endswith("iteration") else "take"
     job = f"{whose} {takes} {cost.sentence('longer', 'less time', 'as long')}"
     flows = f"small flows finish {gain.sentence('sooner', 'later', 'at the same time')} on average"

@@ -198,7 +198,7 @@ def plan_bands(  # noqa: PLR0913 - one argument per option of the command
     """
     base = trained(scenario, cluster, **keys)
     seeds = checked(base, seeds)
-    check_one_job(base, "the programme plans one channel, and of other jobs it does not know when they send")
+    check_one_job(base, "the linear programme plans one channel, without the send times of other jobs")
     job = base.jobs[0]
     _check(job)
     if quantile is not None and not 0 <= quantile <= 1:
@@ -213,7 +213,7 @@ def plan_bands(  # noqa: PLR0913 - one argument per option of the command
     base = base.replace(timeline=0)
     measured = {(seed, band): base.replace(seed=seed, priority=band) for seed in seeds for band in bands}
     compared = [(base.replace(seed=seed), max(0, MOST_POLICIES - len(bands))) for seed in seeds]
-    foresee(lambda: [*((one, 1) for one in measured.values()), *compared], "policies that turn out alike are run once")
+    foresee(lambda: [*((one, 1) for one in measured.values()), *compared], "identical policies are simulated only once")
     first = run_all(list(measured.values()), jobs, part_of(progress, 0, 0.6), keep, limits)
     runs = dict(zip(measured, first, strict=True))
     problem = buckets_of(job, {band: [runs[seed, band] for seed in seeds] for band in bands}, quantile)

@@ -29,7 +29,7 @@ ORACLE = "oracle"
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", ORACLE)
 """Policies that can be compared with sending everything in the band of the background flows."""
 
-WHY_NOT = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}
+WHY_NOT = {True: "", False: "it costs the job time", None: "whether it costs the job time is unclear"}
 """Reason why a policy has no rank, by whether it is free for the jobs (`Effect.is_free`)."""
 
 LABELS = ("cell", "job_load", "traffic_load", "policy", "job", "colour")
