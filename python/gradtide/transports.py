@@ -19,8 +19,8 @@ MEANING = (
 """What `cluster.transport.kind` is."""
 
 PARAMETERS: dict[str, dict[str, bool | int]] = {
-    "newreno": {},
-    "cubic": {"hystart": False, "byte_counting": False},
+    "newreno": {"byte_counting": False},
+    "cubic": {"hystart": False, "byte_counting": False, "linux_growth": False},
     "dctcp": {"gain_ppm": 62500},
     "ideal": {},
 }

@@ -161,9 +161,14 @@ class Transport(Table):
     acknowledgements lasts half a round trip, or when round-trip times, measured in microseconds, increase. Default:
     false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
-    """By how much an acknowledgement increases the window in slow start (cubic). true: by all segments that it
-    acknowledges, as in Linux (RFC 3465). false: by one segment (RFC 5681). With delayed acknowledgements, the window
-    doubles in a round trip if true, and grows by half if false. Default: false."""
+    """By how much an acknowledgement increases the window in slow start (cubic, newreno). true: by all segments that it
+    acknowledges, as in Linux (RFC 3465); newreno then also grows by one segment a round trip beyond slow start. false:
+    by one segment (RFC 5681). With delayed acknowledgements, the window doubles in a round trip if true, and grows by
+    half if false. Default: false."""
+    linux_growth: bool | None = key(default=None, examples=[True], core=False)
+    """Whether the window's growth beyond slow start is computed as seldom as in Linux: when the window has changed, or
+    31 ms after the last time (cubic). At short round trips the window then grows up to 40 % more slowly. false: at every
+    acknowledgement (RFC 9438). Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)

@@ -31,6 +31,22 @@ pub struct Parameters {
     /// Whether slow start increases the window by every segment that an acknowledgement covers (RFC 3465 without its
     /// limit L, as in Linux), instead of one segment per acknowledgement.
     pub byte_counting: bool,
+    /// Whether the growth per acknowledged segment is computed again only when the window has changed by a segment, or
+    /// [`GROWTH_PS`] after the last time, as in Linux; otherwise at every acknowledgement, as in RFC 9438.
+    pub linux_growth: bool,
+}
+
+/// Time after which Linux computes the growth again although the window has not changed.
+const GROWTH_PS: u64 = 31_250_000_000;
+
+/// Growth per acknowledged segment, as of the last time that it was computed.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    /// In segments.
+    per_segment: f64,
+    /// Window in whole segments, and time, when it was computed.
+    segments: u64,
+    at_ps: u64,
 }
 
 /// The state of CUBIC for one connection.
@@ -54,6 +70,9 @@ pub(crate) struct Cubic {
     hystart: Option<Box<HyStart>>,
     /// Maximum number of segments by which an acknowledgement grows the window in slow start.
     slow_start_limit: u64,
+    /// Whether growth is computed as seldom as in Linux, and the last one of the current stage.
+    is_linux: bool,
+    growth: Option<Growth>,
 }
 
 impl CongestionControl for Cubic {
@@ -75,6 +94,8 @@ impl CongestionControl for Cubic {
             full: true,
             hystart: parameters.hystart.then(Box::default),
             slow_start_limit: if parameters.byte_counting { u64::MAX } else { 1 },
+            is_linux: parameters.linux_growth,
+            growth: None,
         }
     }
 
@@ -151,6 +172,9 @@ impl Cubic {
         // RFC 9438, 4.3: W_est grows at the rate of standard Reno once it has reached the window before the reduction.
         let alpha = if self.w_est < self.cwnd_prior { ALPHA } else { 1.0 };
         self.w_est += alpha * segments / window;
+        if self.is_linux {
+            return self.grown_as_in_linux(window, segment_bytes, ack, t_s);
+        }
         let grown = if self.w_cubic(t_s) < self.w_est {
             window.max(self.w_est)
         } else {
@@ -159,10 +183,32 @@ impl Cubic {
             let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9).clamp(window, 1.5 * window);
             window + (target - window) / window * segments
         };
-        let bytes = grown * segment_bytes as f64;
+        self.whole_bytes(grown, segment_bytes)
+    }
+
+    /// Returns the whole bytes of a window in segments, and keeps the rest for the next acknowledgement.
+    fn whole_bytes(&mut self, window: f64, segment_bytes: u64) -> u64 {
+        let bytes = window * segment_bytes as f64;
         let whole = bytes as u64;
         self.residue_bytes = bytes - whole as f64;
         whole
+    }
+
+    /// Returns the window after an acknowledgement, `t_s` seconds after the stage began, with the growth of the last
+    /// computation. At most every second acknowledged segment grows the window by one.
+    fn grown_as_in_linux(&mut self, window: f64, segment_bytes: u64, ack: &Ack, t_s: f64) -> u64 {
+        let whole = window as u64;
+        let growth = match self.growth {
+            Some(last) if last.segments == whole && ack.now_ps - last.at_ps <= GROWTH_PS => last,
+            _ => {
+                let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9);
+                let cubic = ((target - window) / window).max(0.01 / window);
+                let reno = (self.w_est - window) / window;
+                Growth { per_segment: cubic.max(reno).min(0.5), segments: whole, at_ps: ack.now_ps }
+            }
+        };
+        self.growth = Some(growth);
+        self.whole_bytes(window + growth.per_segment * ack.segments as f64, segment_bytes)
     }
 
     fn begin_stage(&mut self, window: f64) {
@@ -184,6 +230,7 @@ impl Cubic {
     fn shrink(&mut self, window: &CongestionWindow, flight_bytes: u64) -> u64 {
         self.cwnd_prior = window.cwnd as f64 / window.segment_bytes as f64;
         self.stage_ps = None;
+        self.growth = None;
         self.residue_bytes = 0.0;
         (flight_bytes * 7 / 10).max(2 * window.segment_bytes)
     }
@@ -325,7 +372,7 @@ mod tests {
     #[test]
     fn slow_start_grows_by_one_segment_or_by_all_that_are_acknowledged() {
         for (byte_counting, grown) in [(false, 11_000), (true, 13_000)] {
-            let mut cubic = Cubic::new(&Parameters { hystart: false, byte_counting }, 0);
+            let mut cubic = Cubic::new(&Parameters { byte_counting, ..Default::default() }, 0);
             assert_eq!(grow(&mut cubic, 10_000, u64::MAX, acknowledged(1, 1, 3)), grown);
         }
     }
