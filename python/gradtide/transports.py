@@ -20,7 +20,7 @@ MEANING = (
 
 PARAMETERS: dict[str, dict[str, bool | int]] = {
     "newreno": {"byte_counting": False},
-    "cubic": {"hystart": False, "byte_counting": False, "linux_growth": False},
+    "cubic": {"hystart": False, "byte_counting": False, "as_linux": False},
     "dctcp": {"gain_ppm": 62500},
     "ideal": {},
 }

@@ -126,7 +126,7 @@ def tcp(rows: list[tuple[str, int, str, float]]) -> bool:
             chosen = kind + ("+ecn" if name == "ecn" else "")
             linux = ", byte_counting = true"
             if kind == "cubic":
-                linux += ", hystart = true, linux_growth = true"
+                linux += ", hystart = true, as_linux = true"
             sides: dict[str, list[tuple[float, float]]] = {"simulated": [], "emulated": []}
             for run, offset in enumerate(OFFSETS):
                 scenario = gt.Scenario.from_toml(TCP.format(queue=queue, kind=chosen, linux=linux, offset=offset))

@@ -32,7 +32,7 @@ fn engine(kind: usize) -> Box<dyn ForkNetwork> {
     config.switch_queue.capacity = Capacity::Packets(20);
     config.tcp.algorithm = match kind {
         1 => CongestionAlgorithm::NewReno(newreno::Parameters { byte_counting: false }),
-        2 => CongestionAlgorithm::Cubic(cubic::Parameters { hystart: true, byte_counting: true, linux_growth: false }),
+        2 => CongestionAlgorithm::Cubic(cubic::Parameters { hystart: true, byte_counting: true, as_linux: false }),
         _ => CongestionAlgorithm::Dctcp(dctcp::Parameters::default()),
     };
     if kind == 3 {

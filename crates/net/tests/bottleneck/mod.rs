@@ -18,7 +18,7 @@ pub const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::P
 pub const IDEAL: CongestionAlgorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
 pub const DCTCP: CongestionAlgorithm = CongestionAlgorithm::Dctcp(dctcp::Parameters { gain_ppm: 62_500 });
 pub const CUBIC: CongestionAlgorithm =
-    CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false, linux_growth: false });
+    CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false, as_linux: false });
 
 /// Returns a flow on a stream. Streams never close, so the links carry only the stream's data and acknowledgements.
 pub fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {

@@ -165,10 +165,10 @@ class Transport(Table):
     acknowledges, as in Linux (RFC 3465); newreno then also grows by one segment a round trip beyond slow start. false:
     by one segment (RFC 5681). With delayed acknowledgements, the window doubles in a round trip if true, and grows by
     half if false. Default: false."""
-    linux_growth: bool | None = key(default=None, examples=[True], core=False)
-    """Whether the window's growth beyond slow start is computed as seldom as in Linux: when the window has changed, or
-    31 ms after the last time (cubic). At short round trips the window then grows up to 40 % more slowly. false: at every
-    acknowledgement (RFC 9438). Default: false."""
+    as_linux: bool | None = key(default=None, examples=[True], core=False)
+    """Whether Linux's differences from RFC 9438 apply (cubic): the growth is computed again only when the window has
+    changed or after 31 ms; before the first loss it is at least 5 % a round trip; HyStart allows up to 1 ms for delayed
+    acknowledgements. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)

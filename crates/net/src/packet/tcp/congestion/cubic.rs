@@ -31,13 +31,20 @@ pub struct Parameters {
     /// Whether slow start increases the window by every segment that an acknowledgement covers (RFC 3465 without its
     /// limit L, as in Linux), instead of one segment per acknowledgement.
     pub byte_counting: bool,
-    /// Whether the growth per acknowledged segment is computed again only when the window has changed by a segment, or
-    /// [`GROWTH_PS`] after the last time, as in Linux; otherwise at every acknowledgement, as in RFC 9438.
-    pub linux_growth: bool,
+    /// Whether Linux's differences from RFC 9438 apply. The growth per acknowledged segment is computed again only when
+    /// the window has changed by a segment, or [`GROWTH_PS`] after the last time. Before the first loss, the window
+    /// grows by at least 5 % a round trip. HyStart allows for delayed acknowledgements.
+    pub as_linux: bool,
 }
 
 /// Time after which Linux computes the growth again although the window has not changed.
 const GROWTH_PS: u64 = 31_250_000_000;
+/// Minimum growth per acknowledged segment in Linux before the first loss.
+const GROWTH_BEFORE_LOSS: f64 = 0.05;
+/// Maximum segment offload of Linux, in bytes: HyStart expects acknowledgements of four such bursts at once.
+const OFFLOAD_BYTES: u64 = 65_536;
+/// Maximum delay of acknowledgements for which HyStart allows, in ns.
+const ALLOWANCE_NS: u64 = 1_000_000;
 
 /// Growth per acknowledged segment, as of the last time that it was computed.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +77,7 @@ pub(crate) struct Cubic {
     hystart: Option<Box<HyStart>>,
     /// Maximum number of segments by which an acknowledgement grows the window in slow start.
     slow_start_limit: u64,
-    /// Whether growth is computed as seldom as in Linux, and the last one of the current stage.
+    /// Whether Linux's rules apply, and the growth as of its last computation in this stage.
     is_linux: bool,
     growth: Option<Growth>,
 }
@@ -94,7 +101,7 @@ impl CongestionControl for Cubic {
             full: true,
             hystart: parameters.hystart.then(Box::default),
             slow_start_limit: if parameters.byte_counting { u64::MAX } else { 1 },
-            is_linux: parameters.linux_growth,
+            is_linux: parameters.as_linux,
             growth: None,
         }
     }
@@ -108,9 +115,14 @@ impl CongestionControl for Cubic {
     #[inline(never)]
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
         let segments = window.cwnd / window.segment_bytes;
+        // Linux's pacing rate in slow start is two windows in a round trip.
+        let allowance_ns = match self.is_linux {
+            true => (4 * OFFLOAD_BYTES * ack.srtt_ns / (2 * window.cwnd)).min(ALLOWANCE_NS),
+            false => 0,
+        };
         if window.cwnd < window.ssthresh
             && ack.segments > 0
-            && self.hystart.as_mut().is_some_and(|hystart| hystart.ends_slow_start(ack, segments))
+            && self.hystart.as_mut().is_some_and(|hystart| hystart.ends_slow_start(ack, segments, allowance_ns))
         {
             window.ssthresh = window.cwnd;
         }
@@ -203,6 +215,7 @@ impl Cubic {
             _ => {
                 let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9);
                 let cubic = ((target - window) / window).max(0.01 / window);
+                let cubic = if self.climbs { cubic } else { cubic.max(GROWTH_BEFORE_LOSS) };
                 let reno = (self.w_est - window) / window;
                 Growth { per_segment: cubic.max(reno).min(0.5), segments: whole, at_ps: ack.now_ps }
             }
@@ -357,6 +370,37 @@ mod tests {
         }
         let added = (cwnd - before) as f64 / 20_000.0;
         assert!((0.97..=1.01).contains(&added), "{added} segments a round trip");
+    }
+
+    #[test]
+    fn as_linux_growth_is_computed_again_after_31_ms_or_a_segment() {
+        let rules = Parameters { as_linux: true, ..Parameters::default() };
+        let mut cubic = Cubic::new(&rules, 0);
+        let mut cwnd = reduce(&mut cubic, 100_000);
+        // Round trips of 1 ms: Reno would grow by 0.53 segments each. The first computation sees a window without
+        // growth, and W_cubic hardly grows, so for 31 ms the window keeps its 70 segments.
+        let mut now_ps = 1_000_000_000;
+        for _ in 0..31 {
+            cwnd = round(&mut cubic, cwnd, &mut now_ps, 1_000_000_000);
+        }
+        assert_eq!(cwnd / SEGMENT, 70);
+        // Then it catches up: by 31 ms of Reno's growth, 16 segments, within two or three round trips.
+        for _ in 0..4 {
+            cwnd = round(&mut cubic, cwnd, &mut now_ps, 1_000_000_000);
+        }
+        assert!((80..=90).contains(&(cwnd / SEGMENT)), "{cwnd}");
+    }
+
+    #[test]
+    fn as_linux_the_window_grows_by_a_twentieth_before_the_first_loss() {
+        let rules = Parameters { as_linux: true, ..Parameters::default() };
+        for (is_linux, expected) in [(true, 105_000), (false, 100_600)] {
+            let mut cubic = Cubic::new(&Parameters { as_linux: is_linux, ..rules }, 0);
+            let mut now_ps = 1_000_000_000;
+            // HyStart ended slow start at 100 segments, without a loss.
+            let cwnd = round(&mut cubic, 100_000, &mut now_ps, 1_000_000_000);
+            assert!(cwnd.abs_diff(expected) < 600, "{cwnd}, expected {expected}");
+        }
     }
 
     #[test]
