@@ -202,7 +202,7 @@ def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: ob
     assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
 
 
-CUBIC = {"kind": "cubic", "hystart": False, "byte_counting": False}
+CUBIC = {"kind": "cubic", "hystart": False, "byte_counting": False, "as_linux": False}
 ECN_QUEUE = {"kind": "ecn", "threshold": "65pkt"}
 
 

@@ -124,7 +124,9 @@ def tcp(rows: list[tuple[str, int, str, float]]) -> bool:
     for name, queue in QUEUES.items():
         for kind in ("cubic", "newreno"):
             chosen = kind + ("+ecn" if name == "ecn" else "")
-            linux = ", hystart = true, byte_counting = true" if kind == "cubic" else ""
+            linux = ", byte_counting = true"
+            if kind == "cubic":
+                linux += ", hystart = true, as_linux = true"
             sides: dict[str, list[tuple[float, float]]] = {"simulated": [], "emulated": []}
             for run, offset in enumerate(OFFSETS):
                 scenario = gt.Scenario.from_toml(TCP.format(queue=queue, kind=chosen, linux=linux, offset=offset))

@@ -77,7 +77,7 @@ fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
     for round in [48_u64, 100, 330, 1_000] {
         let run = |hystart| {
             let mut configuration = config(
-                CongestionAlgorithm::Cubic(cubic::Parameters { hystart, byte_counting: false }),
+                CongestionAlgorithm::Cubic(cubic::Parameters { hystart, ..Default::default() }),
                 false,
                 fifo(round as u32 * 4),
             );

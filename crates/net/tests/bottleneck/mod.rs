@@ -14,11 +14,11 @@ pub const ACK: u64 = 54;
 pub const GIGABIT: u64 = 1_000_000_000;
 /// Serialisation time of a packet at 1 Gbit/s.
 pub const S_NS: u64 = 11_472;
-pub const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
+pub const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters { byte_counting: false });
 pub const IDEAL: CongestionAlgorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
 pub const DCTCP: CongestionAlgorithm = CongestionAlgorithm::Dctcp(dctcp::Parameters { gain_ppm: 62_500 });
 pub const CUBIC: CongestionAlgorithm =
-    CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false });
+    CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false, as_linux: false });
 
 /// Returns a flow on a stream. Streams never close, so the links carry only the stream's data and acknowledgements.
 pub fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {

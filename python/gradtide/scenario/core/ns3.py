@@ -152,7 +152,7 @@ def _joint(resolved: Resolved, spec: Mapping[str, Any]) -> Iterator[tuple[Loc, s
             yield ("cluster", "transport", "ecn"), "a queue that marks, without ECN,", "ecn = true"
     if congestion["kind"] not in TCP:
         yield ("cluster", "transport", "kind"), f'kind = "{congestion["kind"]}"', '"newreno", "cubic" or "dctcp"'
-    for name in ("hystart", "byte_counting"):
+    for name in ("hystart", "byte_counting", "as_linux"):
         if congestion.get(name):
             yield ("cluster", "transport", name), f"this `{name}`", f"{name} = false"
     bands = [(("job", job["name"]), job["bands"]) for job in spec["jobs"]]

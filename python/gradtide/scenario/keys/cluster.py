@@ -161,9 +161,14 @@ class Transport(Table):
     acknowledgements lasts half a round trip, or when round-trip times, measured in microseconds, increase. Default:
     false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
-    """By how much an acknowledgement increases the window in slow start (cubic). true: by all segments that it
-    acknowledges, as in Linux (RFC 3465). false: by one segment (RFC 5681). With delayed acknowledgements, the window
-    doubles in a round trip if true, and grows by half if false. Default: false."""
+    """By how much an acknowledgement increases the window in slow start (cubic, newreno). true: by all segments that it
+    acknowledges, as in Linux (RFC 3465); newreno then also grows by one segment a round trip beyond slow start. false:
+    by one segment (RFC 5681). With delayed acknowledgements, the window doubles in a round trip if true, and grows by
+    half if false. Default: false."""
+    as_linux: bool | None = key(default=None, examples=[True], core=False)
+    """Whether Linux's differences from RFC 9438 apply (cubic): the growth is computed again only when the window has
+    changed or after 31 ms; before the first loss it is at least 5 % a round trip; HyStart allows up to 1 ms for delayed
+    acknowledgements. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)

@@ -145,7 +145,7 @@ impl TcpConfig {
             write_delay: Time::from_ps(1_000),
             own_reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
             stream_reverse_band: ReverseBand::OfData,
-            algorithm: CongestionAlgorithm::NewReno(congestion::newreno::Parameters {}),
+            algorithm: CongestionAlgorithm::NewReno(congestion::newreno::Parameters::default()),
             ecn: false,
             follow: Follow::Ns3,
             recovery: Recovery::Pipe,

@@ -346,7 +346,7 @@ mod tests {
     use crate::units::{Rate, Time};
 
     const SEGMENT: u16 = 1380;
-    const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
+    const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters { byte_counting: false });
 
     fn config(algorithm: CongestionAlgorithm, ecn: bool) -> TcpConfig {
         let rate = Rate::from_bps(10_000_000_000).expect("not zero");

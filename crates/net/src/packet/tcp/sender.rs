@@ -688,7 +688,7 @@ mod tests {
     use crate::units::{Rate, Time};
 
     const SEGMENT: u64 = 1380;
-    const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
+    const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters { byte_counting: false });
 
     fn config(follow: Follow, algorithm: CongestionAlgorithm) -> TcpConfig {
         let base = TcpConfig::basic_sim(2, Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(10_000_000));

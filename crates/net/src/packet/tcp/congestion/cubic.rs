@@ -31,6 +31,29 @@ pub struct Parameters {
     /// Whether slow start increases the window by every segment that an acknowledgement covers (RFC 3465 without its
     /// limit L, as in Linux), instead of one segment per acknowledgement.
     pub byte_counting: bool,
+    /// Whether Linux's differences from RFC 9438 apply. The growth per acknowledged segment is computed again only when
+    /// the window has changed by a segment, or [`GROWTH_PS`] after the last time. Before the first loss, the window
+    /// grows by at least 5 % a round trip. HyStart allows for delayed acknowledgements.
+    pub as_linux: bool,
+}
+
+/// Time after which Linux computes the growth again although the window has not changed.
+const GROWTH_PS: u64 = 31_250_000_000;
+/// Minimum growth per acknowledged segment in Linux before the first loss.
+const GROWTH_BEFORE_LOSS: f64 = 0.05;
+/// Maximum segment offload of Linux, in bytes: HyStart expects acknowledgements of four such bursts at once.
+const OFFLOAD_BYTES: u64 = 65_536;
+/// Maximum delay of acknowledgements for which HyStart allows, in ns.
+const ALLOWANCE_NS: u64 = 1_000_000;
+
+/// Growth per acknowledged segment, as of the last time that it was computed.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    /// In segments.
+    per_segment: f64,
+    /// Window in whole segments, and time, when it was computed.
+    segments: u64,
+    at_ps: u64,
 }
 
 /// The state of CUBIC for one connection.
@@ -54,6 +77,9 @@ pub(crate) struct Cubic {
     hystart: Option<Box<HyStart>>,
     /// Maximum number of segments by which an acknowledgement grows the window in slow start.
     slow_start_limit: u64,
+    /// Whether Linux's rules apply, and the growth as of its last computation in this stage.
+    is_linux: bool,
+    growth: Option<Growth>,
 }
 
 impl CongestionControl for Cubic {
@@ -75,6 +101,8 @@ impl CongestionControl for Cubic {
             full: true,
             hystart: parameters.hystart.then(Box::default),
             slow_start_limit: if parameters.byte_counting { u64::MAX } else { 1 },
+            is_linux: parameters.as_linux,
+            growth: None,
         }
     }
 
@@ -87,9 +115,14 @@ impl CongestionControl for Cubic {
     #[inline(never)]
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
         let segments = window.cwnd / window.segment_bytes;
+        // Linux's pacing rate in slow start is two windows in a round trip.
+        let allowance_ns = match self.is_linux {
+            true => (4 * OFFLOAD_BYTES * ack.srtt_ns / (2 * window.cwnd)).min(ALLOWANCE_NS),
+            false => 0,
+        };
         if window.cwnd < window.ssthresh
             && ack.segments > 0
-            && self.hystart.as_mut().is_some_and(|hystart| hystart.ends_slow_start(ack, segments))
+            && self.hystart.as_mut().is_some_and(|hystart| hystart.ends_slow_start(ack, segments, allowance_ns))
         {
             window.ssthresh = window.cwnd;
         }
@@ -151,6 +184,9 @@ impl Cubic {
         // RFC 9438, 4.3: W_est grows at the rate of standard Reno once it has reached the window before the reduction.
         let alpha = if self.w_est < self.cwnd_prior { ALPHA } else { 1.0 };
         self.w_est += alpha * segments / window;
+        if self.is_linux {
+            return self.grown_as_in_linux(window, segment_bytes, ack, t_s);
+        }
         let grown = if self.w_cubic(t_s) < self.w_est {
             window.max(self.w_est)
         } else {
@@ -159,10 +195,33 @@ impl Cubic {
             let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9).clamp(window, 1.5 * window);
             window + (target - window) / window * segments
         };
-        let bytes = grown * segment_bytes as f64;
+        self.whole_bytes(grown, segment_bytes)
+    }
+
+    /// Returns the whole bytes of a window in segments, and keeps the rest for the next acknowledgement.
+    fn whole_bytes(&mut self, window: f64, segment_bytes: u64) -> u64 {
+        let bytes = window * segment_bytes as f64;
         let whole = bytes as u64;
         self.residue_bytes = bytes - whole as f64;
         whole
+    }
+
+    /// Returns the window after an acknowledgement, `t_s` seconds after the stage began, with the growth of the last
+    /// computation. At most every second acknowledged segment grows the window by one.
+    fn grown_as_in_linux(&mut self, window: f64, segment_bytes: u64, ack: &Ack, t_s: f64) -> u64 {
+        let whole = window as u64;
+        let growth = match self.growth {
+            Some(last) if last.segments == whole && ack.now_ps - last.at_ps <= GROWTH_PS => last,
+            _ => {
+                let target = self.w_cubic(t_s + ack.srtt_ns as f64 * 1e-9);
+                let cubic = ((target - window) / window).max(0.01 / window);
+                let cubic = if self.climbs { cubic } else { cubic.max(GROWTH_BEFORE_LOSS) };
+                let reno = (self.w_est - window) / window;
+                Growth { per_segment: cubic.max(reno).min(0.5), segments: whole, at_ps: ack.now_ps }
+            }
+        };
+        self.growth = Some(growth);
+        self.whole_bytes(window + growth.per_segment * ack.segments as f64, segment_bytes)
     }
 
     fn begin_stage(&mut self, window: f64) {
@@ -184,6 +243,7 @@ impl Cubic {
     fn shrink(&mut self, window: &CongestionWindow, flight_bytes: u64) -> u64 {
         self.cwnd_prior = window.cwnd as f64 / window.segment_bytes as f64;
         self.stage_ps = None;
+        self.growth = None;
         self.residue_bytes = 0.0;
         (flight_bytes * 7 / 10).max(2 * window.segment_bytes)
     }
@@ -313,6 +373,37 @@ mod tests {
     }
 
     #[test]
+    fn as_linux_growth_is_computed_again_after_31_ms_or_a_segment() {
+        let rules = Parameters { as_linux: true, ..Parameters::default() };
+        let mut cubic = Cubic::new(&rules, 0);
+        let mut cwnd = reduce(&mut cubic, 100_000);
+        // Round trips of 1 ms: Reno would grow by 0.53 segments each. The first computation sees a window without
+        // growth, and W_cubic hardly grows, so for 31 ms the window keeps its 70 segments.
+        let mut now_ps = 1_000_000_000;
+        for _ in 0..31 {
+            cwnd = round(&mut cubic, cwnd, &mut now_ps, 1_000_000_000);
+        }
+        assert_eq!(cwnd / SEGMENT, 70);
+        // Then it catches up: by 31 ms of Reno's growth, 16 segments, within two or three round trips.
+        for _ in 0..4 {
+            cwnd = round(&mut cubic, cwnd, &mut now_ps, 1_000_000_000);
+        }
+        assert!((80..=90).contains(&(cwnd / SEGMENT)), "{cwnd}");
+    }
+
+    #[test]
+    fn as_linux_the_window_grows_by_a_twentieth_before_the_first_loss() {
+        let rules = Parameters { as_linux: true, ..Parameters::default() };
+        for (is_linux, expected) in [(true, 105_000), (false, 100_600)] {
+            let mut cubic = Cubic::new(&Parameters { as_linux: is_linux, ..rules }, 0);
+            let mut now_ps = 1_000_000_000;
+            // HyStart ended slow start at 100 segments, without a loss.
+            let cwnd = round(&mut cubic, 100_000, &mut now_ps, 1_000_000_000);
+            assert!(cwnd.abs_diff(expected) < 600, "{cwnd}, expected {expected}");
+        }
+    }
+
+    #[test]
     fn after_a_timeout_the_first_stage_is_convex() {
         // After a timeout, K = 0, and W_max is the window at the beginning of the stage (RFC 9438, 4.8).
         let mut cubic = cubic();
@@ -325,7 +416,7 @@ mod tests {
     #[test]
     fn slow_start_grows_by_one_segment_or_by_all_that_are_acknowledged() {
         for (byte_counting, grown) in [(false, 11_000), (true, 13_000)] {
-            let mut cubic = Cubic::new(&Parameters { hystart: false, byte_counting }, 0);
+            let mut cubic = Cubic::new(&Parameters { byte_counting, ..Default::default() }, 0);
             assert_eq!(grow(&mut cubic, 10_000, u64::MAX, acknowledged(1, 1, 3)), grown);
         }
     }

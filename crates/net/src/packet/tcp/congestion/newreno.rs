@@ -3,14 +3,22 @@
 use super::control::{Ack, CongestionControl, CongestionWindow};
 use serde::{Deserialize, Serialize};
 
-/// NewReno has no parameters.
+/// Parameters of NewReno.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Parameters {}
+pub struct Parameters {
+    /// Whether the window grows with the segments that are acknowledged (RFC 3465 without its limit L, as in Linux),
+    /// instead of with the number of acknowledgements.
+    pub byte_counting: bool,
+}
 
-/// NewReno has no state besides the window.
+/// The state of NewReno for one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct NewReno;
+pub(crate) struct NewReno {
+    counts_bytes: bool,
+    /// Bytes acknowledged in congestion avoidance since the window last grew (`bytes_acked` of RFC 3465).
+    acknowledged_bytes: u64,
+}
 
 impl CongestionControl for NewReno {
     type Parameters = Parameters;
@@ -19,17 +27,37 @@ impl CongestionControl for NewReno {
                                   delayed acknowledgements, as in ns-3); half of \
                                   [FlightSize](#standards-and-simulators) after a loss";
 
-    fn new(_: &Parameters, _: u64) -> Self {
-        Self
+    fn new(parameters: &Parameters, _: u64) -> Self {
+        Self { counts_bytes: parameters.byte_counting, acknowledged_bytes: 0 }
     }
 
     #[inline]
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
-        grow(window, ack.segments);
+        if self.counts_bytes {
+            self.grow_by_bytes(window, ack.segments);
+        } else {
+            grow(window, ack.segments);
+        }
     }
 
     fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
+        self.acknowledged_bytes = 0;
         ssthresh(window, flight_size)
+    }
+}
+
+impl NewReno {
+    /// Grows the window by RFC 3465: by every acknowledged segment in slow start, and by one segment for each window of
+    /// acknowledged bytes in congestion avoidance.
+    fn grow_by_bytes(&mut self, window: &mut CongestionWindow, segments: u64) {
+        let CongestionWindow { cwnd, ssthresh, segment_bytes } = window;
+        let in_slow_start = ssthresh.saturating_sub(*cwnd).div_ceil(*segment_bytes).min(segments);
+        *cwnd += in_slow_start * *segment_bytes;
+        self.acknowledged_bytes += (segments - in_slow_start) * *segment_bytes;
+        while self.acknowledged_bytes >= *cwnd {
+            self.acknowledged_bytes -= *cwnd;
+            *cwnd += *segment_bytes;
+        }
     }
 }
 
@@ -73,6 +101,25 @@ mod tests {
         // avoidance.
         assert_eq!(grown(9_500, 10_000, 2), 10_500 + 95);
         assert_eq!(grown(10_000, u64::MAX, 0), 10_000);
+    }
+
+    #[test]
+    fn byte_counting_grows_by_acknowledged_segments_then_by_one_per_window() {
+        let mut newreno = NewReno::new(&Parameters { byte_counting: true }, 0);
+        let mut window = CongestionWindow { cwnd: 10_000, ssthresh: 12_000, segment_bytes: 1_000 };
+        newreno.grow_by_bytes(&mut window, 2);
+        assert_eq!(window.cwnd, 12_000);
+        // In congestion avoidance, 12 segments grow the window by one, however many acknowledgements they take.
+        for segments in [2, 2, 5, 2] {
+            newreno.grow_by_bytes(&mut window, segments);
+        }
+        assert_eq!(window.cwnd, 12_000);
+        newreno.grow_by_bytes(&mut window, 1);
+        assert_eq!((window.cwnd, newreno.acknowledged_bytes), (13_000, 0));
+        // An acknowledgement that ends slow start counts its other segments for congestion avoidance.
+        window = CongestionWindow { cwnd: 9_000, ssthresh: 10_000, segment_bytes: 1_000 };
+        newreno.grow_by_bytes(&mut window, 12);
+        assert_eq!((window.cwnd, newreno.acknowledged_bytes), (11_000, 1_000));
     }
 
     #[test]

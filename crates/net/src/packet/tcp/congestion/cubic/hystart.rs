@@ -12,7 +12,7 @@
 //!
 //! With round trips under a millisecond, only ack trains end slow start. Differs from HyStart++ (RFC 9406), which has
 //! no ack trains and confirms an exit by five rounds of slower growth. The older version is implemented because hosts
-//! run it. Not implemented: Linux's allowance for segments that the network card splits.
+//! run it. Linux adds an allowance for delayed acknowledgements to the minimum round-trip time of the first sign.
 
 use crate::packet::tcp::congestion::control::Ack;
 
@@ -47,8 +47,9 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// Returns whether an acknowledgement of new data ends slow start at a window of `window` segments.
-    pub fn ends_slow_start(&mut self, ack: &Ack, window: u64) -> bool {
+    /// Returns whether an acknowledgement of new data ends slow start at a window of `window` segments. `allowance_ns` is
+    /// the delay of acknowledgements that does not count as a full path.
+    pub fn ends_slow_start(&mut self, ack: &Ack, window: u64, allowance_ns: u64) -> bool {
         self.least_ns = self.least_ns.min(ack.rtt_ns);
         if ack.una > self.round_end {
             let least_ns = self.least_ns;
@@ -72,7 +73,7 @@ impl HyStart {
         if window < WINDOW_LOW {
             return false;
         }
-        let fills = in_train && (ack.now_ps - self.round_at_ps) / 1_000 > self.least_ns / 2;
+        let fills = in_train && (ack.now_ps - self.round_at_ps) / 1_000 > (self.least_ns + allowance_ns) / 2;
         let delay_ns = (self.least_ns / 8).clamp(*DELAY_NS.start(), *DELAY_NS.end());
         fills || (is_sampled && self.round_ns > self.least_ns + delay_ns)
     }
@@ -96,7 +97,7 @@ mod tests {
             *una += 2;
             let now_ps = (at_ns + index * apart_ns) * 1_000;
             // The window grows from 2 · count by one segment per acknowledgement.
-            hystart.ends_slow_start(&acknowledged(now_ps, rtt_ns, *una, high), 2 * count + index)
+            hystart.ends_slow_start(&acknowledged(now_ps, rtt_ns, *una, high), 2 * count + index, 0)
         })
     }
 
@@ -132,9 +133,9 @@ mod tests {
             let (mut hystart, mut una) = (HyStart::default(), 0);
             assert_eq!(round(&mut hystart, 0, &mut una, 16, 1_000, 10 * MS), None);
             let ack = |rtt_ns, index| acknowledged(MS * 1_000_000 + index, rtt_ns, 33, 96);
-            let found: Vec<bool> = (0..8).map(|index| hystart.ends_slow_start(&ack(20 * MS, index), 32)).collect();
+            let found: Vec<bool> = (0..8).map(|index| hystart.ends_slow_start(&ack(20 * MS, index), 32, 0)).collect();
             assert!(
-                !found.contains(&true) && !hystart.ends_slow_start(&ack(falls_to_ms * MS, 8), 32),
+                !found.contains(&true) && !hystart.ends_slow_start(&ack(falls_to_ms * MS, 8), 32, 0),
                 "{falls_to_ms} ms"
             );
         }
