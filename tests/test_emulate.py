@@ -183,6 +183,7 @@ real = pytest.mark.skipif(
 
 
 @real
+@pytest.mark.linux
 def test_flows_arrive_and_a_replay_decides_the_same():
     # A loaded machine is late, which does not change decisions.
     result = gt.emulate(incast(), max_late=1.0, compares=True)
@@ -199,6 +200,7 @@ def test_flows_arrive_and_a_replay_decides_the_same():
 
 
 @real
+@pytest.mark.linux
 def test_marks_reach_linux_and_replace_drops():
     result = gt.emulate(incast(ECN, "cubic+ecn", "10MB"), max_late=1.0, compares=True)
     packets = result.summary["packets"]
@@ -208,6 +210,7 @@ def test_marks_reach_linux_and_replace_drops():
 
 
 @real
+@pytest.mark.linux
 def test_commands_run_on_their_hosts_and_see_their_names(tmp_path):
     command = "cat /sys/class/net/eth0/mtu; getent hosts h1; ls -d /proc/[0-9]* | wc -l"
     result = gt.emulate(incast(size="1kB"), on={"h0": command}, max_late=1)
@@ -221,12 +224,14 @@ def test_commands_run_on_their_hosts_and_see_their_names(tmp_path):
 
 
 @real
+@pytest.mark.linux
 def test_a_failed_command_ends_the_run_with_its_last_line():
     with pytest.raises(gt.SimulationError, match="h1 ended with status 3: no gpu"):
         gt.emulate(incast(size="1kB"), on={"h1": "echo no gpu; exit 3"}, max_late=1)
 
 
 @real
+@pytest.mark.linux
 def test_short_links_are_refused():
     with pytest.raises(EmulationRefusal, match="60us or more"):
         gt.emulate(incast().set({"cluster.link.delay": "50us"}))
@@ -245,6 +250,7 @@ def _marked(text):
 
 
 @real
+@pytest.mark.linux
 @pytest.mark.parametrize("after_s", [0.1 * step for step in range(6, 36)])
 def test_a_kill_leaves_nothing(tmp_path, after_s):
     path = tmp_path / f"killed-{os.getpid()}.toml"

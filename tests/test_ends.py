@@ -95,6 +95,7 @@ BAD = {
     "demo": ["demo", "extra"],
     "reproduce": ["reproduce", "gao2020/ch9"],
     "profile": ["profile", "none.py:make", "--input", "1x2"],
+    "emulate": ["emulate", "bad.toml"],
     "bursts": ["bursts", "localhost", "--bytes", "7B"],
     "bursts receive": ["bursts", "receive", "--count", "0"],
     "bursts thresholds": ["bursts", "thresholds", "10", "1ms"],
@@ -338,7 +339,7 @@ def test_a_command_at_its_limit_is_one_document_and_leaves_nothing_half_written(
 
 def test_what_is_no_work_of_ours_has_no_limit():
     free = {"profile", "bursts", "bursts receive", "bursts thresholds", "presets", "schema", "explain", "doctor"}
-    free |= {"sweep list"}
+    free |= {"sweep list", "emulate"}
     assert set(NAMES) - set(LIMITED) == free
     # It computes in Python alone, where the thread looks that hears signals.
     # And `check` needs ns-3, which test_check.py has something in place of.

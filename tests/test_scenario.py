@@ -202,6 +202,7 @@ def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: ob
     assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
 
 
+NEWRENO = {"kind": "newreno", "byte_counting": False}
 CUBIC = {"kind": "cubic", "hystart": False, "byte_counting": False, "as_linux": False}
 ECN_QUEUE = {"kind": "ecn", "threshold": "65pkt"}
 
@@ -209,9 +210,9 @@ ECN_QUEUE = {"kind": "ecn", "threshold": "65pkt"}
 @pytest.mark.parametrize(
     ("transport", "congestion", "ecn"),
     [
-        ({"kind": "newreno"}, {"kind": "newreno"}, False),
-        ({"kind": "newreno", "ecn": True}, {"kind": "newreno"}, True),
-        ({"kind": "newreno+ecn"}, {"kind": "newreno"}, True),
+        ({"kind": "newreno"}, NEWRENO, False),
+        ({"kind": "newreno", "ecn": True}, NEWRENO, True),
+        ({"kind": "newreno+ecn"}, NEWRENO, True),
         ({"kind": "cubic"}, CUBIC, False),
         ({"kind": "cubic", "hystart": True}, CUBIC | {"hystart": True}, False),
         ({"kind": "cubic+ecn", "ecn": True}, CUBIC, True),

@@ -218,6 +218,19 @@ else:
     ALARM = signal.SIGALRM
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process exists. On Windows, where it cannot be asked without ending it, always true."""
+    if sys.platform == "win32":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def alarm() -> None:
     """Send `ALARM` to the main thread. On Windows, a thread that waits for a file receives it after the wait."""
     if sys.platform == "win32":

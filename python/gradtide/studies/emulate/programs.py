@@ -207,7 +207,7 @@ class Players:
         played = []
         for host, plan in sorted(self.plans.items()):
             path = folder / f"plan-h{host}.json"
-            path.write_text(json.dumps({**plan, "start": str(start)}), encoding="utf-8")
+            path.write_text(json.dumps({**plan, "start": str(start)}), encoding="utf-8", newline="")
             command = [sys.executable, "-m", "gradtide.emulated", str(path)]
             ends_run = bool(plan["jobs"] or plan["flows"])
             played.append(Program(host, command, {}, f"h{host}-played", ends_run, is_played=True))

@@ -25,6 +25,7 @@ from gradtide.studies.emulate.results import (
     links_of,
     queues_of,
 )
+from gradtide.system import is_running
 
 MAX_LATE = 0.001
 """Default limit on the share of packets that leave the switch more than 100 us after their computed time."""
@@ -124,7 +125,7 @@ def remove_leftovers() -> None:
     """Remove the temporary folders of killed emulations, which leave nothing else behind."""
     for path in Path(gettempdir()).glob(f"{PREFIX}*"):
         pid = path.name.removeprefix(PREFIX).partition("-")[0]
-        if not Path("/proc", pid).exists():
+        if pid.isdigit() and not is_running(int(pid)):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -192,7 +193,7 @@ class _Run:
         """Name of a program -> bytes of its output that `_new_lines` has returned."""
         self.names = folder / "hosts"
         lines = [f"{address(number)} h{number}" for number in range(scenario.hosts)]
-        self.names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="ascii")
+        self.names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="ascii", newline="")
 
     def play(self, options: dict[str, Any], progress: Callable[[float], object] | None) -> dict[str, Any]:
         """Run the emulation until it ends, and return the measurements of the switch."""
@@ -210,7 +211,7 @@ class _Run:
             self.offset_us = (self.start_ns - network.start_ns) / 1e3
             rest = [program for program in self.programs if program not in early]
             running |= {self._spawn(network, program): program for program in rest}
-            self.start.with_suffix(".new").write_text(str(self.start_ns), encoding="ascii")
+            self.start.with_suffix(".new").write_text(str(self.start_ns), encoding="ascii", newline="")
             self.start.with_suffix(".new").rename(self.start)
             self._await_end(network, running, progress)
         finally:
