@@ -86,10 +86,10 @@ def scenario_page() -> str:
     lines = [
         "# Scenario files\n",
         _NOTE,
-        "A scenario is a TOML file; JSON and a Python dict have the same keys. Quantities are texts with their unit: "
-        "B is byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. Times are rounded half up to a "
-        "picosecond; sizes must be whole bytes, and rates whole bits per second. Unknown keys are refused, and so are "
-        "features that are not built yet ([GT090](errors.md#gt090)). Paths are relative to the scenario file.\n",
+        "A scenario is a TOML file; JSON and a Python dict have the same keys. A quantity is a text with its unit: B is "
+        "byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. Times are rounded half up to a "
+        "picosecond; sizes must be whole bytes, and rates whole bits per second. Unknown keys and features that are "
+        "not built yet ([GT090](errors.md#gt090)) are errors. Paths are relative to the scenario file.\n",
         "The shortest useful file:\n",
         f"```toml\n{_EXAMPLE}```\n",
         "A layer table (CSV) has the header `layer,forward_us,backward_us,parameter_bytes[,update_us]`, times in decimal "
