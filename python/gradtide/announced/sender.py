@@ -57,7 +57,7 @@ class Burst:
 
 @dataclass(frozen=True)
 class BurstsResult:
-    """The result of `bursts`.
+    """Result of `bursts`: the measured times of each burst that was sent.
 
     Attributes:
         receiver: address and port of the receiver.

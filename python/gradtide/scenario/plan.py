@@ -284,7 +284,7 @@ class Plan:
 
 
 def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
-    """Read a plan.
+    """Read a plan that `gradtide plan` has written.
 
     Args:
         plan: path of a plan.json, its content as a dict, or an object with `to_dict()`.
