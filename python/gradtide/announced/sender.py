@@ -82,7 +82,7 @@ class BurstsResult:
         return {"schema": "gradtide.bursts/1", **asdict(self)}
 
 
-def bursts(  # noqa: PLR0913 - the options of the command
+def bursts(  # noqa: PLR0913 - options of the command
     host: str,
     *,
     port: int = PORT,

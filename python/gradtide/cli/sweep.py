@@ -41,7 +41,7 @@ MAX_ROWS = 100
 """Largest number of points in each of the two printed tables: ranked points, and points without a rank."""
 
 
-def sweep(  # noqa: PLR0913 - the options of the command
+def sweep(  # noqa: PLR0913 - options of the command
     study: StudyArgument,
     *,
     cluster: ClusterOption = None,

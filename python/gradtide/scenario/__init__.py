@@ -171,7 +171,7 @@ class Scenario:
                     table = data["job"][path[1]]
                     table.pop(_EITHER[name], None)
                     if isinstance(table.get("placement"), list):
-                        del table["placement"]  # the list has a host for each of the former workers
+                        del table["placement"]  # it lists the old workers' hosts
                 _put(data, path, value)
                 overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
@@ -296,7 +296,7 @@ class Scenario:
 
         The three numbers are the compute ops plus transfers, the messages, and the bytes that cross network cards.
         """
-        from gradtide.scenario.core import queries  # loads the core, which reporting a faulty scenario does not need
+        from gradtide.scenario.core import queries  # slow: it loads the core
 
         return queries.ranks_load(self) if self._resolved.all_simulated else {}
 

@@ -13,8 +13,8 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 TOLERANCE = 0.15
-"""Largest relative difference at which measured and predicted iteration times agree. If half of the predicted saving
-is smaller, it is the limit."""
+"""Relative difference up to which measured and predicted iteration times agree. The limit is lower, half of the
+predicted saving, if the plan saves less than twice this share."""
 
 
 @dataclass(frozen=True)

@@ -70,15 +70,27 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 
 
 class Bucket:
-    """Parameters whose gradients are all-reduced as one tensor, and which are updated together."""
+    """Parameters whose gradients are all-reduced as one tensor, and which are updated together.
+
+    Attributes:
+        key, rank: id of the bucket's transfer, and send priority.
+        opens_in, opener: event that releases the bucket for sending, as in `Group.opener`.
+        closed_by: ids of the parameters in `opener` whose gradient is not ready yet.
+        unread: placeholders that are stored in `.grad` of the parameters.
+        arrived: indices of the parameters whose gradient of this iteration is ready.
+        ready: device events after which these gradients are computed.
+        transfer: the all-reduce of the bucket, once it has been submitted to the sender.
+        due: whether `step` was called, but has not updated the bucket's parameters yet.
+        optimizer: copy of the user's optimizer with only the bucket's parameters.
+    """
 
     def __init__(
         self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]", opener: "tuple[str, Any] | None"
     ) -> None:
-        self.key, self.rank = key, rank  # id of the transfer, and send priority
+        self.key, self.rank = key, rank
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # release event, as in `Group`
-        self.closed_by: set[int] = set()  # ids of parameters in `opener` without gradient so far
+        self.opens_in, self.opener = opener or nothing
+        self.closed_by: set[int] = set()
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
@@ -89,12 +101,12 @@ class Bucket:
         self.views = [
             part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
         ]
-        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # placeholders in `.grad`
-        self.arrived: set[int] = set()  # indices of parameters with a gradient in this iteration
-        self.ready: list[Any] = []  # device events after which the gradients are computed
-        self.transfer: Transfer | None = None  # the all-reduce, once it has been submitted
-        self.due = False  # whether step() was called and the update is pending
-        self.optimizer: Any = None  # the user's optimizer restricted to these parameters
+        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]
+        self.arrived: set[int] = set()
+        self.ready: list[Any] = []
+        self.transfer: Transfer | None = None
+        self.due = False
+        self.optimizer: Any = None
 
 
 def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
@@ -129,7 +141,7 @@ class CrossIteration:
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._deferral = Deferral(self._touched)
         self._updating = RLock()
-        self._is_counted = False  # whether a flush was counted since the last step
+        self._is_counted = False  # a flush, since the last step
         self._watched = False
         self._handles: list[Any] = []
 
@@ -157,7 +169,7 @@ class CrossIteration:
                 if parameter.grad is unread:
                     parameter.grad = None
         self._deferral.close()
-        vars(self).clear()  # a learning rate scheduler may still reference our step
+        vars(self).clear()  # learning rate schedulers may reference `self`
 
     def restore_gradients(self) -> None:
         """Store the reduced gradients in `.grad`, as DDP does, unless a gradient is missing or a step is pending."""
@@ -191,7 +203,8 @@ class CrossIteration:
         for module, buckets in waits.items():
             hook = functools.partial(self._before_use, tuple(buckets))
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
-        for bucket in self._buckets:  # prepended last, hence run before the waits of the same call
+        # These hooks are prepended last, so in each call they run before the hooks that wait for gradients.
+        for bucket in self._buckets:
             if bucket.opens_in == "forward":
                 call = functools.partial(self._called, bucket)
                 self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
@@ -229,7 +242,7 @@ class CrossIteration:
             )
         if not self._watched:
             raise TrainingError("call the module that wrap returned, not the one inside it")
-        if bucket.transfer is not None:  # the last gradient was never applied by a step
+        if bucket.transfer is not None:  # no step applied the last gradient
             self._sender.wait(bucket.transfer)
             self._empty(bucket)
         gradient = parameter.grad
@@ -266,7 +279,7 @@ class CrossIteration:
         """Record a step of the optimizer, which is applied to each bucket when its parameters are needed."""
         places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
         there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
-        if not any(there):  # as with any optimizer, no gradients: no update
+        if not any(there):  # no gradients, no update
             return
         lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
@@ -329,7 +342,7 @@ class CrossIteration:
                     f"{several(list(bucket.names))} is read while the plan holds its gradient back, and the order of "
                     "sums is fixed here: call flush() of the model on every rank before"
                 )
-            self._sender.wait(self._sent(bucket))  # also submits a bucket that was not released yet
+            self._sender.wait(self._sent(bucket))  # submits it if necessary
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
             kept = [parameter.grad for parameter in bucket.parameters]

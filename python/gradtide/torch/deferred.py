@@ -59,7 +59,7 @@ class Deferral:
         """Update the deferred parameters in nested values; raise `TrainingError` if none is found or left deferred."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
         for parameter in found:
-            if id(parameter) in self._plain:  # may have been updated together with another one
+            if id(parameter) in self._plain:  # not updated with its bucket
                 self._update(parameter)
         if not found or any(id(parameter) in self._plain for parameter in found):
             raise TrainingError("a weight was used in a way that gradtide cannot see; call flush() of the model before")

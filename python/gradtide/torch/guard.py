@@ -49,6 +49,12 @@ class Guard:
 
     A separate thread calls `on_send` with each piece that rank 0 announces, and `on_left` when a rank has left.
     Connections in `earlier` may have other traffic as well, so they are shut down only if a rank is lost.
+
+    Attributes:
+        fault: the error that ended training; `None` while there is none.
+        departed: the error for a rank that has left, which is raised if that rank is still needed.
+        _steps, _last_step: number of steps of this rank, and of the rank that left.
+        _awaited: start time (monotonic, seconds) and callback of each awaited step, by number of the step.
     """
 
     def __init__(
@@ -59,15 +65,15 @@ class Guard:
         earlier: Collection[sockets.Ends] | None = None,
     ) -> None:
         self.fault: TrainingError | None = None
-        self.departed: RankLostError | None = None  # raised if the rank that left is still needed
+        self.departed: RankLostError | None = None
         self.changed = threading.Condition()
         self.timeout_s = timeout_of(group).total_seconds()
         self._on_send, self._on_left = on_send, on_left
         self._rank = dist.get_rank(group)
-        self._steps, self._last_step = 0, 0  # of this rank; of the rank that left
-        self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}  # by step: start of the wait, and callback
-        # Numbers of pending collectives that call back into Python or block the main thread: in the sender's private
-        # group, and in groups of the user.
+        self._steps, self._last_step = 0, 0
+        self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}
+        # Two numbers of pending collectives that call back into Python or block the main thread: collectives in the
+        # sender's private group, and collectives in the user's groups.
         self._own_under_way = self._under_way = 0
         self._lost_at = 0.0
         size, first = dist.get_world_size(group), dist.get_global_rank(group, 0)
@@ -172,7 +178,7 @@ class Guard:
             self.fail_by(f"a collective failed: {ended[0]}")
             self.check()
         else:
-            work.wait()  # on a GPU, only makes the current stream wait
+            work.wait()  # does not block on a GPU
 
     def explain(self, action: Callable[[], Any]) -> Any:
         """Run an action; if a lost rank makes the backend fail, raise `RankLostError` instead of its error."""
@@ -245,9 +251,10 @@ class Guard:
             if is_needed:
                 self.fail(self.departed)
             self._on_left()
-        elif kind == LOST:  # a rank that stopped earlier may be the cause
+        elif kind == LOST:
             now = _now()
             how = f"has ended (its process died or its host is unreachable), noticed at {now:%H:%M:%S}"
+            # If a rank has left before, it is the probable cause.
             self.fail(self.departed or RankLostError(a, how, now, ITS_OUTPUT))
         elif kind == HANGS:
             since = _now() - timedelta(milliseconds=b)

@@ -145,7 +145,8 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         done = [torch.tensor([STEP, *_settings(self._optimizer)], dtype=torch.float64) for _ in self._workers]
         for worker in self._workers:
             dist.recv(done[worker], worker, group=self._group, tag=DONE)
-        for thread in deliveries:  # parameters must not change while they are being sent
+        # The threads send parameters, which must not change before they are sent.
+        for thread in deliveries:
             thread.join()
         if any(float(one[0]) == GOOD_BYE for one in done):
             return False
@@ -222,7 +223,7 @@ class Worker(Servers):
             work.wait()
         self._pushes.clear()
         self._command(STEP)
-        for number in range(len(self._trained)):  # also parameters that the forward pass did not use
+        for number in range(len(self._trained)):  # including unused parameters
             self._take(number)
         self._request()
 

@@ -32,19 +32,30 @@ from gradtide.torch.streams import Streams
 
 
 class Transfer:
-    """An in-place all-reduce of a flat tensor."""
+    """An in-place all-reduce of a flat tensor.
+
+    Attributes:
+        key: number that is the same on all ranks and unique among pending transfers.
+        pieces: slices of the tensor that are reduced separately.
+        ready: device events after which the tensor is filled.
+        done: device events after which pieces are reduced.
+        left: number of pieces that have no event in `done` yet.
+        issued: number of pieces whose reduction has been started.
+        step: number of the step in `Guard`.
+        is_awaited: whether training waits for the transfer.
+    """
 
     def __init__(
         self, key: int, pieces: "Sequence[torch.Tensor]", ready: Sequence[Any], step: int, is_awaited: bool
     ) -> None:
-        self.key = key  # same on all ranks; unique among open transfers
-        self.pieces = pieces  # slices of the tensor that are reduced separately
-        self.ready = ready  # device events after which the tensor is filled
-        self.done: list[Any] = []  # device events after which pieces are reduced
-        self.left = len(pieces)  # number of pieces without an entry in `done`
+        self.key = key
+        self.pieces = pieces
+        self.ready = ready
+        self.done: list[Any] = []
+        self.left = len(pieces)
         self.issued = 0
-        self.step = step  # number of the step in `Guard`
-        self.is_awaited = is_awaited  # whether training waits for the transfer
+        self.step = step
+        self.is_awaited = is_awaited
 
 
 @dataclass
@@ -91,9 +102,11 @@ class Sender:
         self.is_fixed = is_fixed
         self._leads = is_fixed or dist.get_rank(group) == 0
         self._piece_bytes, self._credit, self._depth = piece_bytes, credit, depth
-        self._ready: list[tuple[int, int, int, int]] = []  # heap on rank 0: priority, submission, key, piece
-        self._announced: deque[tuple[int, int]] = deque()  # on other ranks: (key, piece) in order
-        self._open: dict[int, Transfer] = {}  # by key, if not all pieces have started
+        # On rank 0, a heap of the pieces to start: send priority, number of the submission, key, piece. On the other
+        # ranks, the announced pieces in order: key, piece.
+        self._ready: list[tuple[int, int, int, int]] = []
+        self._announced: deque[tuple[int, int]] = deque()
+        self._open: dict[int, Transfer] = {}  # some pieces not started
         self._in_flight = 0
         self._submitted = 0
         self._since = 0.0
@@ -153,7 +166,7 @@ class Sender:
 
     def _pump(self) -> None:
         """Start all eligible pieces."""
-        if self._pumping:  # re-entered, because a piece completed while it was started
+        if self._pumping:  # re-entered by a piece that completed immediately
             return
         self._pumping = True
         try:

@@ -51,7 +51,8 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self._sender: Sender | None = None
         self._guard: Guard | None = None
         self._group: Any = None  # the sender's process group
-        self._shares_buffers: Any = None  # group in which each forward pass broadcasts buffers
+        self._shares_buffers: Any = None  # process group that broadcasts buffers
+
         # DDP is not registered as a submodule, so that keys of state_dict are `module.…`, as with DDP alone.
         self.__dict__["_ddp"] = None
 
@@ -164,7 +165,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)
             if hook is not None or cross is None:
-                gc.collect()  # DDP's destructor removes its hooks from the parameters
+                gc.collect()  # DDP's destructor removes its hooks
 
 
 @overload

@@ -146,7 +146,7 @@ class StepModel(Table):
 
 
 def _configuration(value: object) -> dict[str, Any]:
-    assert isinstance(value, dict)  # `_model_tag` chooses this form only for a dict
+    assert isinstance(value, dict)  # checked by `_model_tag`
     return value
 
 
