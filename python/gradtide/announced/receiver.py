@@ -301,7 +301,7 @@ def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
 
 
 def _has_left(connection: socket.socket) -> bool:
-    """Whether the peer has closed a connection; it sends nothing after a burst, so a readable socket means closed."""
+    """Return whether a peer has closed its connection. It sends nothing after a burst, so readable means closed."""
     try:
         connection.setblocking(False)
         connection.recv(1, socket.MSG_PEEK)

@@ -287,7 +287,7 @@ class Scenario:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs, resolved, in the order of the file."""
+        """The training jobs with all defaults filled in, in the order of the file."""
         return self._resolved.jobs
 
     @cached_property
@@ -449,7 +449,7 @@ class Scenario:
 
     @property
     def probe(self) -> Probe | None:
-        """Which queues and windows are sampled; None without samples."""
+        """Table `run.probe`: which queues and congestion windows are sampled; None without samples."""
         return self._resolved.file.run.probe
 
     def announced_packets(self, tenant: str) -> int | None:

@@ -183,7 +183,7 @@ class CrossIteration:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Context of a forward pass. The first pass with gradients records in which modules parameters are used."""
+        """Return the context of a forward pass. The first training pass records which module uses each parameter."""
         if self._watched or not torch.is_grad_enabled():
             yield
             return
@@ -218,8 +218,8 @@ class CrossIteration:
     def flush(self, *, by_user: bool = False, by_all: bool = False) -> None:
         """Wait for the gradients of all pending steps, and update the parameters.
 
-        With `by_user`, code of the user needs the weights, which is counted in `flushes`. With `by_all`, all ranks call
-        this.
+        `by_user` means that the user's code needs the weights; such calls are counted in `flushes`. `by_all` means that
+        all ranks call this function at the same point.
         """
         for bucket in self._buckets:
             if bucket.due and by_user:
@@ -303,7 +303,7 @@ class CrossIteration:
                 self._update(bucket)
 
     def drop(self) -> None:
-        """Discard gradients that are not yet submitted to the sender, after the user has set them to None."""
+        """Discard gradients that are not yet submitted to the sender, because the user has set `.grad` to None."""
         for bucket in self._buckets:
             if bucket.transfer is None and not bucket.due:
                 self._empty(bucket)
@@ -321,7 +321,7 @@ class CrossIteration:
             self._at_release(bucket)
 
     def _trains(self) -> bool:
-        """Return whether this is a forward pass of training, which all ranks perform."""
+        """Return whether the present forward pass is a training pass, which all ranks perform."""
         return bool(self._module.training and torch.is_grad_enabled())
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
@@ -481,7 +481,7 @@ class _DeferredStep:
 
 @contextmanager
 def _as_outside(optimizer: Any) -> Iterator[None]:
-    """Suspend modes of the surrounding code, such as autocast, inference mode and a default device."""
+    """Run the optimizer without modes of the caller, such as autocast, inference mode and a default device."""
     kinds = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
     with ExitStack() as stack:
         stack.enter_context(torch._C.DisableTorchFunction())
@@ -507,7 +507,7 @@ def _is_opaque(module: "torch.nn.Module") -> bool:
 
 
 def _seen_modules(module: "torch.nn.Module") -> "Iterator[torch.nn.Module]":
-    """Yield a module and its submodules, except opaque modules and what is inside them."""
+    """Yield a module and its submodules, except opaque modules (`_is_opaque`) and their submodules."""
     if not _is_opaque(module):
         yield module
         for child in module.children():
@@ -560,7 +560,7 @@ def share_state(module: "torch.nn.Module", group: Any) -> None:
 
 
 def share_buffers(module: "torch.nn.Module", group: Any, wait: Callable[[Any], None]) -> None:
-    """Broadcast buffers from the group's first rank, in one message per dtype and device; `wait` awaits a message."""
+    """Broadcast buffers from the group's first rank, one message per dtype and device. `wait` waits for a message."""
     kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())

@@ -30,7 +30,7 @@ CUT_S = 1.0
 """Seconds after the loss of a rank until collectives that are still pending are aborted."""
 ITS_OUTPUT = "Its output tells why"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
-"""Texts that occur in errors of gloo, but not in errors of the user's code."""
+"""Texts by which errors of gloo are distinguished from errors of the user's code."""
 BEATS_PER_TIMEOUT = 10
 LEAST_BEAT_S, MOST_BEAT_S = 0.2, 1.0
 
@@ -98,7 +98,7 @@ class Guard:
         self._control.send(kind, a, b)
 
     def step(self) -> int:
-        """Begin a step and return its number. Steps are operations that all ranks perform equally often."""
+        """Begin a step and return its number. A step is an operation that all ranks perform equally often."""
         with self.changed:
             self._steps += 1
             if self.departed is not None and self._steps > self._last_step:
@@ -139,7 +139,7 @@ class Guard:
         work.get_future().add_done_callback(call)
 
     def fail(self, fault: TrainingError) -> None:
-        """Record why training stops, and wake all waiters. A lost rank replaces errors that it may have caused."""
+        """Record why training stops, and wake all waiters. `RankLostError` replaces errors that it may have caused."""
         with self.changed:
             is_loss = isinstance(fault, RankLostError)
             if self.fault is None or (is_loss and not isinstance(self.fault, RankLostError)):
@@ -224,7 +224,7 @@ class Guard:
             self.changed.notify_all()
 
     def _cut(self, everything: bool = False) -> None:
-        """Shut down connections with pending collectives. Those with other traffic are spared unless a rank is lost."""
+        """Shut down connections with pending collectives; connections with other traffic only if a rank is lost."""
         if self._under_way and (everything or isinstance(self.fault, RankLostError)):
             sockets.cut(self._links)
         elif self._own_under_way:
@@ -291,7 +291,7 @@ class Guard:
             self.send(QUERY, self._rank)
 
     def _name_the_missing(self) -> None:
-        """On rank 0: report the rank that has been silent for half the timeout, or else is behind in steps."""
+        """On rank 0: report the rank that was silent for half the timeout; if none was, a rank that is behind."""
         now = time.monotonic()
         self._note(0, self._steps)
         others = [rank for rank in self._peers if rank != 0]
@@ -307,7 +307,7 @@ class Guard:
 
 
 def timeout_of(group: Any) -> timedelta:
-    """Return the timeout of a process group: that of its CPU backend if it has one."""
+    """Return the timeout of a process group, from its CPU backend if it has one."""
     import torch
 
     try:

@@ -53,7 +53,7 @@ class Pulls:
 
 
 class Counter:
-    """Releases the parameters of a worker by ascending number, whatever the order of the requests."""
+    """Releases a worker's parameters for sending in ascending order of number, whatever the order of the requests."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._left = sorted(numbers, reverse=True)  # not released yet; the smallest is last
@@ -132,7 +132,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             dist.send(self._trained[number].detach(), worker, group=self._group, tag=PULL)
 
     def _update(self, mine: Sequence[int], deliveries: Sequence[threading.Thread]) -> bool:
-        """Receive all gradients of an iteration and step the optimizer; return whether another iteration follows."""
+        """Receive the gradients of an iteration and step the optimizer. Return whether another iteration follows."""
         gradients = {
             (worker, number): torch.empty_like(self._trained[number], memory_format=torch.contiguous_format)
             for worker in self._workers
@@ -313,8 +313,8 @@ def wrap(
         model: the bare module, on the CPU. Its weights are replaced by those of the first rank.
         optimizer: optimizer of all parameters. Workers call its `step` as usual, but only servers execute it.
         servers: number of servers, which are the last ranks.
-        order: sending order. `tic`: TicTac's, computed from the traced graph of the model. `random`: that of the
-            workers' requests, random in each iteration. Or a list of parameter names, the most urgent first.
+        order: order in which servers send parameters. `tic`: TicTac's TIC, computed from the traced graph of the model.
+            `random`: a new random order in each iteration. Or a list of parameter names, the most urgent first.
         example: inputs of the model's forward pass, for the trace of `tic`.
 
     Returns:

@@ -80,8 +80,8 @@ class Sender:
 
     A tensor is sent in pieces of at most `piece_bytes`, or as a whole if `piece_bytes` is `None`. A piece is reduced in
     `depth` concurrent parts. At most `credit` pieces are in flight; they are not preempted. With `is_fixed`, pieces
-    start when they are submitted, and queue in the backend. `earlier` are the process's connections from before `group`
-    was created.
+    start when they are submitted, and the backend queues them. `earlier` contains the connections that this process had
+    before `group` was created.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Sender:
     # Called from other threads
 
     def _ended(self, transfer: Transfer, works: Sequence[Any], error: str) -> None:
-        """Handle the end or failure of a piece. On a GPU, the device may not have executed the reduction yet."""
+        """Handle the end or failure of a piece. On a GPU, the reduction is issued, but perhaps not executed yet."""
         if error:
             self._left_the_network()
             self.guard.fail_by(f"the sum of gradients failed: {error}")
@@ -234,7 +234,7 @@ class Sender:
             self._pump()
 
     def _on_left(self) -> None:
-        """Fail if a rank has left while training waits for a transfer that, for this reason, is never announced."""
+        """After a rank has left: fail if training waits for a transfer, because it may never be announced."""
         with self.guard.changed:
             departed = self.guard.departed
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())

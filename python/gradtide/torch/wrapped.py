@@ -37,7 +37,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     Attributes:
         module: the user's module, whose parameters are trained.
         plan: the applied plan.
-        level: the applied level: that given to `wrap`, otherwise that of the plan; `alone` if there is no other rank.
+        level: the applied level, which is the argument of `wrap` or else the plan's; `alone` without other ranks.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:
@@ -76,7 +76,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     def flush(self) -> None:
         """Apply all pending updates of level crossiter, after which the parameters equal those of DDP.
 
-        Every rank must call this: with NCCL, gradients that the plan still holds back are reduced now.
+        Every rank must call this, because with NCCL, gradients before their release event are reduced now.
 
         Raises:
             TrainingError: if a gradient cannot be reduced.
@@ -86,7 +86,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def tally(self) -> Tally:
-        """Pieces and bytes sent so far, and time of waiting. All are 0 except at levels priority and crossiter."""
+        """Counters of the sender, which only levels priority and crossiter have; all 0 at the other levels."""
         return Tally() if self._sender is None else self._sender.tally
 
     def no_sync(self) -> Any:

@@ -103,7 +103,7 @@ class Recording:
 
     @property
     def has_times(self) -> bool:
-        """Whether the files contain start times of ops. Some formats describe planned work, with durations at most."""
+        """Whether the files contain start times of ops. Formats that describe planned work contain only durations."""
         return not any(gap.what == "start" for gap in self._gaps)
 
     def _untimed_headline(self, summary: dict[str, Any]) -> str:
