@@ -204,7 +204,6 @@ def type_of_service(threshold_packets: int) -> int:
 
 @contextmanager
 def _as_burst_errors(where: str) -> Iterator[None]:
-    """Translate socket errors to `BurstError`."""
     try:
         yield
     except ConnectionRefusedError:

@@ -316,7 +316,6 @@ def require_torch() -> None:
 
 
 def _device(name: str) -> Device | None:
-    """Return a device preset, or `None` for `MEASURE`."""
     if name == MEASURE:
         return None
     try:

@@ -321,7 +321,6 @@ def _module_calls(model: "torch.nn.Module", walk: Walk) -> Iterator[None]:
 
 
 def _recorder(walk: Walk) -> Any:
-    """Return a context in which every ATen op is recorded in `walk`."""
     return _recorder_class()(walk)
 
 

@@ -165,7 +165,6 @@ class Sender:
     # Called with the guard's lock held
 
     def _pump(self) -> None:
-        """Start all eligible pieces."""
         if self._pumping:  # re-entered by a piece that completed immediately
             return
         self._pumping = True

@@ -267,7 +267,6 @@ class _Reduce(_Gather):
 
 
 def _tensors(value: Any) -> "Iterator[torch.Tensor]":
-    """Yield the tensors in nested arguments or results of a module."""
     if isinstance(value, torch.Tensor):
         yield value
         return

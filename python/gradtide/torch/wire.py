@@ -203,7 +203,6 @@ def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = No
 
 
 def _announcing() -> set[Address]:
-    """Return the local addresses of the control connections."""
     peers = [peer for each in list(control._open) for peer in each._peers.values()]
     return {sockets.address(peer.getsockname()) for peer in peers if peer.fileno() >= 0}
 

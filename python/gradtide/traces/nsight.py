@@ -276,7 +276,6 @@ def _events(export: _Export, pid: int | None) -> Iterator[str]:
 
 
 def _of_process(export: _Export, table: str, column: str, pid: int | None) -> str:
-    """Return the SQL condition that selects the rows of a process."""
     if pid is None or column not in export.tables[table]:
         return "1"
     return f"{_quoted(column)} >> {PID_BITS} = ?"

@@ -81,8 +81,8 @@ class Topology(Table):
     ports: int | None = key(default=None, ge=2, le=1024, examples=[16])
     """Number of ports of each switch of a Clos network."""
     bisection: Ratio | None = key(default=None, examples=["1/4"])
-    """Upward capacity of an edge switch divided by its downward capacity (leaf_spine, clos2, clos3). Default: 1, or the
-    ratio that `spines` gives."""
+    """Upward divided by downward capacity of an edge switch (leaf_spine, clos2, clos3). Default: 1, or the ratio that
+    `spines` gives."""
     leaves: int | None = key(default=None, ge=1, examples=[4])
     """Number of leaf switches of a leaf_spine network."""
     hosts_per_leaf: int | None = key(default=None, ge=1, examples=[8])
@@ -169,9 +169,8 @@ class Transport(Table):
     """Maximum number of bytes in flight per connection: the size of its buffers or, for ideal, the window. Default:
     32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
     recovery: Literal["sack", "rack", "ns3.30"] = key(default="sack")
-    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: as in Linux, by time (RFC 8985) with
-    proportional rate reduction (RFC 9937). "ns3.30": as in ns-3.30.1, which Gao (2020) used, and which also retransmits
-    segments that are still in flight."""
+    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: by time, as in Linux (RFC 8985 and 9937).
+    "ns3.30": as in ns-3.30.1, which Gao (2020) used, and which also retransmits segments that are still in flight."""
     timers: Literal["derived", "linux"] = key(default="derived")
     """Values of the minimum retransmission timeout, the delay of acknowledgements, and the timeout before the first
     round-trip sample. derived: computed from the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1
@@ -242,9 +241,8 @@ class Cluster(Table):
     SHORT = "{}"
 
     preset: Name | None = key(default=None, examples=["h100-hgx/32"], core=False, short="")
-    """Name of a built-in cluster, as `NAME` or `NAME/N`. `cluster = "h100-hgx/32"` is a short form. Other keys of the
-    table replace those of the built-in cluster; a table with a `kind`, such as `queue`, is replaced as a whole. The
-    resolved scenario contains the resulting keys."""
+    """Name of a built-in cluster, as `NAME` or `NAME/N`. `cluster = "h100-hgx/32"` is a short form. Other keys replace
+    those of the built-in cluster; a table with a `kind`, such as `queue`, is replaced as a whole."""
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network (docs/models/fabrics.md)."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])

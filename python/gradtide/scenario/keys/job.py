@@ -473,11 +473,11 @@ class Schedule(Table):
     ] = key(default="fifo", examples=["priority"], core=False)
     """Order in which the job sends buckets (docs/models/training.md#the-transmission-queue). fifo: as gradients become
     ready. priority: the layer nearest to the input first. random: a new random order in every iteration. arbitrary:
-    fifo with some swaps, as in frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac, which
-    equal priority for a model of layers (docs/models/orders.md). caramel: each bucket at a planned time
-    (docs/models/caramel.md). edf: earliest deadline first, in chunks. optimal: the best of several plans. file: your
-    own order. With pull = "start": the order of pulls, by default random (docs/models/servers.md#orders). With
-    `parallel`: each process group sends its transfers as they become ready (fifo) or as they are needed (tic, tac)."""
+    fifo with some swaps, as in frameworks that enforce no order. tic, tac, tac_folded: the orders of TicTac
+    (docs/models/orders.md). caramel: each bucket at a planned time (docs/models/caramel.md). edf: earliest deadline
+    first, in chunks. optimal: the best of several plans. file: your own order. With pull = "start": the order of pulls,
+    by default random (docs/models/servers.md#orders). With `parallel`: each process group sends its transfers as they
+    become ready (fifo) or as they are needed (tic, tac)."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Maximum size of a bucket of gradients. "0B": every layer is a bucket. "adaptive": small layers that are computed
     while the network is busy form a bucket (Caramel 2020, section 4.2). Default: 25MiB, as in PyTorch DDP; "adaptive"
@@ -522,7 +522,7 @@ class Schedule(Table):
     in section 5.1 of TicTac. Default: 0."""
     overhead_ps: Time = key(default="0us", examples=["20us"])
     """Time for which each transfer occupies the job's transmission queue before its first byte is sent. Default:
-    `cluster.node.launch`, or 0us without nodes."""
+    `cluster.node.launch`, or 0us."""
     sync_ps: Time = key(default="0us", examples=["20us"])
     """Time for which a global syncer coordinates the workers between transfers: from the end of one on all workers to
     the earliest start of the next (docs/models/training.md#the-transmission-queue)."""

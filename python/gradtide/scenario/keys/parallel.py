@@ -52,8 +52,7 @@ class Parallel(Table):
     reduce-scatters in place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""
     async_tp: bool = key(default=False, examples=[True], core=False)
     """Whether collectives of tensor-parallel groups are divided into parts that overlap with the adjacent matrix
-    products, as with torchtitan's enable_async_tensor_parallel. A reduce-scatter of a sum of several products is not
-    divided."""
+    products, as with torchtitan's enable_async_tensor_parallel (docs/models/parallel.md)."""
     scatter_gather: bool = key(default=False, examples=[True], core=False)
     """Whether each rank of a tensor-parallel group sends only its part of the activations to the next pipeline stage,
     which gathers them (Narayanan et al. 2021); requires sequence = false. false: every rank sends all activations, as

@@ -117,8 +117,8 @@ class TrafficTable(Table):
     """Flows start only during bursts, the first of which begins at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
     """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band] and hosts h0, h1, … or 0, 1, …, or a
-    connection matrix of htsim; lines may be in any order. Flows that start at `run.duration` or later are left out. The
-    resolved scenario lists up to 100 flows as `flows`; for a longer file, it contains the path and `replay_sha256`."""
+    connection matrix of htsim. Lines may be in any order. Flows that start at `run.duration` or later are left out. The
+    resolved scenario lists up to 100 flows as `flows`; otherwise it contains the path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the `replay` file. A file with another digest is an error."""
     replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
