@@ -20,7 +20,7 @@ class Probe(Table):
 
     every_ps: Duration = key(examples=["100us"])
     """Time between samples. When a table reaches a million samples, every second sample is deleted and the time between
-    samples doubles; `summary.json` contains its final value."""
+    samples doubles (its final value is in `summary.json`)."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
     """Names of the links whose queues are sampled into `queues.csv` (docs/models/fabrics.md#networks). Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)

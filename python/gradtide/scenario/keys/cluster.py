@@ -95,7 +95,7 @@ class Topology(Table):
     """Names of the switches of a custom network. Default: every end of a cable that is not a host."""
     links: Cables | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}], "fabric.csv"])
     """Cables of a custom network: a list, an HPCC topology file, or a CSV file with the header a,b[,rate][,delay] and
-    values with units. The resolved scenario lists them."""
+    values with units."""
 
 
 class Queue(Table):
@@ -110,8 +110,8 @@ class Queue(Table):
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
     """Numbers of full packets that the 1 to 8 bands of a drr queue may send per round, band 0 first; required."""
     threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length, all bands together, from which packets of ECN-capable senders are marked; required for ecn and pcn,
-    and not for red. Default: none is marked."""
+    """Queue length, all bands together, from which packets of ECN-capable senders are marked. Required for ecn and pcn,
+    an error for red. Default: none is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
     """Whether the queue length is compared with `threshold` when a packet arrives or when it leaves. Default:
     enqueue."""

@@ -189,11 +189,11 @@ class AdaptiveTable(Table):
     policy: Literal["deadline", "straggler", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", core=False
     )
-    """deadline: the low band while a chunk is predicted to arrive before it is needed, otherwise high. straggler: like
-    deadline, but a worker's chunk may be late by the time for which the worker waits for slower workers. background:
-    always low, with up to `credit` chunks in flight. all-low and all-high: the priorities "low" and 0.
-    lower-layers-high: high for the lower half of the layers, low for the others (Gao 2020, section 5.5). oracle: the
-    band that is better in simulations with all future flows, for comparison only."""
+    """Rule by which a worker sends a chunk in the high or the low band. deadline: low while the chunk is predicted to
+    arrive before it is needed. straggler: like deadline, but the chunk may be late by the time for which the worker
+    waits for slower workers. background: always low, with up to `credit` chunks in flight. all-low and all-high: the
+    priorities "low" and 0. lower-layers-high: high for the lower half of the layers (Gao 2020, section 5.5). oracle:
+    the band that is better in simulations with all future flows, for comparison only."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
     """Maximum number of chunks in flight in the low band, so that the network stays busy while one is delayed. Default:
     4; 1 for deadline and straggler with ECN, because ECN keeps queues short."""
@@ -396,9 +396,9 @@ class Ps(Table):
     placement: Literal["packed", "distributed", "separate"] | None = key(
         default=None, examples=["distributed"], core=False
     )
-    """Which hosts are parameter servers. packed: the first `servers` of the job's workers. distributed: the first
-    worker of each of `servers` equal ranges. In both cases the other workers compute. separate: hosts in addition to
-    `workers`, at the end of `hosts` if that key is given. Default: packed; with pull = "start", separate."""
+    """Which hosts are parameter servers. packed: the first `servers` of the job's workers. distributed: one worker in
+    each of `servers` equal ranges. In both cases the other workers compute. separate: hosts in addition to `workers`,
+    at the end of `hosts` if that key is given. Default: packed; with pull = "start", separate."""
     pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
     """When workers pull parameters from the servers. update: each bucket is pushed, summed and pulled in one operation,
     like any other collective. start: each worker pulls all parameters at the start of an iteration, and pushes each
@@ -510,7 +510,7 @@ class Schedule(Table):
     """File with your order of transfers (order = "file"): the names of all layers with parameters, one per line, most
     urgent first."""
     ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]], core=False)
-    """Your order of transfers as a list of layers, instead of `file`. The resolved scenario contains this list."""
+    """Your order of transfers as a list of layers, most urgent first, instead of `file`."""
     in_turn: bool | None = key(default=None, examples=[True], core=False)
     """Whether a bucket waits for all buckets before it in your order, even if the network is idle (order = "file").
     Default: false."""

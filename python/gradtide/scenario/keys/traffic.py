@@ -108,7 +108,7 @@ class TrafficTable(Table):
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a file of points
     (docs/models/traffic.md#sizes)."""
     cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
-    """Flow-size distribution as a list of points, instead of `sizes`. The resolved scenario contains this list."""
+    """Flow-size distribution as a list of points, instead of `sizes`."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
     """When flows start: a Poisson process (docs/models/traffic.md#arrivals). `sizes` needs this key or `load`."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
