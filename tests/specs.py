@@ -12,7 +12,7 @@ import pytest
 from gradtide import _core
 
 NEWRENO = {
-    "congestion": {"kind": "newreno"},
+    "congestion": {"kind": "newreno", "byte_counting": False},
     "ecn": False,
     "segment_bytes": 1380,
     "initial_window_segments": 10,

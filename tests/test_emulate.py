@@ -171,7 +171,7 @@ def test_what_cannot_be_emulated_is_refused_with_its_fix(scenario, code, fix):
 
 def test_other_systems_are_refused(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(EmulationRefusal, match=r"darwin, which has no network namespaces. Run it on Linux"):
+    with pytest.raises(EmulationRefusal, match=r"Only Linux has network namespaces. Run it on Linux"):
         gt.emulate(incast())
 
 

@@ -41,19 +41,19 @@ def page(text: str) -> str:
 
 
 OF_STUDIES = ("jobs", "progress", "keep", "limits", "keys")
-"""Parameters that studies share; the page explains them once."""
+"""Parameters that all studies have; the page explains them once, before the signatures."""
 
 LONGEST_DEFAULT = 4
-"""Longer tuples of default values are only in the help of the function."""
+"""Maximum length of a tuple of default values in a signature; longer tuples are shown as `…`."""
 
 SHARED_BY = 3
 """An argument or option that at least this number of commands have with the same meaning is listed once."""
 
 
 def commands() -> str:
-    """Return the shared arguments and options with their meaning, and each command with the names of its own.
+    """Return a list of the arguments and options that several commands share, and a list of all commands.
 
-    The help of a command explains its own options.
+    Options of only one command appear by name; `gradtide COMMAND --help` explains them.
     """
     found = list(_commands(typer.main.get_command(cli.app), ""))
     rows = {name: _option_rows(command) for name, command in found}
@@ -120,22 +120,21 @@ def names() -> str:
         "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), "
         "`progress=None`, "
         "`keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the scenario's keys). "
-        "Defaults `…` are in `help`. A function without a sentence does the same as its command (`sweep_list`: `sweep "
-        "list`), and returns the result.\n",
+        "A default value that is shown as `…` is in Python's `help`.\n",
         f"Every result of a study also has {of_all}.\n",
     ]
-    as_commands = {name.replace(" ", "_") for name, _ in _commands(typer.main.get_command(cli.app), "")}
-    as_commands -= {"report"}  # only one of the two things that the command does
+    commands = {name.replace(" ", "_"): name for name, _ in _commands(typer.main.get_command(cli.app), "")}
+    del commands["report"]  # The command also reports on traces.
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)
-        # A module that is a command, too.
+        # The module of a command can be called as a function.
         thing = type(thing).__call__ if inspect.ismodule(thing) else thing
         if inspect.isclass(thing):
             members = ", ".join(f"`{one}`" for one in _members(thing))
             lines.append(f"- `gradtide.{name}`: {_first(thing)}" + (f" Members: {members}." if members else ""))
         elif callable(thing):
-            meaning = "" if name in as_commands else f": {_first(thing)}"
-            lines.append(f"- `gradtide.{name}{_signature(thing)}`{meaning}")
+            meaning = f"Return the result of `gradtide {commands[name]}`." if name in commands else _first(thing)
+            lines.append(f"- `gradtide.{name}{_signature(thing)}`: {meaning}")
     return "\n".join(lines) + "\n"
 
 
@@ -162,7 +161,7 @@ def _own_members(cls: type) -> list[str]:
 
 
 def _signature(function: Any) -> str:
-    """Return the parameters of a function, without types, long defaults and those that all studies share."""
+    """Return the signature of a function, without types, long default values and the parameters `OF_STUDIES`."""
     parameters = {
         name: parameter.replace(annotation=inspect.Parameter.empty)
         for name, parameter in inspect.signature(function).parameters.items()
@@ -182,14 +181,14 @@ def _first(thing: Any) -> str:
 
 
 def summary_keys() -> str:
-    """Return the keys of a small run's summary: one line per table, or per list of tables."""
+    """Return a list of the keys of a small run's summary: one entry per table, or per list of tables."""
     layer = {"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "1MB"}
     job = {"model": {"layers": [layer]}, "workers": 2, "iterations": 2}
     return "".join(f"- {line}\n" for line in _keys("", summary(run({"job": {"NAME": job}}))))
 
 
 def _keys(path: str, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the keys of a table that contain no table themselves, then those of the tables in it."""
+    """Yield one line with the keys of a table whose values are no tables, then lines for each table in it."""
     tables = {key: _first_table(value) for key, value in table.items()}
     plain = [f"`{key}`" for key in table if not tables[key]]
     if plain:
@@ -207,7 +206,7 @@ def _first_table(value: Any) -> dict[str, Any]:
 
 
 def _list(rows: list[tuple[str, str]]) -> str:
-    """Return one line per name, which also fits a phone."""
+    """Return rows as a Markdown list, which fits narrow screens better than a table."""
     return "".join(f"- {name}: {meaning}\n" for name, meaning in rows)
 
 

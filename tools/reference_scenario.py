@@ -86,10 +86,10 @@ def scenario_page() -> str:
     lines = [
         "# Scenario files\n",
         _NOTE,
-        "A scenario is a TOML file; JSON and a Python dict have the same keys. Quantities are texts with their unit: "
-        "B is byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. Times are rounded half up to a "
-        "picosecond; sizes must be whole bytes, and rates whole bits per second. Unknown keys are refused, and so are "
-        "features that are not built yet ([GT090](errors.md#gt090)). Paths are relative to the scenario file.\n",
+        "A scenario is a TOML file; JSON and a Python dict have the same keys. A quantity is a text with its unit: B is "
+        "byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. Times are rounded half up to a "
+        "picosecond; sizes must be whole bytes, and rates whole bits per second. Unknown keys and features that are "
+        "not built yet ([GT090](errors.md#gt090)) are errors. Paths are relative to the scenario file.\n",
         "The shortest useful file:\n",
         f"```toml\n{_EXAMPLE}```\n",
         "A layer table (CSV) has the header `layer,forward_us,backward_us,parameter_bytes[,update_us]`, times in decimal "
@@ -116,6 +116,8 @@ def scenario_page() -> str:
         "## Short names\n",
         "`Scenario.replace` takes keys of these tables by short names, as in "
         '`scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes in every job.\n',
+        "| table | keys with a short name |",
+        "|---|---|",
         *_short_names(),
         "",
     ]
@@ -123,7 +125,7 @@ def scenario_page() -> str:
 
 
 def _short_names() -> Iterator[str]:
-    """Yield one line per table: which of its keys have a short name, and how the name differs from the key."""
+    """Yield one row per table: which of its keys have a short name, and how the name differs from the key."""
     for path, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
         shorts = {loc[-1]: short for short, loc in entries}
         table = ".".join(map(str, path)).replace("*", "NAME")
@@ -137,7 +139,7 @@ def _short_names() -> Iterator[str]:
             text += f", with `{prefix}` in front"
         else:
             text += "".join(f"; `{key}` is `{short}`" for key, short in shorts.items() if short != key)
-        yield f"- {f'`{table}`' if table else 'the scenario itself'}: {text}"
+        yield f"| {f'`{table}`' if table else 'the scenario itself'} | {text} |"
 
 
 def engines_page() -> str:

@@ -109,7 +109,7 @@ class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
 
 
 class EmulationRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
-    """The core cannot emulate a network on this system: the reason as a code, and the message."""
+    """Exception: this system cannot emulate a network. It has a code and a message for the reason."""
 
     kind = "refused"
 
@@ -295,7 +295,7 @@ class Fault:
 
 
 class ScenarioError(GradtideError, ValueError):
-    """A scenario, or a file that it names, is wrong; holds every fault found.
+    """Exception with all faults of a scenario, or of a file that the scenario names.
 
     Attributes:
         errors: one dict per fault with `code`, `loc`, `msg`, `input`, `hint`, `file`, `line`, `column` (from 1) and

@@ -59,7 +59,7 @@ class TimedBucket:
 
 @dataclass(frozen=True)
 class StartAndBand:
-    """Start and band of each bucket, and bounds of the optimum. Times are in the input's unit.
+    """Start time and priority band of each bucket, with bounds of the optimum. Times are in the unit of the input.
 
     Attributes:
         buckets: the given buckets.

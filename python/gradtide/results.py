@@ -83,7 +83,7 @@ def _absent(value: Any) -> Any:
 
 
 class Series:
-    """One column with its unit."""
+    """One column of a `Table`: its name and values."""
 
     def __init__(self, name: str, values: NDArray[Any]) -> None:
         self.name = name

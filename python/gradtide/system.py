@@ -218,6 +218,11 @@ else:
     ALARM = signal.SIGALRM
 
 
+def has_namespaces() -> bool:
+    """Return whether the system has network namespaces: on Linux alone."""
+    return sys.platform.startswith("linux")
+
+
 def is_running(pid: int) -> bool:
     """Return whether a process exists. On Windows, where it cannot be asked without ending it, always true."""
     if sys.platform == "win32":

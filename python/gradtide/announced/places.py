@@ -21,7 +21,7 @@ A sender sends the size after its `setup`, the start-up time of its application,
 MOST_CONNECTIONS = 256
 """Number of places, i.e. of connections from which a receiver reads bursts at the same time."""
 MOST_OF_ADDRESS = MOST_CONNECTIONS * 3 // 4
-"""Largest number of places that a single address may occupy, and of its connections that may wait for one."""
+"""Maximum number of places of one address, and maximum number of connections of one address that wait for a place."""
 MOST_WAITING = 256
 """Largest number of connections that wait for a place."""
 PATIENCE_S, SLOW_BYTES_PER_S = 5.0, 1 << 16

@@ -155,7 +155,6 @@ class Receiver:
                     yield arrivals.get()
 
     def _accept(self, selector: selectors.BaseSelector, tcp: socket.socket) -> None:
-        """Accept a connection, which then waits for the size of its burst."""
         try:
             connection, address = tcp.accept()
         except OSError as error:
@@ -234,7 +233,6 @@ class Receiver:
         self._udp.append(udp)
 
     def _answer(self, udp: socket.socket) -> None:
-        """Read a UDP packet and answer it if it is an announcement."""
         with suppress(OSError):
             payload, service, sender = receive_marked(udp, 64)
             if service & (START | ACK) == START and payload.startswith(MARK) and len(payload) == NUMBER.size:
@@ -291,7 +289,6 @@ def _wake(sender: Sender) -> None:
 
 
 def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
-    """Yield received data, `size_bytes` in total."""
     while size_bytes > 0:
         part = connection.recv(min(size_bytes, CHUNK_BYTES))
         if not part:
@@ -301,7 +298,7 @@ def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
 
 
 def _has_left(connection: socket.socket) -> bool:
-    """Whether the peer has closed a connection; it sends nothing after a burst, so a readable socket means closed."""
+    """Return whether a peer has closed its connection. It sends nothing after a burst, so readable means closed."""
     try:
         connection.setblocking(False)
         connection.recv(1, socket.MSG_PEEK)

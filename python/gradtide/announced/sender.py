@@ -57,7 +57,7 @@ class Burst:
 
 @dataclass(frozen=True)
 class BurstsResult:
-    """The result of `bursts`.
+    """Result of `bursts`: the measured times of each burst that was sent.
 
     Attributes:
         receiver: address and port of the receiver.
@@ -82,7 +82,7 @@ class BurstsResult:
         return {"schema": "gradtide.bursts/1", **asdict(self)}
 
 
-def bursts(  # noqa: PLR0913 - the options of the command
+def bursts(  # noqa: PLR0913 - options of the command
     host: str,
     *,
     port: int = PORT,
@@ -206,7 +206,6 @@ def type_of_service(threshold_packets: int) -> int:
 
 @contextmanager
 def _as_burst_errors(where: str) -> Iterator[None]:
-    """Translate socket errors to `BurstError`."""
     try:
         yield
     except ConnectionRefusedError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PORT_TEXT = "Use this UDP and TCP port of the receiver. Default: 7474."
 
 
-def bursts(  # noqa: PLR0913 - the options of the command
+def bursts(  # noqa: PLR0913 - options of the command
     host: Annotated[str, typer.Argument(metavar="HOST", help="A host that runs gradtide bursts receive.")],
     bytes_: str | None = option("SIZE", "Send this payload in each burst, as in 400kB.", None, "--bytes"),
     count: int | None = option("N", "Send N bursts. Default: 1.", min=1),

@@ -9,7 +9,7 @@ from gradtide.cli.printing import cell, is_wide, print_answer, print_table, say
 from gradtide.cli.study import Checked, conduct
 
 
-def buy(  # noqa: PLR0913 - the options of the command
+def buy(  # noqa: PLR0913 - options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,

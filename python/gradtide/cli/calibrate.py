@@ -10,7 +10,7 @@ from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOptio
 from gradtide.cli.printing import print_json, print_table, put, say, talk
 
 
-def calibrate(  # noqa: PLR0913 - the options of the command
+def calibrate(  # noqa: PLR0913 - options of the command
     source: Annotated[
         str,
         typer.Argument(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradtide.studies.meshes import MeshesResult
 
 
-def compare(  # noqa: PLR0913 - the options of the command
+def compare(  # noqa: PLR0913 - options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,

@@ -31,7 +31,7 @@ def _show_formats(wanted: bool) -> None:
     raise typer.Exit
 
 
-def convert(  # noqa: PLR0913 - the options of the command
+def convert(  # noqa: PLR0913 - options of the command
     source: Annotated[
         str,
         typer.Argument(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradtide.studies.emulate import EmulationResult
 
 
-def emulate(  # noqa: PLR0913 - the options of the command
+def emulate(  # noqa: PLR0913 - options of the command
     scenario: Annotated[
         str, typer.Argument(metavar="SCENARIO", help="A scenario (.toml, .json, or a preset such as paper/pcn).")
     ],

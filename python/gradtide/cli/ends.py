@@ -15,12 +15,12 @@ EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, signals.E
 EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (signals.EXIT_SIGNAL + number for number in (1, 2, 15))
 
 EXIT_CODES = {
-    0: "all is well",
+    0: "the command succeeded",
     EXIT_CHECK_FAILED: "a check of `--fail-if` failed; results are written all the same",
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
     EXIT_CANNOT_GO_ON: "the run failed, reached a limit or could not write a folder or file; or stdout or "
-    "stderr is full or closed (files of results are then complete); or runs of a sweep were refused or failed (the "
-    "results of the others are written)",
+    "stderr is full or closed (files of results are then complete); or some runs of a sweep were refused or failed "
+    "(the results of the other runs are written)",
     EXIT_BUG: "a bug of gradtide; please report it",
     EXIT_HUNG_UP: "ended by SIGHUP, as when the terminal is closed; otherwise the same as Ctrl-C",
     EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept, and the same command continues",
@@ -30,14 +30,14 @@ EXIT_CODES = {
 
 KINDS = {
     "usage": (EXIT_BAD_INPUT, "the command line is wrong"),
-    "scenario": (EXIT_BAD_INPUT, "a scenario, or a file that it names, is wrong or needs too much memory or time"),
+    "scenario": (EXIT_BAD_INPUT, "a scenario, or a file that it names, is wrong or would need too much time or memory"),
     "file": (EXIT_BAD_INPUT, "a file of another tool cannot be read"),
-    "refused": (EXIT_BAD_INPUT, "the run exceeds the range of the core's counters"),
+    "refused": (EXIT_BAD_INPUT, "the run would exceed a limit of the core on simulated time or memory"),
     "failed": (EXIT_CANNOT_GO_ON, "the run failed, or its results could not be written"),
-    "limit": (EXIT_CANNOT_GO_ON, "the limit on memory or time was reached"),
-    "interrupted": (EXIT_INTERRUPTED, "Ctrl-C"),
-    "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
-    "bug": (EXIT_BUG, "a bug of gradtide"),
+    "limit": (EXIT_CANNOT_GO_ON, "the command reached its limit on memory or time"),
+    "interrupted": (EXIT_INTERRUPTED, "the command was interrupted by Ctrl-C"),
+    "terminated": (EXIT_TERMINATED, "the command was ended by SIGTERM, or by SIGHUP, which has its own exit code"),
+    "bug": (EXIT_BUG, "gradtide has a bug"),
 }
 """Exit code and meaning of each value of `kind` in an error document."""
 

@@ -521,7 +521,6 @@ def _completed(parameter: inspect.Parameter, complete: Complete) -> inspect.Para
 
 @contextmanager
 def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
-    """Enforce `--max-memory` and `--max-time` during the block."""
     limits = next((group.limits for group in groups if isinstance(group, Limited)), None)
     if limits is None:
         yield

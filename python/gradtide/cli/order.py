@@ -10,7 +10,7 @@ from gradtide.cli.options import OUTPUT, JsonOption, Limited, MaxInputOption, Wi
 from gradtide.cli.printing import json_text, print_answer, print_json, print_table, say
 
 
-def order(  # noqa: PLR0913 - the options of the command
+def order(  # noqa: PLR0913 - options of the command
     dag: Annotated[
         str,
         typer.Argument(

@@ -24,7 +24,7 @@ ORDER_TEXT = (
 )
 
 
-def plan(  # a table: the options of the command  # noqa: PLR0913
+def plan(  # a table of options  # noqa: PLR0913
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,

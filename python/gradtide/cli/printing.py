@@ -26,7 +26,7 @@ class Document:
     content: dict[str, Any] | None = None
 
     def instead(self, failure: dict[str, Any]) -> None:
-        """Set the document to a failure; the partial result of an interrupted study is kept instead."""
+        """Set the document to an error, unless it already contains the partial result of an interrupted study."""
         if self.content is None or self.content.get("complete", True):
             self.content = failure if wants_json() else None
 

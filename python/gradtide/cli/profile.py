@@ -23,7 +23,7 @@ OPTIMIZER_TEXT = (
 )
 
 
-def profile(  # a table: the options of the command  # noqa: PLR0913
+def profile(  # a table of options  # noqa: PLR0913
     target: Annotated[
         str | None,
         typer.Argument(

@@ -101,7 +101,7 @@ def closing_kept(common: Common) -> Iterator["Kept | None"]:
 
 
 def seeds_of(scenario: "Scenario", count: int) -> list[int]:
-    """Return `count` consecutive seeds from the scenario's seed on, or just that one if no random number is drawn."""
+    """Return `count` consecutive seeds, beginning with the scenario's; only its seed if no random number is drawn."""
     return scenario.different(range(scenario.seed, scenario.seed + count))
 
 
@@ -170,7 +170,7 @@ NOTHING_KEPT = {
     False: "no run is finished, and no files remain",
     True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command continues",
 }
-"""Messages of an interrupted study that has kept no runs. The key is true if it has no store to keep them in."""
+"""Messages of an interrupted study that has kept no runs, by whether it lacks a store in which to keep them."""
 
 
 def _words_of_kept(keep: "Kept | None") -> str:

@@ -41,7 +41,7 @@ MAX_ROWS = 100
 """Largest number of points in each of the two printed tables: ranked points, and points without a rank."""
 
 
-def sweep(  # noqa: PLR0913 - the options of the command
+def sweep(  # noqa: PLR0913 - options of the command
     study: StudyArgument,
     *,
     cluster: ClusterOption = None,
@@ -222,7 +222,6 @@ def _print_ranking(result: "SweepResult") -> None:
 
 
 def _failed(result: "SweepResult", common: Common) -> list[str]:
-    """Return a message for each finished run that fails a check of `--fail-if`."""
     figures_of = (
         (f"{label}: {name}", figures)
         for label, summary in (result.finished() if common.checks else ())
@@ -289,7 +288,6 @@ def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[
 
 
 def _shard(text: str | None) -> tuple[int, int]:
-    """Return I and N of `--shard I/N`. Default: 1 and 1."""
     if text is None:
         return 1, 1
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)

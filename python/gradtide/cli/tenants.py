@@ -79,7 +79,7 @@ def _print_tenants(summary: dict[str, Any]) -> None:
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of a figure: no job, same band, low band, change from same to low, and its interval."""
+    """Return a figure without job, in the same band and in the low band; the change between bands; its interval."""
     saves, ends = pair["saves_percent"], pair["saves_interval_percent"]
     change = None if saves is None else -saves
     return [
@@ -89,7 +89,7 @@ def _cells(pair: dict[str, Any]) -> list[str]:
 
 
 def _against_no_job(pair: dict[str, Any]) -> list[str]:
-    """Return the cells of the change that a job in the same band makes against no job, and of its interval."""
+    """Return the change of a figure due to a job in the same band, compared with no job, and its interval."""
     return _change(pair["job_adds_percent"], pair["job_adds_interval_percent"])
 
 

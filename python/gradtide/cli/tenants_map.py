@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gradtide.studies.tenants.boundary import BoundaryResult
 
 
-def tenants_map(  # noqa: PLR0913 - the options of the command
+def tenants_map(  # noqa: PLR0913 - options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,

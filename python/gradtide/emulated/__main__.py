@@ -1,4 +1,4 @@
-"""`python -m gradtide.emulated PLAN`: sends and receives the flows of one host, and runs its ranks of jobs."""
+"""`python -m gradtide.emulated PLAN`: runs the flows and jobs of one emulated host."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def main() -> None:
     threading.Thread(target=receiver.run, daemon=True).start()
     ranks = [Rank(job) for job in plan["jobs"]]
     print(json.dumps({"kind": "ready"}), flush=True)
-    # gradtide creates the start file, by rename, as soon as all hosts are ready.
+    # gradtide writes the start time to this file when all hosts are ready. A rename makes it appear complete.
     start = Path(plan["start"])
     while not start.exists():
         threading.Event().wait(0.005)
@@ -28,7 +28,7 @@ def main() -> None:
     for part in parts:
         part.join()
     print(json.dumps({"kind": "done"}), flush=True)
-    # Flows from other hosts may still arrive, so the process runs until gradtide ends it.
+    # Keep receiving flows of other hosts until gradtide ends this process.
     threading.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""Background flows over TCP. Each flow has its own connection, which begins with the flow's number and size."""
+"""Background flows of an emulation, each over its own TCP connection."""
 
 import json
 import selectors
@@ -13,7 +13,7 @@ from typing import Any
 from gradtide.emulated import FLOW_PORT
 
 HEADER = struct.Struct("!QQ")
-"""First bytes of a connection: the flow's number, and its size, which includes these bytes."""
+"""First bytes of each connection: number of the flow, and size of its payload in bytes."""
 CHUNK_BYTES = 1 << 18
 PROGRESS_S = 1.0
 """Time between reports of unfinished flows."""
@@ -34,7 +34,7 @@ def sleep_until(at_ns: int) -> None:
 
 
 def connect(address: str, port: int, service: int) -> socket.socket:
-    """Return a connection whose packets have the IP type of service `service`."""
+    """Return a TCP connection whose packets have the type of service `service`."""
     tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     tcp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)
     tcp.connect((address, port))
@@ -52,14 +52,14 @@ def listening(port: int) -> socket.socket:
 
 
 class Receiver:
-    """Receives flows. Reports when a flow has arrived, and every second the received bytes of unfinished flows."""
+    """Receives flows. Reports the arrival of each flow and, every second, the bytes received of unfinished flows."""
 
     def __init__(self) -> None:
         self._listener = listening(FLOW_PORT)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._open: dict[socket.socket, list[int]] = {}
-        """Connection -> [number of its flow, size of the flow, bytes that have not arrived]."""
+        """By connection: number of its flow, size of the payload, and number of bytes that have not arrived."""
         self._next_report_s = time.monotonic() + PROGRESS_S
 
     def run(self) -> None:

@@ -1,8 +1,8 @@
-"""One rank of a job on an emulated host: sleeps instead of computing, and exchanges real messages.
+"""One rank of an emulated job: it sleeps where the job computes, and exchanges real messages.
 
-The emulation follows Gao (2020), section 3.6.1. Rank 0 chooses the next transfer, as Horovod's coordinator does, and
-announces it to the other ranks. A rank begins the transfer once it has the gradients. In step s of a collective, a rank
-sends its messages after it has received the messages of all earlier steps.
+The rank works as in the emulation of Gao (2020), section 3.6.1. Rank 0 decides the order of transfers, as Horovod's
+coordinator does. Another rank begins a transfer when it has received rank 0's order and has the gradients. In step s of
+a collective, a rank sends its messages after it has received all messages of earlier steps.
 """
 
 import socket
@@ -15,7 +15,7 @@ from typing import Any
 from gradtide.emulated.flows import CHUNK_BYTES, connect, listening, report, sleep_until
 
 MESSAGE = struct.Struct("!IIIQ")
-"""Header of a message: iteration, transfer, step, bytes. With step `NEXT`, it is rank 0's order to begin a transfer."""
+"""Header of a message: iteration, transfer, step, and payload in bytes. In step `NEXT`, rank 0 starts a transfer."""
 NEXT = 0xFFFF_FFFF
 
 
@@ -27,7 +27,7 @@ class Rank:
         self.rank: int = plan["rank"]
         self._changed = threading.Condition()
         self._received: dict[tuple[int, int, int], int] = {}
-        """(iteration, transfer, step) -> number of messages that have arrived."""
+        """Number of received messages by (iteration, transfer, step)."""
         self._began: set[tuple[int, int]] = set()
         self._ready: dict[int, set[int]] = {}
         self._done: dict[int, set[int]] = {}
@@ -139,7 +139,7 @@ class Rank:
                 threading.Thread(target=self._transfer, args=(iteration, number, slots), daemon=True).start()
 
     def _next(self, iteration: int, begun: set[int]) -> int:
-        """Return the ready transfer with the highest priority. Other ranks choose among those announced by rank 0."""
+        """Return the next transfer: on rank 0, the most urgent ready transfer; on others, the one that rank 0 began."""
 
         def candidates() -> set[int]:
             ready = self._ready.get(iteration, set())

@@ -308,7 +308,7 @@ def best_device(model: "torch.nn.Module") -> str:
 def require_torch() -> None:
     """Raise a ProfileError with the installation command if torch is missing."""
     try:
-        import torch  # noqa: F401 - only tests that it can be imported
+        import torch  # noqa: F401 - is it installed?
     except ImportError as error:
         raise ProfileError(
             f"a profile needs PyTorch, which cannot be imported ({error}): {how_to_install('torch')}"
@@ -316,7 +316,6 @@ def require_torch() -> None:
 
 
 def _device(name: str) -> Device | None:
-    """Return a device preset, or `None` for `MEASURE`."""
     if name == MEASURE:
         return None
     try:

@@ -63,7 +63,7 @@ def _op_dag(
         else:
             times = _measured(traced, model, [*staged.parameters.values(), *staged.inputs], runs)
             measured = {index: times.get(node, 0.0) for node, index in nodes.items()}
-            seconds = lambda op: measured[op["id"]]  # noqa: E731 - the other branch assigns a function too
+            seconds = lambda op: measured[op["id"]]  # noqa: E731
     return {
         "model": type(model).__name__,
         "device": "measured" if device is None else device.name,

@@ -172,7 +172,6 @@ def _where_to_look(module: str, error: BaseException) -> str:
 
 
 def _needs_values(error: BaseException) -> bool:
-    """Return whether a factory failed because meta tensors have no values."""
     return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
 
 

@@ -321,7 +321,6 @@ def _module_calls(model: "torch.nn.Module", walk: Walk) -> Iterator[None]:
 
 
 def _recorder(walk: Walk) -> Any:
-    """Return a context in which every ATen op is recorded in `walk`."""
     return _recorder_class()(walk)
 
 
@@ -341,7 +340,7 @@ def _recorder_class() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            if func.namespace == "prim":  # reads an attribute of a tensor, such as its device
+            if func.namespace == "prim":  # reads an attribute of a tensor
                 return out
             op = op_of(func, args, kwargs or {}, out)
             node = torch._C._current_autograd_node()
@@ -414,7 +413,7 @@ def _fake_mode() -> Iterator[None]:
 
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # torch would log the traceback of each exception that it raises.
+    log.setLevel(logging.CRITICAL)  # torch would log tracebacks
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield
@@ -423,7 +422,7 @@ def _fake_mode() -> Iterator[None]:
 
 
 def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return a tensor of the same shape and dtype, which is fake in the fake mode that callers enter."""
+    """Return an uninitialised tensor of the same shape and dtype; in the callers' fake mode, it is fake."""
     import torch
 
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")

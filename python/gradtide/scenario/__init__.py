@@ -171,7 +171,7 @@ class Scenario:
                     table = data["job"][path[1]]
                     table.pop(_EITHER[name], None)
                     if isinstance(table.get("placement"), list):
-                        del table["placement"]  # the list has a host for each of the former workers
+                        del table["placement"]  # it lists the old workers' hosts
                 _put(data, path, value)
                 overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
@@ -287,7 +287,7 @@ class Scenario:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs, resolved, in the order of the file."""
+        """The training jobs with all defaults filled in, in the order of the file."""
         return self._resolved.jobs
 
     @cached_property
@@ -296,7 +296,7 @@ class Scenario:
 
         The three numbers are the compute ops plus transfers, the messages, and the bytes that cross network cards.
         """
-        from gradtide.scenario.core import queries  # loads the core, which reporting a faulty scenario does not need
+        from gradtide.scenario.core import queries  # slow: it loads the core
 
         return queries.ranks_load(self) if self._resolved.all_simulated else {}
 
@@ -449,7 +449,7 @@ class Scenario:
 
     @property
     def probe(self) -> Probe | None:
-        """Which queues and windows are sampled; None without samples."""
+        """Table `run.probe`: which queues and congestion windows are sampled; None without samples."""
         return self._resolved.file.run.probe
 
     def announced_packets(self, tenant: str) -> int | None:

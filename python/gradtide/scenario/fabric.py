@@ -301,8 +301,8 @@ class Wiring:
     def _routes(self, ends: frozenset[str]) -> Iterator[tuple[dict[str, int], list[list[int]]]]:
         """Yield, for each destination in `ends`, all shortest routes to it from the others, by breadth-first search.
 
-        The routes are given by the distance of every node from the destination, which is the first key, and by the
-        next-hop cables of each node on a route.
+        Each item is a pair. The first element maps every node to its distance in links from the destination, which is
+        the first key. The second lists, for each node on a route, the indices of the cables to its next hops.
         """
         for start in ends:
             distance, behind = {start: 0}, []

@@ -162,7 +162,7 @@ def _json_text(path: str | Path) -> str:
     return text
 
 
-class _Full(Exception):  # noqa: N818 - no error: stops the search for faults
+class _Full(Exception):  # noqa: N818 - not an error
     """Raised by `_Reader.fail` when `MAX_FAULTS_OF_A_DAG` faults have been found."""
 
 
@@ -324,7 +324,8 @@ class _Reader:
             return [by_id[one] for one in done]
         at = next(op.id for op in dag.ops if waits[op.id])
         path: dict[int, None] = {}
-        while at not in path:  # the path reaches a cycle, because every blocked op has a blocked input
+        # The loop ends: every blocked op has a blocked input, so the path reaches a cycle.
+        while at not in path:
             path[at] = None
             at = next(other for other in by_id[at].inputs if waits[other])
         walked = list(path)

@@ -284,7 +284,7 @@ class Plan:
 
 
 def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
-    """Read a plan.
+    """Read a plan that `gradtide plan` has written.
 
     Args:
         plan: path of a plan.json, its content as a dict, or an object with `to_dict()`.
@@ -328,7 +328,7 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }
-"""Optional keys of plan.json, with their type and its name in messages. A plan for the runtime needs none of them."""
+"""Optional keys of plan.json: Python type, and its name in messages. `gradtide.torch` needs none of these keys."""
 _SHARDING = tuple(one.name for one in fields(PlannedSharding))
 _SENDS = ("level", "buckets", "order", "barrier", "chunk_bytes", "credit", "depth", "collective")
 """Keys of plan.json that have no meaning in a plan for FSDP."""

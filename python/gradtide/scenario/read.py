@@ -250,8 +250,6 @@ def _offer(key: str, table: type[Table]) -> str:
 
 
 def _homes() -> Iterator[tuple[str, str]]:
-    """Yield path and key for every key of every table of a scenario."""
-
     def walk(table: type[Table], path: str) -> Iterator[tuple[str, str]]:
         for name, info in table.declared().items():
             if path:

@@ -55,7 +55,7 @@ class Releases:
         return self.ready_ps[place] if where == "backward" else self.compute_ps + self.called_ps[place]
 
     def before(self, offset_ps: int, members: Sequence[int]) -> Release | None:
-        """Return the last event until `offset_ps`; `None` if gradients of `members` are not all ready earlier."""
+        """Return the last event until `offset_ps`; `None` if it is not after all gradients of `members` are ready."""
         place = bisect_right(self._events, offset_ps, key=lambda event: event[0]) - 1
         if place < 0 or self._events[place][0] <= max(self.ready_ps[member] for member in members):
             return None

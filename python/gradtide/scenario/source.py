@@ -79,7 +79,7 @@ def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = Ma
         if not equals or option is None or fault.line is not None:
             return fault
         if what in ("collective", "parallel"):
-            # The scenario has a table here, and the command line a word or a list of words.
+            # Quote the value as the user wrote it in the option: `ring`, not the scenario's table `{ kind = "ring" }`.
             table = value.removeprefix("{ kind = ").removeprefix("{ ").removesuffix(" }")
             comma = "+" if what == "collective" else ","
             value = table.replace(" = ", "=").replace(", ", comma).replace('"', "")
@@ -204,7 +204,7 @@ def may_quote(file: str, source: Source, base_dir: Path) -> bool:
         folders = [base_dir.resolve(), Path.cwd()]
         return not path.exists() or any(len(one.parts) > 1 and path.is_relative_to(one) for one in folders)
     except (OSError, ValueError, RuntimeError):
-        return True  # a file with this path cannot be read, so nothing of it is disclosed
+        return True  # an unreadable file discloses nothing
 
 
 def _unquoted_fault(fault: Fault) -> Fault:
@@ -442,7 +442,7 @@ def locate(text: str) -> dict[Loc, Span]:
         else:
             scanner.document()
     except (RecursionError, IndexError, ValueError, _Enough):
-        pass  # Positions are optional: if a text is too deep or too long, those found so far are returned.
+        pass  # The positions found so far suffice.
     return scanner.spans
 
 
@@ -569,7 +569,7 @@ class _Scanner:
                 self.at += 2 if self.text[self.at] == "\\" and quote == '"' else 1
             self.at += 3
             while self.at < len(self.text) and self.text[self.at] == quote:
-                self.at += 1  # up to two quotes before the three closing quotes belong to the content
+                self.at += 1  # content may end with quotes
             return
         match = _STRINGS[quote].match(self.text, self.at)
         if match is None:

@@ -226,7 +226,7 @@ def rank_count(model: Any, base_dir: Path) -> int | None:
     try:
         return max(1, sum(int(one["ranks"]) for one in classes))
     except (TypeError, KeyError, ValueError):
-        return 1  # the step is invalid, which the core reports later
+        return 1  # the core reports the invalid step later
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:

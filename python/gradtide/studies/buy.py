@@ -90,7 +90,7 @@ class Skipped:
 
 
 class BuyResult(StudyRows):
-    """Candidates with their costs and times.
+    """Result of `buy`: candidate networks with their costs and the iteration times of the job on them.
 
     Attributes:
         rows: one dict per candidate, with the columns of `candidates.csv`.

@@ -26,7 +26,7 @@ Flow = tuple[str, int, int, int]
 
 
 class RunResult:
-    """A finished run.
+    """Result of simulating a scenario once.
 
     Attributes:
         scenario: the scenario of the run.

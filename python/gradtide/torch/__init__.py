@@ -12,7 +12,7 @@ of the job). Only this package and `profiling` need torch.
 """
 
 try:
-    import torch  # noqa: F401 - whether it is there is the question
+    import torch  # noqa: F401 - is it installed?
 except ImportError as error:
     from gradtide.extras import how_to_install
 

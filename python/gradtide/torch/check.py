@@ -13,8 +13,8 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 TOLERANCE = 0.15
-"""Largest relative difference at which measured and predicted iteration times agree. If half of the predicted saving
-is smaller, it is the limit."""
+"""Relative difference up to which measured and predicted iteration times agree. The limit is lower, half of the
+predicted saving, if the plan saves less than twice this share."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
 
 
 def _sent(model: Wrapped | Sharded) -> list[int]:
-    """Return how many pieces, parts of pieces, and buckets with a release time have been sent so far."""
+    """Return the numbers of pieces, of parts of pieces, and of buckets with a release event that were sent so far."""
     if isinstance(model, Sharded):
         return []
     return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.released]
@@ -182,7 +182,7 @@ def _listed(sizes: list[int]) -> str:
 
 
 def _counts(model: Wrapped | Sharded) -> tuple[float, float, float, int]:
-    """Return totals so far: seconds of waiting, seconds of sending, bytes sent, and flushes (`CrossIteration`)."""
+    """Return totals so far: seconds of waiting, seconds of sending, bytes sent, and `CrossIteration.flushes`."""
     if isinstance(model, Sharded):
         return 0.0, 0.0, 0.0, 0
     tally = model.tally

@@ -43,7 +43,8 @@ RELAYED = (LEFT, FAILED, LOST, HANGS)
 KEY_BYTES = 32
 CHALLENGE_BYTES = PROOF_BYTES = 32  # SHA-256
 HELLO = struct.Struct(f"!{CHALLENGE_BYTES}sI")
-LOW_DELAY = 0x10  # RFC 1349, section 4; pfifo_fast sends it in its first band
+LOW_DELAY = 0x10
+"""Type of service "minimize delay" (RFC 1349, section 4); pfifo_fast sends packets with it in its first band."""
 USER_TIMEOUT_MS = 20_000
 """Longest time for which sent data may be unacknowledged, in milliseconds (tcp(7), TCP_USER_TIMEOUT)."""
 CONNECT_S = 30.0
@@ -83,7 +84,7 @@ class Control:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-            with contextlib.suppress(OSError):  # not available for IPv6, and not permitted everywhere
+            with contextlib.suppress(OSError):  # IPv6, or not permitted
                 peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, LOW_DELAY)
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._listen, name="gradtide control", daemon=True)

@@ -70,15 +70,27 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 
 
 class Bucket:
-    """Parameters whose gradients are all-reduced as one tensor, and which are updated together."""
+    """Parameters whose gradients are all-reduced as one tensor, and which are updated together.
+
+    Attributes:
+        key, rank: id of the bucket's transfer, and send priority.
+        opens_in, opener: event that releases the bucket for sending, as in `Group.opener`.
+        closed_by: ids of the parameters in `opener` whose gradient is not ready yet.
+        unread: placeholders that are stored in `.grad` of the parameters.
+        arrived: indices of the parameters whose gradient of this iteration is ready.
+        ready: device events after which these gradients are computed.
+        transfer: the all-reduce of the bucket, once it has been submitted to the sender.
+        due: whether `step` was called, but has not updated the bucket's parameters yet.
+        optimizer: copy of the user's optimizer with only the bucket's parameters.
+    """
 
     def __init__(
         self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]", opener: "tuple[str, Any] | None"
     ) -> None:
-        self.key, self.rank = key, rank  # id of the transfer, and send priority
+        self.key, self.rank = key, rank
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # release event, as in `Group`
-        self.closed_by: set[int] = set()  # ids of parameters in `opener` without gradient so far
+        self.opens_in, self.opener = opener or nothing
+        self.closed_by: set[int] = set()
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
@@ -89,12 +101,12 @@ class Bucket:
         self.views = [
             part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
         ]
-        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # placeholders in `.grad`
-        self.arrived: set[int] = set()  # indices of parameters with a gradient in this iteration
-        self.ready: list[Any] = []  # device events after which the gradients are computed
-        self.transfer: Transfer | None = None  # the all-reduce, once it has been submitted
-        self.due = False  # whether step() was called and the update is pending
-        self.optimizer: Any = None  # the user's optimizer restricted to these parameters
+        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]
+        self.arrived: set[int] = set()
+        self.ready: list[Any] = []
+        self.transfer: Transfer | None = None
+        self.due = False
+        self.optimizer: Any = None
 
 
 def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
@@ -129,7 +141,7 @@ class CrossIteration:
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._deferral = Deferral(self._touched)
         self._updating = RLock()
-        self._is_counted = False  # whether a flush was counted since the last step
+        self._is_counted = False  # a flush, since the last step
         self._watched = False
         self._handles: list[Any] = []
 
@@ -157,7 +169,7 @@ class CrossIteration:
                 if parameter.grad is unread:
                     parameter.grad = None
         self._deferral.close()
-        vars(self).clear()  # a learning rate scheduler may still reference our step
+        vars(self).clear()  # learning rate schedulers may reference `self`
 
     def restore_gradients(self) -> None:
         """Store the reduced gradients in `.grad`, as DDP does, unless a gradient is missing or a step is pending."""
@@ -171,7 +183,7 @@ class CrossIteration:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Context of a forward pass. The first pass with gradients records in which modules parameters are used."""
+        """Return the context of a forward pass. The first training pass records which module uses each parameter."""
         if self._watched or not torch.is_grad_enabled():
             yield
             return
@@ -191,7 +203,8 @@ class CrossIteration:
         for module, buckets in waits.items():
             hook = functools.partial(self._before_use, tuple(buckets))
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
-        for bucket in self._buckets:  # prepended last, hence run before the waits of the same call
+        # These hooks are prepended last, so in each call they run before the hooks that wait for gradients.
+        for bucket in self._buckets:
             if bucket.opens_in == "forward":
                 call = functools.partial(self._called, bucket)
                 self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
@@ -205,8 +218,8 @@ class CrossIteration:
     def flush(self, *, by_user: bool = False, by_all: bool = False) -> None:
         """Wait for the gradients of all pending steps, and update the parameters.
 
-        With `by_user`, code of the user needs the weights, which is counted in `flushes`. With `by_all`, all ranks call
-        this.
+        `by_user` means that the user's code needs the weights; such calls are counted in `flushes`. `by_all` means that
+        all ranks call this function at the same point.
         """
         for bucket in self._buckets:
             if bucket.due and by_user:
@@ -229,7 +242,7 @@ class CrossIteration:
             )
         if not self._watched:
             raise TrainingError("call the module that wrap returned, not the one inside it")
-        if bucket.transfer is not None:  # the last gradient was never applied by a step
+        if bucket.transfer is not None:  # no step applied the last gradient
             self._sender.wait(bucket.transfer)
             self._empty(bucket)
         gradient = parameter.grad
@@ -266,7 +279,7 @@ class CrossIteration:
         """Record a step of the optimizer, which is applied to each bucket when its parameters are needed."""
         places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
         there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
-        if not any(there):  # as with any optimizer, no gradients: no update
+        if not any(there):  # no gradients, no update
             return
         lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
@@ -290,7 +303,7 @@ class CrossIteration:
                 self._update(bucket)
 
     def drop(self) -> None:
-        """Discard gradients that are not yet submitted to the sender, after the user has set them to None."""
+        """Discard gradients that are not yet submitted to the sender, because the user has set `.grad` to None."""
         for bucket in self._buckets:
             if bucket.transfer is None and not bucket.due:
                 self._empty(bucket)
@@ -308,7 +321,7 @@ class CrossIteration:
             self._at_release(bucket)
 
     def _trains(self) -> bool:
-        """Return whether this is a forward pass of training, which all ranks perform."""
+        """Return whether the present forward pass is a training pass, which all ranks perform."""
         return bool(self._module.training and torch.is_grad_enabled())
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
@@ -329,7 +342,7 @@ class CrossIteration:
                     f"{several(list(bucket.names))} is read while the plan holds its gradient back, and the order of "
                     "sums is fixed here: call flush() of the model on every rank before"
                 )
-            self._sender.wait(self._sent(bucket))  # also submits a bucket that was not released yet
+            self._sender.wait(self._sent(bucket))  # submits it if necessary
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
             kept = [parameter.grad for parameter in bucket.parameters]
@@ -468,7 +481,7 @@ class _DeferredStep:
 
 @contextmanager
 def _as_outside(optimizer: Any) -> Iterator[None]:
-    """Suspend modes of the surrounding code, such as autocast, inference mode and a default device."""
+    """Run the optimizer without modes of the caller, such as autocast, inference mode and a default device."""
     kinds = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
     with ExitStack() as stack:
         stack.enter_context(torch._C.DisableTorchFunction())
@@ -494,7 +507,7 @@ def _is_opaque(module: "torch.nn.Module") -> bool:
 
 
 def _seen_modules(module: "torch.nn.Module") -> "Iterator[torch.nn.Module]":
-    """Yield a module and its submodules, except opaque modules and what is inside them."""
+    """Yield a module and its submodules, except opaque modules (`_is_opaque`) and their submodules."""
     if not _is_opaque(module):
         yield module
         for child in module.children():
@@ -547,7 +560,7 @@ def share_state(module: "torch.nn.Module", group: Any) -> None:
 
 
 def share_buffers(module: "torch.nn.Module", group: Any, wait: Callable[[Any], None]) -> None:
-    """Broadcast buffers from the group's first rank, in one message per dtype and device; `wait` awaits a message."""
+    """Broadcast buffers from the group's first rank, one message per dtype and device. `wait` waits for a message."""
     kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())

@@ -28,7 +28,7 @@ NO_NUMBERS = frozenset(
 
 
 class Deferral:
-    """Changes the class of parameters with a pending update. Any access to one calls `update` with it."""
+    """Changes the class of parameters with a pending update, so that any access to such a parameter calls `update`."""
 
     def __init__(self, update: "Callable[[torch.nn.Parameter], None]") -> None:
         self._update = update
@@ -44,14 +44,14 @@ class Deferral:
         parameter.__class__ = self._classes[plain]
 
     def end(self, parameter: "torch.nn.Parameter") -> bool:
-        """Stop intercepting uses of a parameter; return whether it was deferred."""
+        """Stop intercepting uses of a parameter; return whether its update was deferred."""
         plain = self._plain.pop(id(parameter), None)
         if plain is not None:
             parameter.__class__ = plain
         return plain is not None
 
     def close(self) -> None:
-        """Drop references to parameters, because the classes live in reference cycles until a garbage collection."""
+        """Drop all references to parameters. The subclasses are in reference cycles, which would keep them alive."""
         self._classes.clear()
         self._update = _closed
 
@@ -59,7 +59,7 @@ class Deferral:
         """Update the deferred parameters in nested values; raise `TrainingError` if none is found or left deferred."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
         for parameter in found:
-            if id(parameter) in self._plain:  # may have been updated together with another one
+            if id(parameter) in self._plain:  # not updated with its bucket
                 self._update(parameter)
         if not found or any(id(parameter) in self._plain for parameter in found):
             raise TrainingError("a weight was used in a way that gradtide cannot see; call flush() of the model before")

@@ -22,8 +22,8 @@ class Group:
     Attributes:
         names, parameters: its trainable parameters, in the order of the plan's layers.
         rank: send priority; the smallest is sent first.
-        opener: event that releases the bucket for sending. `("backward", parameters)`: the gradients of these
-            parameters are ready. `("forward", module)`: this module is called. `None`: no release time.
+        opener: event before which the bucket is not sent. `("backward", parameters)`: the gradients of these parameters
+            are ready. `("forward", module)`: this module is called. `None`: no such event.
     """
 
     names: "tuple[str, ...]"
@@ -102,6 +102,6 @@ def fault_of(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
 
 
 def several(names: list[str]) -> str:
-    """Return the first three names, and the number of further ones."""
+    """Return the first three names, and the number of further names, as a phrase."""
     shown = ", ".join(repr(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

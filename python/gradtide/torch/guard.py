@@ -30,7 +30,7 @@ CUT_S = 1.0
 """Seconds after the loss of a rank until collectives that are still pending are aborted."""
 ITS_OUTPUT = "Its output has the reason"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
-"""Texts that occur in errors of gloo, but not in errors of the user's code."""
+"""Texts by which errors of gloo are distinguished from errors of the user's code."""
 BEATS_PER_TIMEOUT = 10
 LEAST_BEAT_S, MOST_BEAT_S = 0.2, 1.0
 
@@ -49,6 +49,12 @@ class Guard:
 
     A separate thread calls `on_send` with each piece that rank 0 announces, and `on_left` when a rank has left.
     Connections in `earlier` may have other traffic as well, so they are shut down only if a rank is lost.
+
+    Attributes:
+        fault: the error that ended training; `None` while there is none.
+        departed: the error for a rank that has left, which is raised if that rank is still needed.
+        _steps, _last_step: number of steps of this rank, and of the rank that left.
+        _awaited: start time (monotonic, seconds) and callback of each awaited step, by number of the step.
     """
 
     def __init__(
@@ -59,15 +65,15 @@ class Guard:
         earlier: Collection[sockets.Ends] | None = None,
     ) -> None:
         self.fault: TrainingError | None = None
-        self.departed: RankLostError | None = None  # raised if the rank that left is still needed
+        self.departed: RankLostError | None = None
         self.changed = threading.Condition()
         self.timeout_s = timeout_of(group).total_seconds()
         self._on_send, self._on_left = on_send, on_left
         self._rank = dist.get_rank(group)
-        self._steps, self._last_step = 0, 0  # of this rank; of the rank that left
-        self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}  # by step: start of the wait, and callback
-        # Numbers of pending collectives that call back into Python or block the main thread: in the sender's private
-        # group, and in groups of the user.
+        self._steps, self._last_step = 0, 0
+        self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}
+        # Two numbers of pending collectives that call back into Python or block the main thread: collectives in the
+        # sender's private group, and collectives in the user's groups.
         self._own_under_way = self._under_way = 0
         self._lost_at = 0.0
         size, first = dist.get_world_size(group), dist.get_global_rank(group, 0)
@@ -92,7 +98,7 @@ class Guard:
         self._control.send(kind, a, b)
 
     def step(self) -> int:
-        """Begin a step and return its number. Steps are operations that all ranks perform equally often."""
+        """Begin a step and return its number. A step is an operation that all ranks perform equally often."""
         with self.changed:
             self._steps += 1
             if self.departed is not None and self._steps > self._last_step:
@@ -133,7 +139,7 @@ class Guard:
         work.get_future().add_done_callback(call)
 
     def fail(self, fault: TrainingError) -> None:
-        """Record why training stops, and wake all waiters. A lost rank replaces errors that it may have caused."""
+        """Record why training stops, and wake all waiters. `RankLostError` replaces errors that it may have caused."""
         with self.changed:
             is_loss = isinstance(fault, RankLostError)
             if self.fault is None or (is_loss and not isinstance(self.fault, RankLostError)):
@@ -172,7 +178,7 @@ class Guard:
             self.fail_by(f"a collective failed: {ended[0]}")
             self.check()
         else:
-            work.wait()  # on a GPU, only makes the current stream wait
+            work.wait()  # does not block on a GPU
 
     def explain(self, action: Callable[[], Any]) -> Any:
         """Run an action; if a lost rank makes the backend fail, raise `RankLostError` instead of its error."""
@@ -218,7 +224,7 @@ class Guard:
             self.changed.notify_all()
 
     def _cut(self, everything: bool = False) -> None:
-        """Shut down connections with pending collectives. Those with other traffic are spared unless a rank is lost."""
+        """Shut down connections with pending collectives; connections with other traffic only if a rank is lost."""
         if self._under_way and (everything or isinstance(self.fault, RankLostError)):
             sockets.cut(self._links)
         elif self._own_under_way:
@@ -245,9 +251,10 @@ class Guard:
             if is_needed:
                 self.fail(self.departed)
             self._on_left()
-        elif kind == LOST:  # a rank that stopped earlier may be the cause
+        elif kind == LOST:
             now = _now()
             how = f"has ended (its process died or its host is unreachable), noticed at {now:%H:%M:%S}"
+            # If a rank has left before, it is the probable cause.
             self.fail(self.departed or RankLostError(a, how, now, ITS_OUTPUT))
         elif kind == HANGS:
             since = _now() - timedelta(milliseconds=b)
@@ -284,7 +291,7 @@ class Guard:
             self.send(QUERY, self._rank)
 
     def _name_the_missing(self) -> None:
-        """On rank 0: report the rank that has been silent for half the timeout, or else is behind in steps."""
+        """On rank 0: report the rank that was silent for half the timeout; if none was, a rank that is behind."""
         now = time.monotonic()
         self._note(0, self._steps)
         others = [rank for rank in self._peers if rank != 0]
@@ -300,7 +307,7 @@ class Guard:
 
 
 def timeout_of(group: Any) -> timedelta:
-    """Return the timeout of a process group: that of its CPU backend if it has one."""
+    """Return the timeout of a process group, from its CPU backend if it has one."""
     import torch
 
     try:

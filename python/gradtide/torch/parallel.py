@@ -48,14 +48,14 @@ class Hook:
     """Communication hook of DistributedDataParallel, which waits for the hook's futures at the end of backward.
 
     DDP cannot handle a failed future. Errors are therefore raised by the optimizer's next step, before it uses the
-    gradients.
+    gradients. `sizes` contains the bytes of each of DDP's buckets in the last backward pass, by index of the bucket.
     """
 
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard, *, depth: int = 1
     ) -> None:
         self._streams = Streams()
-        self.sizes: dict[int, int] = {}  # bytes of DDP's buckets in the last backward pass, by index
+        self.sizes: dict[int, int] = {}
         self._group, self._guard, self._depth = ddp.process_group, guard, depth
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
         ddp.register_comm_hook(self, _submit_bucket)

@@ -53,7 +53,7 @@ class Pulls:
 
 
 class Counter:
-    """Releases the parameters of a worker by ascending number, whatever the order of the requests."""
+    """Releases a worker's parameters for sending in ascending order of number, whatever the order of the requests."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._left = sorted(numbers, reverse=True)  # not released yet; the smallest is last
@@ -132,7 +132,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             dist.send(self._trained[number].detach(), worker, group=self._group, tag=PULL)
 
     def _update(self, mine: Sequence[int], deliveries: Sequence[threading.Thread]) -> bool:
-        """Receive all gradients of an iteration and step the optimizer; return whether another iteration follows."""
+        """Receive the gradients of an iteration and step the optimizer. Return whether another iteration follows."""
         gradients = {
             (worker, number): torch.empty_like(self._trained[number], memory_format=torch.contiguous_format)
             for worker in self._workers
@@ -145,7 +145,8 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         done = [torch.tensor([STEP, *_settings(self._optimizer)], dtype=torch.float64) for _ in self._workers]
         for worker in self._workers:
             dist.recv(done[worker], worker, group=self._group, tag=DONE)
-        for thread in deliveries:  # parameters must not change while they are being sent
+        # The threads send parameters, which must not change before they are sent.
+        for thread in deliveries:
             thread.join()
         if any(float(one[0]) == GOOD_BYE for one in done):
             return False
@@ -222,7 +223,7 @@ class Worker(Servers):
             work.wait()
         self._pushes.clear()
         self._command(STEP)
-        for number in range(len(self._trained)):  # also parameters that the forward pass did not use
+        for number in range(len(self._trained)):  # including unused parameters
             self._take(number)
         self._request()
 
@@ -312,8 +313,8 @@ def wrap(
         model: the bare module, on the CPU. Its weights are replaced by those of the first rank.
         optimizer: optimizer of all parameters. Workers call its `step` as usual, but only servers execute it.
         servers: number of servers, which are the last ranks.
-        order: sending order. `tic`: TicTac's, computed from the traced graph of the model. `random`: that of the
-            workers' requests, random in each iteration. Or a list of parameter names, the most urgent first.
+        order: order in which servers send parameters. `tic`: TicTac's TIC, computed from the traced graph of the model.
+            `random`: a new random order in each iteration. Or a list of parameter names, the most urgent first.
         example: inputs of the model's forward pass, for the trace of `tic`.
 
     Returns:

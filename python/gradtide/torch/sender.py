@@ -32,19 +32,30 @@ from gradtide.torch.streams import Streams
 
 
 class Transfer:
-    """An in-place all-reduce of a flat tensor."""
+    """An in-place all-reduce of a flat tensor.
+
+    Attributes:
+        key: number that is the same on all ranks and unique among pending transfers.
+        pieces: slices of the tensor that are reduced separately.
+        ready: device events after which the tensor is filled.
+        done: device events after which pieces are reduced.
+        left: number of pieces that have no event in `done` yet.
+        issued: number of pieces whose reduction has been started.
+        step: number of the step in `Guard`.
+        is_awaited: whether training waits for the transfer.
+    """
 
     def __init__(
         self, key: int, pieces: "Sequence[torch.Tensor]", ready: Sequence[Any], step: int, is_awaited: bool
     ) -> None:
-        self.key = key  # same on all ranks; unique among open transfers
-        self.pieces = pieces  # slices of the tensor that are reduced separately
-        self.ready = ready  # device events after which the tensor is filled
-        self.done: list[Any] = []  # device events after which pieces are reduced
-        self.left = len(pieces)  # number of pieces without an entry in `done`
+        self.key = key
+        self.pieces = pieces
+        self.ready = ready
+        self.done: list[Any] = []
+        self.left = len(pieces)
         self.issued = 0
-        self.step = step  # number of the step in `Guard`
-        self.is_awaited = is_awaited  # whether training waits for the transfer
+        self.step = step
+        self.is_awaited = is_awaited
 
 
 @dataclass
@@ -69,8 +80,8 @@ class Sender:
 
     A tensor is sent in pieces of at most `piece_bytes`, or as a whole if `piece_bytes` is `None`. A piece is reduced in
     `depth` concurrent parts. At most `credit` pieces are in flight; they are not preempted. With `is_fixed`, pieces
-    start when they are submitted, and queue in the backend. `earlier` are the process's connections from before `group`
-    was created.
+    start when they are submitted, and the backend queues them. `earlier` contains the connections that this process had
+    before `group` was created.
     """
 
     def __init__(
@@ -91,9 +102,11 @@ class Sender:
         self.is_fixed = is_fixed
         self._leads = is_fixed or dist.get_rank(group) == 0
         self._piece_bytes, self._credit, self._depth = piece_bytes, credit, depth
-        self._ready: list[tuple[int, int, int, int]] = []  # heap on rank 0: priority, submission, key, piece
-        self._announced: deque[tuple[int, int]] = deque()  # on other ranks: (key, piece) in order
-        self._open: dict[int, Transfer] = {}  # by key, if not all pieces have started
+        # On rank 0, a heap of the pieces to start: send priority, number of the submission, key, piece. On the other
+        # ranks, the announced pieces in order: key, piece.
+        self._ready: list[tuple[int, int, int, int]] = []
+        self._announced: deque[tuple[int, int]] = deque()
+        self._open: dict[int, Transfer] = {}  # some pieces not started
         self._in_flight = 0
         self._submitted = 0
         self._since = 0.0
@@ -152,8 +165,7 @@ class Sender:
     # Called with the guard's lock held
 
     def _pump(self) -> None:
-        """Start all eligible pieces."""
-        if self._pumping:  # re-entered, because a piece completed while it was started
+        if self._pumping:  # re-entered by a piece that completed immediately
             return
         self._pumping = True
         try:
@@ -192,7 +204,7 @@ class Sender:
     # Called from other threads
 
     def _ended(self, transfer: Transfer, works: Sequence[Any], error: str) -> None:
-        """Handle the end or failure of a piece. On a GPU, the device may not have executed the reduction yet."""
+        """Handle the end or failure of a piece. On a GPU, the reduction is issued, but perhaps not executed yet."""
         if error:
             self._left_the_network()
             self.guard.fail_by(f"the sum of gradients failed: {error}")
@@ -221,7 +233,7 @@ class Sender:
             self._pump()
 
     def _on_left(self) -> None:
-        """Fail if a rank has left while training waits for a transfer that, for this reason, is never announced."""
+        """After a rank has left: fail if training waits for a transfer, because it may never be announced."""
         with self.guard.changed:
             departed = self.guard.departed
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())

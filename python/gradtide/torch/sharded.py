@@ -24,14 +24,14 @@ from gradtide.scenario.plan import Plan, PlannedSharding
 from gradtide.torch.groups import fault_of, several
 
 Event = tuple[str, int]
-"""(kind of the event, number of the unit)."""
+"""Event of a pass: its kind (`GATHER`, `REDUCE` or `FORWARD`), and the number of the unit."""
 
 Turn = tuple[int, bool]
 """(unit, True) at the start of the unit's forward pass, (unit, False) at its end. Units can be nested."""
 
 GATHER, REDUCE, FORWARD = "all-gather", "reduce-scatter", "forward"
 SHOWN = 6
-"""Number of events before the first wrong one that the message of a fault lists."""
+"""Maximum number of correct events that an error message lists before the first event that differs from the plan."""
 OPTIONS = ("mesh", "mp_policy", "offload_policy", "ignored_params")
 """Permitted arguments of fully_shard: they affect neither what a unit gathers nor when."""
 
@@ -86,7 +86,7 @@ def _gathers(units: Iterable[int], gathered: set[int]) -> list[Event]:
 
 
 def _kept(plan: PlannedSharding) -> set[int]:
-    """Return the units that a plan with `reshard_after_forward` keeps unsharded until their backward pass."""
+    """Return the units that stay unsharded until their backward pass, although `reshard_after_forward` is set."""
     root = {0} if plan.units[0] == ("",) else set()
     return root | ({len(plan.units) - 1} if plan.keep_last else set())
 
@@ -97,7 +97,7 @@ class Sharded:
     Attributes:
         module: the user's module.
         plan: the applied plan.
-        passes: number of passes so far that followed the plan, i.e. forward with its backward if there is one.
+        passes: number of passes so far that followed the plan. A forward pass and its backward pass are one pass.
         fault: a sentence on the first pass that did not follow the plan; empty if all passes did.
     """
 
@@ -223,7 +223,7 @@ class Sharded:
         self._went_back = True
 
     def _aim(self, order: list[int]) -> None:
-        """Set the prefetch lists of the backward pass, which begins the units in `order`.
+        """Set the prefetch lists of the backward pass, in which units begin in the given order.
 
         A unit without prefetching lists itself, because with an empty list torch prefetches one unit.
         """
@@ -241,7 +241,7 @@ def _short(event: Event) -> str:
 
 
 class _Gather:
-    """torch's all-gather, with recording. On the CPU it is asynchronous, and the unit's first use waits for it."""
+    """torch's all-gather, which also records an event. On the CPU it is asynchronous: the unit's first use waits."""
 
     def __init__(self, sharded: Sharded, unit: int) -> None:
         self._sharded = sharded
@@ -257,7 +257,7 @@ class _Gather:
 
 
 class _Reduce(_Gather):
-    """torch's reduce-scatter, with recording. It is synchronous, because torch reads the result immediately."""
+    """torch's reduce-scatter, which also records an event. It is synchronous: torch reads the result immediately."""
 
     def __call__(  # type: ignore[override]
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
@@ -267,7 +267,6 @@ class _Reduce(_Gather):
 
 
 def _tensors(value: Any) -> "Iterator[torch.Tensor]":
-    """Yield the tensors in nested arguments or results of a module."""
     if isinstance(value, torch.Tensor):
         yield value
         return

@@ -31,7 +31,7 @@ def open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
     """Yield duplicates of this process's connected TCP sockets, from /proc/self/fd (proc(5)); none without /proc."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # closed meanwhile, not a socket, or not connected
+            with contextlib.suppress(OSError):  # closed meanwhile, or not connected
                 if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                     continue
                 one = stack.enter_context(socket.socket(fileno=os.dup(int(name))))

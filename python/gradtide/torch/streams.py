@@ -26,10 +26,10 @@ from gradtide.errors import TrainingError
 
 
 class Streams:
-    """The interface, and its implementation for the CPU, which has no streams."""
+    """Interface to a device's streams, and its implementation for the CPU, which has no streams."""
 
     def ready(self) -> Any:
-        """Record an event after all compute issued so far."""
+        """Record and return an event that occurs after all compute issued so far."""
         return None
 
     def behind(self, marks: Collection[Any]) -> AbstractContextManager[Any]:

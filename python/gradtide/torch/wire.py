@@ -30,13 +30,13 @@ SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
 """Types of service that Linux distinguishes: low delay, normal, and high throughput (RFC 1349, section 4)."""
 
 _PRIORITIES = {0x00: 0, 0x08: 2, 0x10: 6, 0x18: 4}
-"""Linux's packet priority by type of service, of which only these two bits matter (tc-prio(8))."""
+"""Linux's packet priority by type of service, of which only bits 0x18 matter (tc-prio(8))."""
 
 _BANDS = {0: 1, 2: 2, 6: 0, 4: 1}
 """Band of pfifo_fast by Linux's packet priority (tc-prio(8), default priomap); band 0 is sent first."""
 
 LOADED_S = 10.0
-"""Time limit for nft to load a table, in seconds."""
+"""Seconds to wait until the command `nft` has loaded a table of firewall rules."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,6 @@ def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = No
 
 
 def _announcing() -> set[Address]:
-    """Return the local addresses of the control connections."""
     peers = [peer for each in list(control._open) for peer in each._peers.values()]
     return {sockets.address(peer.getsockname()) for peer in peers if peer.fileno() >= 0}
 

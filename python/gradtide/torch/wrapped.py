@@ -37,7 +37,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     Attributes:
         module: the user's module, whose parameters are trained.
         plan: the applied plan.
-        level: the applied level: that given to `wrap`, otherwise that of the plan; `alone` if there is no other rank.
+        level: the applied level, which is the argument of `wrap` or else the plan's; `alone` without other ranks.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:
@@ -51,7 +51,8 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self._sender: Sender | None = None
         self._guard: Guard | None = None
         self._group: Any = None  # the sender's process group
-        self._shares_buffers: Any = None  # group in which each forward pass broadcasts buffers
+        self._shares_buffers: Any = None  # process group that broadcasts buffers
+
         # DDP is not registered as a submodule, so that keys of state_dict are `module.…`, as with DDP alone.
         self.__dict__["_ddp"] = None
 
@@ -75,7 +76,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     def flush(self) -> None:
         """Apply all pending updates of level crossiter, after which the parameters equal those of DDP.
 
-        Every rank must call this: with NCCL, gradients that the plan still holds back are reduced now.
+        Every rank must call this, because with NCCL, gradients before their release event are reduced now.
 
         Raises:
             TrainingError: if a gradient cannot be reduced.
@@ -85,7 +86,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def tally(self) -> Tally:
-        """Pieces and bytes sent so far, and time of waiting. All are 0 except at levels priority and crossiter."""
+        """Counters of the sender, which only levels priority and crossiter have; all 0 at the other levels."""
         return Tally() if self._sender is None else self._sender.tally
 
     def no_sync(self) -> Any:
@@ -164,7 +165,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)
             if hook is not None or cross is None:
-                gc.collect()  # DDP's destructor removes its hooks from the parameters
+                gc.collect()  # DDP's destructor removes its hooks
 
 
 @overload

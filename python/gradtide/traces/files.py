@@ -44,7 +44,6 @@ def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]
 
 
 def _opened(path: Path, suffixes: tuple[str, ...]) -> list[Source]:
-    """Return a file, or its members if it is an archive."""
     if path.name.endswith(suffixes):
         return [path]
     with faults_of(path):

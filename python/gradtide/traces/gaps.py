@@ -78,7 +78,6 @@ class Gap:
 
 
 def _shown(name: str) -> str:
-    """Return a name from a file, shortened to 60 printable characters."""
     return "".join(char if char.isprintable() else "?" for char in name)[:60]
 
 

@@ -261,7 +261,6 @@ def _collectives(
 
 
 def _known(size: int | None, name: str) -> int:
-    """Return the bytes of a transfer; raise if they were not recorded."""
     if size is None:
         raise TraceError(f"the step cannot become a graph: the bytes of a {name} are not recorded")
     return size
@@ -320,6 +319,5 @@ class _Program:
 
 
 def _within(stretches: Sequence[Any], time: int) -> Any:
-    """Return the interval [start, end) that contains an instant, or `None`."""
     place = bisect_right(stretches, time, key=lambda one: one[0]) - 1
     return stretches[place] if place >= 0 and time < stretches[place][1] else None

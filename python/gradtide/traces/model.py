@@ -31,7 +31,7 @@ Source: the synthetic model of Gao (2020), section 4.2.
 
 
 NEGLIGIBLE = 0.02
-"""Other transfers, e.g. of buffers or a loss, are left out if their bytes are at most this share of the gradients'."""
+"""Largest size of other transfers, such as buffers or a loss, that a model leaves out, as a share of the gradients."""
 
 
 class NoGradientsError(TraceError):

@@ -50,7 +50,7 @@ _NO_DEVICE = 1 << 31
 """Larger than any device number or rank; used as a sort key."""
 
 _RANGE_TYPES = (59, 60, 70, 71)
-"""Values of `eventType`: push/pop and start/end ranges of NVTX, and both of imported text files."""
+"""Values of `eventType` for NVTX ranges: push/pop and start/end, recorded (59, 60) or imported from a text (70, 71)."""
 
 _COPY_KINDS = {
     1: "HtoD",
@@ -74,7 +74,7 @@ _OPERATOR = re.compile(r"[A-Za-z_]\w*::\w|Optimizer\.step#|record_param_comms")
 _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "No. of ranks"
 """Names of fields in NCCL's NVTX payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
 _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
-"""Calls whose payload has the size of the rank's input; a ReduceScatter has its output's (NCCL src/collectives.cc)."""
+"""Calls whose payload states the size of the rank's input; ReduceScatter states its output (NCCL collectives.cc)."""
 _HEADER = struct.Struct("<qqQQ")
 """Header of a payload in `binaryData`: domain, schema, size of the payload, and a second size, which is ignored.
 
@@ -276,7 +276,6 @@ def _events(export: _Export, pid: int | None) -> Iterator[str]:
 
 
 def _of_process(export: _Export, table: str, column: str, pid: int | None) -> str:
-    """Return the SQL condition that selects the rows of a process."""
     if pid is None or column not in export.tables[table]:
         return "1"
     return f"{_quoted(column)} >> {PID_BITS} = ?"

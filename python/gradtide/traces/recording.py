@@ -103,11 +103,10 @@ class Recording:
 
     @property
     def has_times(self) -> bool:
-        """Whether the files contain start times of ops. Some formats describe planned work, with durations at most."""
+        """Whether the files contain start times of ops. Formats that describe planned work contain only durations."""
         return not any(gap.what == "start" for gap in self._gaps)
 
     def _untimed_headline(self, summary: dict[str, Any]) -> str:
-        """Return the headline of files without start times: nodes, transfers, bytes and durations."""
         rows, durations_us = summary["ranks"], self.ops["duration_us"]
         nodes, transfers = (sum(row[key] for row in rows) for key in ("ops", "transfers"))
         known = sum(row["transfer_bytes"] for row in rows)
@@ -179,7 +178,6 @@ class Recording:
 
     @staticmethod
     def _slowest(step: dict[str, Any]) -> dict[str, Any]:
-        """Return the slowest rank of a step, which determines the length of the step."""
         row: dict[str, Any] = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         return row
 

@@ -163,7 +163,6 @@ def _order_spec(job: Job) -> dict[str, Any]:
 
 
 def _gated(job: Job) -> list[dict[str, Any]]:
-    """Return layers and release time of each bucket with parameters, in send order."""
     releases = Releases(job.layers)
     ranks, first, found = job.ranks or (), 0, []
     for count, release in zip(job.schedule.buckets or (), job.schedule.releases or (), strict=True):

@@ -93,7 +93,7 @@ def dag(of_ops: "OpDag") -> dict[str, Any]:
 
 
 def order(of_ops: "OpDag", scheduler: str, ranks: Mapping[int, int] | None, ties: str, seed: int) -> dict[str, Any]:
-    """Return order, makespan and bounds of a DAG's transfers by a scheduler, or by given `ranks` (by op id)."""
+    """Return the order of a DAG's transfers by a scheduler or by `ranks` (priority by op id), with its makespan."""
     from gradtide import _core
 
     by: Any = {"arbitrary": ARBITRARY_PPM} if scheduler == "arbitrary" else scheduler

@@ -32,7 +32,7 @@ def routed(scenario: "Scenario") -> dict[str, Any]:
 
 
 def emulation(scenario: "Scenario", options: dict[str, Any]) -> "_core.Emulation":
-    """Start the hosts and switches of a scenario on real packets; programs play its flows.
+    """Start an emulation of a scenario's hosts and switches, through which programs exchange real packets.
 
     Raises:
         EmulationRefusal: if the scenario cannot be emulated on this system.

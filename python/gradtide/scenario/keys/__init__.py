@@ -19,8 +19,8 @@ class Probe(Table):
     """Samples of queues and congestion windows, which do not change the run. Only the packet engine takes samples."""
 
     every_ps: Duration = key(examples=["100us"])
-    """Time between samples. When a table of samples reaches a million rows, every second sample is deleted and the time
-    between samples doubles; `summary.json` contains its final value."""
+    """Time between samples. When a table reaches a million samples, every second sample is deleted and the time between
+    samples doubles (its final value is in `summary.json`)."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
     """Names of the links whose queues are sampled into `queues.csv` (docs/models/fabrics.md#networks). Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)
@@ -36,20 +36,19 @@ class Run(Table):
     engine: Literal["fluid", "packet"] = key(default="fluid")
     """Network model. fluid: flows get max-min fair rates. packet: TCP is simulated packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """Maximum relative error of results of the fluid engine, from 0.0001 % to 10 %. This bound makes the simulation of
-    large irregular exchanges much faster (docs/models/fluid.md#bounded-rates). Default: results are exact."""
+    """Maximum relative error of results of the fluid engine, which makes large irregular exchanges much faster to
+    simulate (docs/models/fluid.md#bounded-rates). Default: results are exact."""
     follow: Literal["standards", "ns3"] = key(default="standards")
-    """What the packet engine follows where ns-3 differs from the standards
-    (docs/models/packet.md#standards-and-simulators). standards: the standards. ns3: ns-3.37, for comparisons flow by
-    flow; `gradtide check` sets this value."""
+    """Behaviour of the packet engine where ns-3 differs from the standards
+    (docs/models/packet.md#standards-and-simulators). standards: as in the standards. ns3: as in ns-3.37, for
+    comparisons flow by flow."""
     start_jitter_ps: Time | None = key(default=None, examples=["1us"])
     """Maximum of the random delay that the packet engine adds to the start of each background flow
-    (docs/models/packet.md#standards-and-simulators). Default: the transmission time of a full packet on the slowest
-    link that messages cross; 0 with follow = "ns3"."""
+    (docs/models/packet.md#standards-and-simulators). Default: a full packet's transmission time on the slowest link
+    that messages cross; 0 with follow = "ns3"."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Seed of all random streams: compute noise, stragglers, random orders, placements and arrivals, ECMP hashes, RED
-    and `start_jitter`. In a scenario without any of these, all seeds give equal results, and a study runs only one
-    seed."""
+    and `start_jitter`. In a scenario without any of these, the seed has no effect, and studies run one seed."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no iteration and no background flow starts. Required with background traffic. Default:
     no limit."""
@@ -58,7 +57,7 @@ class Run(Table):
     cooldown_ps: Time = key(default="0s", examples=["2s"], core=False)
     """Background flows that start less than this time before the last flow are left out of statistics."""
     timeline_iterations: int = key(default=2, ge=0, le=1000)
-    """Number of measured iterations, for each job, whose ops and transfers are recorded one by one."""
+    """Number of measured iterations of each job whose ops and transfers are recorded one by one."""
     probe: Probe | None = key(default=None, examples=[{"every": "100us"}], core=False)
     """Samples of queues and congestion windows, which do not change the run. Default: none."""
 

@@ -35,16 +35,16 @@ class Link(Table):
     delay_ps: Time = key(default="10us")
     """Propagation delay."""
     efficiency_ppm: Share = key(default=1.0, examples=[0.95])
-    """Share of the rate that is left for gradients after headers and retransmissions."""
+    """Share of the link rate that is left for gradients after headers and retransmissions."""
 
 
 class CustomLink(Table):
     """A cable of a custom topology: a link in each direction."""
 
     a: Name = key(examples=["h0"])
-    """Node at one end: a host (h0, h1, …), which has only one cable, or a switch (any other name)."""
+    """Node at one end of the cable: a host (h0, h1, …), which has only one cable, or a switch (any other name)."""
     b: Name = key(examples=["s0"])
-    """Node at the other end."""
+    """Node at the other end of the cable."""
     rate_bps: Rate | None = key(default=None, examples=["25Gbps"])
     """Nominal rate. Default: `cluster.link.rate`."""
     delay_ps: Time | None = key(default=None, examples=["1us"])
@@ -73,29 +73,29 @@ class Topology(Table):
     """Shape of the network (docs/models/fabrics.md)."""
 
     kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star")
-    """star: hosts around one switch. leaf_spine: leaves, each with a link to every spine. clos2, clos3: a Clos network
-    of 2 or 3 layers. custom: a list of cables."""
+    """star: hosts around one switch. leaf_spine: leaf switches, each with a link to every spine switch. clos2, clos3: a
+    Clos network of 2 or 3 layers. custom: a list of cables."""
     hosts: int | None = key(default=None, ge=1, examples=[8])
     """Number of hosts (star, leaf_spine, custom). Default: in a star, as many as the jobs need; in a custom network,
     one more than the highest host number in `links`."""
     ports: int | None = key(default=None, ge=2, le=1024, examples=[16])
-    """Number of ports of each switch (clos2, clos3)."""
+    """Number of ports of each switch of a Clos network."""
     bisection: Ratio | None = key(default=None, examples=["1/4"])
-    """Upward capacity of an edge switch divided by its downward capacity (leaf_spine, clos2, clos3). Default: 1, or the
-    ratio that `spines` gives."""
+    """Upward divided by downward capacity of an edge switch (leaf_spine, clos2, clos3). Default: 1, or the ratio that
+    `spines` gives."""
     leaves: int | None = key(default=None, ge=1, examples=[4])
-    """Number of leaf switches (leaf_spine)."""
+    """Number of leaf switches of a leaf_spine network."""
     hosts_per_leaf: int | None = key(default=None, ge=1, examples=[8])
-    """Number of hosts on each leaf. A leaf_spine needs this key or `hosts`."""
+    """Number of hosts on each leaf switch. A leaf_spine network needs this key or `hosts`."""
     spines: int | None = key(default=None, ge=1, examples=[2])
-    """Number of spine switches (leaf_spine). Default: the number that `bisection` gives."""
+    """Number of spine switches of a leaf_spine network. Default: the number that `bisection` gives."""
     fabric_link: FabricLink | None = key(default=None, examples=[{"rate": "100Gbps"}])
     """Links between leaves and spines. Default: rate and delay of `cluster.link`."""
     switches: list[Name] | None = key(default=None, examples=[["s0", "s1"]])
-    """Names of the switches (custom). Default: every end of a cable that is not a host."""
+    """Names of the switches of a custom network. Default: every end of a cable that is not a host."""
     links: Cables | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}], "fabric.csv"])
-    """Cables (custom): a list, an HPCC topology file, or a CSV file with the header a,b[,rate][,delay] and values with
-    units. The resolved scenario contains the cables as a list."""
+    """Cables of a custom network: a list, an HPCC topology file, or a CSV file with the header a,b[,rate][,delay] and
+    values with units."""
 
 
 class Queue(Table):
@@ -103,38 +103,37 @@ class Queue(Table):
 
     kind: QueueKind = key(default="pfifo_fast", description=MEANING_OF_QUEUES)
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
-    """Capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`, it
-    applies only to the ports of hosts."""
+    """Buffer capacity of a port for all bands together, in packets or bytes on the wire. With `cluster.switch_buffer`,
+    it applies only to the ports of hosts."""
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
-    """Number of bands (strict; required)."""
+    """Number of bands of a strict queue; required."""
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
-    """Weights of 1 to 8 bands, band 0 first (drr; required). A weight is the number of full packets that a band may
-    send per round."""
+    """Numbers of full packets that the 1 to 8 bands of a drr queue may send per round, band 0 first; required."""
     threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length, all bands together, from which packets of ECN-capable senders are marked (all kinds but red;
-    required for ecn and pcn). Default: no packet is marked."""
+    """Queue length, all bands together, from which packets of ECN-capable senders are marked. Required for ecn and pcn,
+    an error for red. Default: none is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
     """Whether the queue length is compared with `threshold` when a packet arrives or when it leaves. Default:
     enqueue."""
     min_packets: Packets | None = key(default=None, examples=["5pkt"])
-    """Average queue length below which packets are neither marked nor dropped (red; required)."""
+    """Average length of a RED queue below which packets are neither marked nor dropped; required."""
     max_packets: Packets | None = key(default=None, examples=["15pkt"])
-    """Average queue length from which every packet is marked or dropped (red; required)."""
+    """Average length of a RED queue from which every packet is marked or dropped; required."""
     max_probability_ppm: Share | None = key(default=None, examples=[0.1])
-    """Probability of a mark or drop when the average queue length is just below `max`; 0 at `min` (red). Default:
+    """Probability of a mark or drop when the average length of a RED queue is just below `max`; 0 at `min`. Default:
     0.1."""
     weight_ppm: Share | None = key(default=None, examples=[0.002])
-    """Weight of each arriving packet in the moving average of the queue length (red). Default: 0.002."""
+    """Weight of each arriving packet in the moving average of a RED queue's length. Default: 0.002."""
     ecn: bool | None = key(default=None, examples=[True])
-    """Whether packets of ECN-capable senders are marked instead of dropped (red). Default: false."""
+    """Whether a RED queue marks packets of ECN-capable senders instead of dropping them. Default: false."""
     announced_packets: Fifth | None = key(default=None, examples=["10pkt"])
-    """Marking threshold of a port after a burst has been announced and until it arrives, at most `threshold` (pcn;
-    required)."""
+    """Marking threshold of a pcn queue from the announcement of a burst until its arrival, at most `threshold`;
+    required."""
     timeout_ps: Duration | None = key(default=None, examples=["1ms"])
-    """Time for which a sender waits for the answer to an announcement before it starts the burst anyway (pcn). Default:
-    the longest time that an answer can take, which is a round trip over the longest route with full queues."""
+    """Time after which a sender starts a burst even if no pcn queue has answered its announcement. Default: the longest
+    time that an answer can take, with full queues on the longest route."""
     expire_ps: Duration | None = key(default=None, examples=["3ms"])
-    """Age at which a switch deletes an announcement if its burst has not arrived (pcn). Default: three times `timeout`,
+    """Age at which a pcn queue deletes an announcement whose burst has not arrived. Default: three times `timeout`,
     plus the longest `setup` of announced bursts."""
 
 
@@ -142,9 +141,9 @@ class SwitchBuffer(Table):
     """Buffer of each switch, shared by the ports of the switch. Only the packet engine uses it."""
 
     capacity: Buffer = key(examples=["4MB"], core=False)
-    """Capacity for all ports together, in packets or bytes on the wire."""
+    """Buffer capacity for all ports of a switch together, in packets or bytes on the wire."""
     alpha_ppm: Alpha = key(default=1.0)
-    """A port's queue may grow to `alpha` times the free buffer (Choudhury & Hahne 1998)."""
+    """Maximum length of a port's queue, as a multiple of the free buffer (Choudhury & Hahne 1998)."""
 
 
 class Transport(Table):
@@ -152,38 +151,35 @@ class Transport(Table):
 
     kind: TransportKind = key(default="newreno", core=False, description=MEANING_OF_TRANSPORTS)
     ecn: bool | None = key(default=None, examples=[True])
-    """Whether queues may mark segments instead of dropping them (RFC 3168). This requires a queue that marks. Default:
-    true for dctcp, otherwise false."""
+    """Whether queues may mark segments instead of dropping them (RFC 3168); requires a queue that marks. Default: true
+    for dctcp, otherwise false."""
     gain_ppm: Share | None = key(default=None, examples=[0.0625], core=False)
-    """Weight g of the newest window in DCTCP's moving average of the share of marked data (dctcp). Default: 1/16."""
+    """Weight g of the newest window in DCTCP's moving average of the share of marked data. Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True], core=False)
-    """Whether HyStart (Ha & Rhee 2011) can end slow start before a mark or a loss, as in Linux (cubic): when a train of
-    acknowledgements lasts half a round trip, or when round-trip times, measured in microseconds, increase. Default:
+    """Whether HyStart (Ha & Rhee 2011) can end CUBIC's slow start before a mark or a loss, as in Linux. Default:
     false."""
     byte_counting: bool | None = key(default=None, examples=[True], core=False)
-    """By how much an acknowledgement increases the window in slow start (cubic, newreno). true: by all segments that it
-    acknowledges, as in Linux (RFC 3465); newreno then also grows by one segment a round trip beyond slow start. false:
-    by one segment (RFC 5681). With delayed acknowledgements, the window doubles in a round trip if true, and grows by
-    half if false. Default: false."""
+    """By how much an acknowledgement increases the window of CUBIC or NewReno in slow start. true: by all segments that
+    it acknowledges, as in Linux (RFC 3465); NewReno then also grows by one segment a round trip beyond slow start.
+    false: by one segment (RFC 5681). Default: false."""
     as_linux: bool | None = key(default=None, examples=[True], core=False)
-    """Whether Linux's differences from RFC 9438 apply (cubic): the growth is computed again only when the window has
-    changed or after 31 ms; before the first loss it is at least 5 % a round trip; HyStart allows up to 1 ms for delayed
+    """Whether CUBIC has Linux's differences from RFC 9438: growth is computed again only when the window has changed or
+    after 31 ms; before the first loss it is at least 5 % a round trip; HyStart allows up to 1 ms for delayed
     acknowledgements. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
-    """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
+    """Payload of a full segment, which with 54 bytes of headers must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
-    """Initial window, in segments (all kinds but ideal)."""
+    """Initial congestion window, in segments (all kinds but ideal)."""
     window_bytes: PartSize | None = key(default=None, examples=["32MiB"])
-    """Maximum number of bytes in flight per connection: the size of the send and receive buffers or, for ideal, the
-    window. Default: 32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
+    """Maximum number of bytes in flight per connection: the size of its buffers or, for ideal, the window. Default:
+    32MiB; for ideal, twice the bandwidth-delay product of the longest route, in whole segments."""
     recovery: Literal["sack", "rack", "ns3.30"] = key(default="sack")
-    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: as in Linux, with loss detection by time,
-    tail loss probes (RFC 8985) and proportional rate reduction (RFC 9937). "ns3.30": as in ns-3.30.1, which Gao (2020)
-    used, and which also retransmits segments that are still in flight."""
+    """Loss detection and fast recovery. sack: RFC 6675, as in ns-3.37. rack: by time, as in Linux (RFC 8985 and 9937).
+    "ns3.30": as in ns-3.30.1, which Gao (2020) used, and which also retransmits segments that are still in flight."""
     timers: Literal["derived", "linux"] = key(default="derived")
     """Values of the minimum retransmission timeout, the delay of acknowledgements, and the timeout before the first
     round-trip sample. derived: computed from the links (docs/models/packet.md#parameters). linux: 200 ms, 40 ms and 1
-    s, for links so slow or long that derived timers would be seconds."""
+    s."""
     min_rto_ps: Duration | None = key(default=None, examples=["5ms"])
     """Minimum retransmission timeout. Acknowledgements are delayed by at most half of it. Default: the value that
     `timers` selects."""
@@ -198,12 +194,11 @@ class Stages(Table):
     SHORT = "host_{}"
 
     copy_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Rate of a sender's first stage, such as the copy from the accelerator to the host's memory. Default: the stage
-    takes no time."""
+    """Rate of a sender's first stage, such as the copy from the accelerator to the host's memory. Default: no time."""
     serialise_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Rate of a sender's second stage, before its network interface. Default: the stage takes no time."""
+    """Rate of a sender's second stage, before its network interface. Default: no time."""
     receive_bps: Rate | None = key(default=None, examples=["7Gbps"])
-    """Rate of a receiver's stage, after its network interface. Default: the stage takes no time."""
+    """Rate of a receiver's stage, after its network interface. Default: no time."""
 
 
 class Host(Table):
@@ -212,7 +207,7 @@ class Host(Table):
     SHORT = "host_{}"
 
     message_ps: Time = key(default="0us", examples=["15us"])
-    """Time for each message that a host sends: the overhead o of LogP (Culler et al. 1993)."""
+    """Time that a host needs for each message that it sends: the overhead o of LogP (Culler et al. 1993)."""
     stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
     """Rates of a host's stages, in series. Each stage processes one part of a transfer at a time."""
 
@@ -225,9 +220,9 @@ class ScaleUp(Table):
     rate_bps: Rate = key(examples=["450GBps"])
     """Nominal rate."""
     delay_ps: Time = key(default="1us", examples=["1us"])
-    """Propagation delay of a link. A message crosses two links."""
+    """Propagation delay of a scale-up link. A message crosses two links."""
     efficiency_ppm: Share = key(default=1.0, examples=[0.8])
-    """Share of the rate that collectives reach."""
+    """Share of the scale-up links' rate that collectives reach."""
 
 
 class Node(Table):
@@ -242,7 +237,7 @@ class Node(Table):
     nics: int | None = key(default=None, ge=1, le=1024, examples=[8])
     """Number of network cards of each node, a divisor of `gpus`. Default: `gpus`."""
     launch_ps: Time = key(default="0us", examples=["20us"], core=False)
-    """Time before the first byte of each collective. It is the default of `job.NAME.schedule.overhead`."""
+    """Time before the first byte of each collective: the default of `job.NAME.schedule.overhead`."""
 
 
 class Cluster(Table):
@@ -251,16 +246,15 @@ class Cluster(Table):
     SHORT = "{}"
 
     preset: Name | None = key(default=None, examples=["h100-hgx/32"], core=False, short="")
-    """Name of a built-in cluster, as `NAME` or `NAME/N`. `cluster = "h100-hgx/32"` is short for a table with this key
-    alone. Other keys of the table replace those of the built-in cluster; a table with a `kind`, such as `queue`, is
-    replaced as a whole. The resolved scenario contains the keys of the built-in cluster instead."""
+    """Name of a built-in cluster, as `NAME` or `NAME/N`. `cluster = "h100-hgx/32"` is a short form. Other keys replace
+    those of the built-in cluster; a table with a `kind`, such as `queue`, is replaced as a whole."""
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network (docs/models/fabrics.md)."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
     """Rate and delay of each direction of a link, unless the topology sets them for this link."""
     node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
-    """Machines with several GPUs. Hosts of jobs are then GPUs, and hosts of `topology` are network cards. Default:
-    every host is a worker."""
+    """Machines with several GPUs. Hosts of jobs are then GPUs, and hosts of `topology` are network cards. Default: no
+    such machines; every host is a worker."""
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
     """Device of the hosts or GPUs (gradtide presets device), for jobs without `compute.device`."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])

@@ -178,5 +178,5 @@ def _with_hyphens(word: str) -> str:
 
 def notes(info: FieldInfo) -> Notes:
     """Return the `Notes` that `key` stored in a declaration."""
-    assert isinstance(info.json_schema_extra, Notes)  # every field of a table is made by `key`
+    assert isinstance(info.json_schema_extra, Notes)  # set by `key`
     return info.json_schema_extra

@@ -24,14 +24,14 @@ class CdfPoint(Table):
     bytes: Size = key(examples=["4kB"])
     """Flow size."""
     cdf: Cumulated = key(examples=[0.15])
-    """Share of the flows that are at most this large; 1 at the last point."""
+    """Share of the flows that have at most this size; 1 at the last point."""
 
 
 class Arrivals(Table):
     """When flows start: a Poisson process (docs/models/traffic.md#arrivals)."""
 
     rate: Frequency = key(examples=["23/s"])
-    """Number of flows per time."""
+    """Number of background flows that start per time."""
     per: Literal["host", "cluster"] = key(default="host")
     """Whether `rate` counts the flows of each host or of all hosts together."""
 
@@ -42,7 +42,7 @@ class Burst(Table):
     on_ps: Duration = key(examples=["10ms"])
     """Length of a burst."""
     off_ps: Duration = key(examples=["90ms"])
-    """Pause between bursts."""
+    """Pause between bursts of flows."""
 
 
 class Incast(Table):
@@ -51,11 +51,11 @@ class Incast(Table):
     dst: Name = key(examples=["h0"])
     """Receiving host."""
     senders: int | None = key(default=None, ge=1, le=1_000_000, examples=[7])
-    """Number of senders: the lowest-numbered hosts other than the receiver. Default: all other hosts."""
+    """Number of senders of an incast: the lowest-numbered hosts other than the receiver. Default: all other hosts."""
     bytes: PartSize = key(examples=["1MB"])
     """Payload of each flow."""
     every_ps: Duration = key(examples=["100ms"])
-    """Time between incasts."""
+    """Time from the start of an incast to the start of the next."""
     start_ps: Time = key(default="0s")
     """Time of the first incast."""
 
@@ -64,21 +64,21 @@ class Bursts(Table):
     """Hosts that send, pause and send again, like training jobs."""
 
     src: list[Name] = key(examples=[["h6", "h7"]])
-    """Sending hosts, each at its own pace."""
+    """Hosts that send bursts, each at its own pace."""
     dst: Name = key(examples=["h0"])
-    """Receiving host."""
+    """Host that receives the bursts."""
     bytes: PartSize = key(examples=["3MB"])
     """Payload of each burst."""
     count: int = key(ge=1, le=1_000_000, examples=[6])
-    """Number of bursts of each host."""
+    """Number of bursts that each host sends."""
     idle_ps: Time = key(examples=["7s"])
-    """Pause from the end of a burst to the start of the next."""
+    """Pause from the end of a burst to the start of the next burst."""
     together: bool = key(default=False, examples=[True])
-    """Whether the hosts wait for one another, like the workers of a job: the pause starts when the last of their bursts
-    ends, and the next bursts start together."""
+    """Whether all hosts pause when the last of their bursts ends, and then start together, like the workers of a
+    job."""
     setup_ps: Time = key(default="0s", examples=["20ms"])
-    """Time that the application needs before it sends the first byte of a burst. TCP's handshake runs during this time.
-    For an announced burst, the time is counted from the answer to the announcement."""
+    """Time that the application needs before the first byte of a burst, during which TCP's handshake runs. For an
+    announced burst, it begins when the announcement is answered."""
     start_ps: Time = key(default="0s", examples=["20s"])
     """Time of the first burst."""
 
@@ -95,21 +95,20 @@ class ListedFlow(Table):
     bytes: PartSize = key(examples=["1MB"])
     """Payload."""
     band: int | None = key(default=None, ge=0, le=7, examples=[1])
-    """Priority band. Default: the tenant's `priority`."""
+    """Priority band of the flow. Default: the tenant's `priority`."""
 
 
 class TrafficTable(Table):
     """Background flows of a tenant that does not train (docs/models/traffic.md).
 
-    It needs one of `sizes`, `cdf`, `replay`, `flows`, `incast` and `bursts`.
+    The table needs one of `sizes`, `cdf`, `replay`, `flows`, `incast` and `bursts`.
     """
 
     sizes: Name | None = key(default=None, examples=["web-search"])
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a file of points
     (docs/models/traffic.md#sizes)."""
     cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
-    """Flow-size distribution as a list of points, instead of `sizes`. In the resolved scenario, this list replaces a
-    file."""
+    """Flow-size distribution as a list of points, instead of `sizes`."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
     """When flows start: a Poisson process (docs/models/traffic.md#arrivals). `sizes` needs this key or `load`."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
@@ -117,19 +116,18 @@ class TrafficTable(Table):
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
     """Flows start only during bursts, the first of which begins at time 0. Default: flows start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
-    """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band], or a connection matrix of htsim. Hosts
-    are h0, h1, … or 0, 1, …; lines may be in any order. Flows that start at `run.duration` or later are left out. A
-    file given by --set replaces `sizes` and `arrivals`. The resolved scenario contains up to 100 flows as `flows`; for
-    a longer file, it contains the path and `replay_sha256`."""
+    """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band] and hosts h0, h1, … or 0, 1, …, or a
+    connection matrix of htsim. Lines may be in any order. Flows that start at `run.duration` or later are left out. The
+    resolved scenario lists up to 100 flows as `flows`; otherwise it contains the path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the `replay` file. A file with another digest is an error."""
     replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
-    """Unit of the start times in a connection matrix of htsim (docs/reference/formats.md#flows). Required if the file
-    does not show the unit."""
+    """Unit of the start times in a connection matrix of htsim (docs/reference/formats.md#flows), if the file does not
+    show it."""
     flows: list[ListedFlow] | None = key(
         default=None, examples=[[{"start": "1ms", "src": "h0", "dst": "h1", "bytes": "1MB"}]]
     )
-    """The flows as a list, instead of `replay`."""
+    """Background flows as a list, instead of a `replay` file."""
     incast: Incast | None = key(default=None, examples=[{"senders": 7, "dst": "h0", "bytes": "1MB", "every": "100ms"}])
     """Many hosts that send to one host at the same time, again and again."""
     bursts: Bursts | None = key(
@@ -137,7 +135,7 @@ class TrafficTable(Table):
     )
     """Hosts that send, pause and send again, like training jobs."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether each flow is announced to the switches before its connection opens. The values are the same as for
+    """Whether each flow is announced to the switches before its connection opens, with the values of
     `job.NAME.announce`."""
     priority: Priority = key(default="high")
-    """Priority band of the flows, as in `job.NAME.priority`."""
+    """Priority band of the background flows, as in `job.NAME.priority`."""

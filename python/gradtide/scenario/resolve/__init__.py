@@ -50,7 +50,7 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
     except ScenarioError as error:
         found = sorted(error.faults, key=lambda f: (f.file != source.name, f.file, f.line or 0))
         raise ScenarioError(shown_from(found, source, base_dir)) from None
-    assert result is not None  # every job is resolved if there are no faults
+    assert result is not None  # because there are no faults
     return replace(result, warnings=(*source.notes, *result.warnings))
 
 

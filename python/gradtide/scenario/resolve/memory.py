@@ -113,7 +113,6 @@ def _accelerator(name: str, memory_bytes: int) -> Accelerator:
 
 
 def _precision(device: str) -> Precision:
-    """Return the value of `compute.precision` for the number format of a built-in device."""
     from gradtide import presets
 
     if device.endswith("-fp8"):

@@ -387,7 +387,7 @@ def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, in
     hops, rate_bps, delay_ps = reach()
     packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
-    # A packet waits for the full queue and for a packet each in the port's transmit ring and on the wire.
+    # At each port, a packet waits for a full queue, one packet in the transmit ring and one packet on the wire.
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps

@@ -119,7 +119,7 @@ def _parallel_model(ctx: Context, job: JobTable, keys: Parallel, table: LayerTab
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
     assert model is not None
-    assert compute.seq is not None  # the check of `compute` requires `seq` for a configuration
+    assert compute.seq is not None  # required for a configuration
     device = table.device
     if device.name is None:
         msg = "the model needs a device to compute on, and neither the job nor the cluster names one"

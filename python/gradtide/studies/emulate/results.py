@@ -33,7 +33,7 @@ def figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class EmulationResult:
-    """A finished emulation.
+    """Result of `emulate`: measurements of the flows, queues and links of an emulated network.
 
     Attributes:
         scenario: the scenario.

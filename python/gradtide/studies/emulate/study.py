@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from gradtide.studies.emulate.results import (
     links_of,
     queues_of,
 )
-from gradtide.system import is_running
+from gradtide.system import has_namespaces, is_running
 
 MAX_LATE = 0.001
 """Default limit on the share of packets that leave the switch more than 100 us after their computed time."""
@@ -97,8 +96,8 @@ def emulate(
     """
     if isinstance(command, str):
         raise ValueError(f"command: a list of words is expected; write {shlex.split(command)}")
-    if not sys.platform.startswith("linux"):
-        what = f"This system is {sys.platform}, which has no network namespaces."
+    if not has_namespaces():
+        what = "Only Linux has network namespaces."
         raise EmulationRefusal("other", f"{what} {FIXES['other']}")
     scenario = scenario if scenario.engine == "packet" else scenario.replace(engine="packet")
     _check(scenario)
