@@ -483,10 +483,10 @@ def tables(answer: dict[str, Any]) -> str:
     return "\n".join(
         [
             *texts,
-            f"The {answer['hosts']} hosts ran on Linux {answer['kernel']} with {answer['cores']} cores and a load average "
-            f"of {min(loads):.1f} to {max(loads):.1f}. In each run, 99 % of the flows began at most {min(lates):.1f} to "
-            f"{max(lates):.1f} ms late. The links' delay of {1e6 * answer['delay_s']:.0f} us follows from "
-            f"{1e6 * answer['round_trip_s']:.0f} us to connect on the idle network.",
+            f"The {answer['hosts']} hosts ran on Linux {answer['kernel']} with {answer['cores']} cores and a load "
+            f"average of {min(loads):.1f} to {max(loads):.1f}. In each run, 99 % of the flows began at most "
+            f"{min(lates):.1f} to {max(lates):.1f} ms late. The links' delay of {1e6 * answer['delay_s']:.0f} us "
+            f"follows from {1e6 * answer['round_trip_s']:.0f} us to connect on the idle network.",
         ]
     )
 
