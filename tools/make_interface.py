@@ -43,8 +43,8 @@ def page(text: str) -> str:
 OF_STUDIES = ("jobs", "progress", "keep", "limits", "keys")
 """Parameters that studies share; the page explains them once."""
 
-LONGEST_DEFAULT = 4
-"""Longer tuples of default values are only in the help of the function."""
+LONGEST_DEFAULT = 20
+"""Default values with more characters are only in the help of the function."""
 
 SHARED_BY = 3
 """An argument or option that at least this number of commands have with the same meaning is listed once."""
@@ -64,6 +64,7 @@ def commands() -> str:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
         options = rows[name][len(_arguments(command)) :]
         own = ", ".join(row[0] for row in options if row not in shared)
+        own = re.sub(r" [^`]+`", "`", own)  # without the kind of value
         summary = command.help.split("\n\n")[0]
         lines.append(f"- `{usage}`: {summary}" + (f" {own}." if own else ""))
     return f"### Shared arguments and options\n\n{_list(shared)}\n### All commands\n\n" + "\n".join(lines) + "\n"
@@ -171,7 +172,7 @@ def _signature(function: Any) -> str:
     is_study = parameters.keys() >= set(OF_STUDIES)
     kept = [one for name, one in parameters.items() if not (is_study and name in OF_STUDIES)]
     for index, one in enumerate(kept):
-        if isinstance(one.default, tuple) and len(one.default) > LONGEST_DEFAULT:
+        if one.default is not one.empty and len(repr(one.default)) > LONGEST_DEFAULT:
             kept[index] = one.replace(default=...)
     text = str(inspect.Signature(kept)).replace("Ellipsis", "…")
     return f"{text[:-1]}, …)" if is_study else text
