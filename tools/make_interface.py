@@ -118,11 +118,10 @@ def names() -> str:
     """Return a line per public name: its signature, what it does, and the members of a class."""
     of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
     lines = [
-        "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), "
-        "`progress=None`, "
-        "`keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the scenario's keys). "
-        "Defaults `…` are in `help`. A function without a sentence does the same as its command (`sweep_list`: `sweep "
-        "list`), and returns the result.\n",
+        "A signature that ends in `…` also has the parameters of all studies: `jobs=1` (runs at once), "
+        "`progress=None`, `keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the "
+        "scenario's keys). A default `…` is given by Python's `help`. A function without a sentence does the same as "
+        "its command (`sweep_list`: `sweep list`), and returns the result.\n",
         f"Every result of a study also has {of_all}.\n",
     ]
     as_commands = {name.replace(" ", "_") for name, _ in _commands(typer.main.get_command(cli.app), "")}
