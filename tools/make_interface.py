@@ -106,7 +106,7 @@ def _default(param: Any) -> str:
 
 def exit_codes() -> str:
     """Return the table of exit codes."""
-    return _list([(str(code), meaning) for code, meaning in ends.EXIT_CODES.items()])
+    return _list([(f"exit code {code}", meaning) for code, meaning in ends.EXIT_CODES.items()])
 
 
 def kinds() -> str:
