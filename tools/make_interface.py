@@ -43,8 +43,8 @@ def page(text: str) -> str:
 OF_STUDIES = ("jobs", "progress", "keep", "limits", "keys")
 """Parameters that all studies have; the page explains them once, before the signatures."""
 
-LONGEST_DEFAULT = 4
-"""Maximum length of a tuple of default values in a signature; longer tuples are shown as `…`."""
+LONGEST_DEFAULT = 20
+"""Default values with more characters are only in the help of the function."""
 
 SHARED_BY = 3
 """An argument or option that at least this number of commands have with the same meaning is listed once."""
@@ -64,6 +64,7 @@ def commands() -> str:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
         options = rows[name][len(_arguments(command)) :]
         own = ", ".join(row[0] for row in options if row not in shared)
+        own = re.sub(r" [^`]+`", "`", own)  # without the kind of value
         summary = command.help.split("\n\n")[0]
         lines.append(f"- `{usage}`: {summary}" + (f" {own}." if own else ""))
     return f"### Shared arguments and options\n\n{_list(shared)}\n### All commands\n\n" + "\n".join(lines) + "\n"
@@ -105,7 +106,7 @@ def _default(param: Any) -> str:
 
 def exit_codes() -> str:
     """Return the table of exit codes."""
-    return _list([(str(code), meaning) for code, meaning in ends.EXIT_CODES.items()])
+    return _list([(f"exit code {code}", meaning) for code, meaning in ends.EXIT_CODES.items()])
 
 
 def kinds() -> str:
@@ -117,10 +118,10 @@ def names() -> str:
     """Return a line per public name: its signature, what it does, and the members of a class."""
     of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
     lines = [
-        "A signature that ends in `…` has the parameters of all studies, too: `jobs=1` (runs at once), "
-        "`progress=None`, "
-        "`keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the scenario's keys). "
-        "A default value that is shown as `…` is in Python's `help`.\n",
+        "A signature that ends in `…` also has the parameters of all studies: `jobs=1` (runs at once), "
+        "`progress=None`, `keep=None`, `limits=None` ([limits](limits.md#limits)) and `**keys` (short names of the "
+        "scenario's keys). A default `…` is given by Python's `help`. A function without a sentence does the same as "
+        "its command (`sweep_list`: `sweep list`), and returns the result.\n",
         f"Every result of a study also has {of_all}.\n",
     ]
     commands = {name.replace(" ", "_"): name for name, _ in _commands(typer.main.get_command(cli.app), "")}
@@ -170,7 +171,7 @@ def _signature(function: Any) -> str:
     is_study = parameters.keys() >= set(OF_STUDIES)
     kept = [one for name, one in parameters.items() if not (is_study and name in OF_STUDIES)]
     for index, one in enumerate(kept):
-        if isinstance(one.default, tuple) and len(one.default) > LONGEST_DEFAULT:
+        if one.default is not one.empty and len(repr(one.default)) > LONGEST_DEFAULT:
             kept[index] = one.replace(default=...)
     text = str(inspect.Signature(kept)).replace("Ellipsis", "…")
     return f"{text[:-1]}, …)" if is_study else text

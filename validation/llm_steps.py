@@ -179,15 +179,17 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
     lines.append(pages.aligned(rows))
     memory = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
     if memory:
-        lines += ["", f"Memory of the fullest rank, torchtitan: mean absolute error {100 * fmean(memory):.0f} %.", ""]
+        error = f"{100 * fmean(memory):.0f} %"
+        lines += ["", f"Torchtitan's memory of the fullest rank is predicted with a mean error of {error}.", ""]
     pairs = doublings(folder)
     if pairs:
         loss = presets.accelerator("H100").scaling_loss
         ours, without = (f"{100 * loss_distance(pairs, one):.1f}" for one in (loss, 0.0))
         change = f"{100 * (median(pair.measured for pair in pairs) - 1):.1f}"
         lines += [
-            f"Doubling the GPUs of MPT (n = {len(pairs)}): the median step takes {change} % longer. The mean absolute "
-            f"error of the predicted change is {ours} percentage points, and {without} without `scaling_loss`.",
+            f"In {len(pairs)} doublings of the number of GPUs of MPT, the median step takes {change} % longer. The "
+            f"mean absolute error of the predicted change is {ours} percentage points, and {without} without "
+            "`scaling_loss`.",
             "",
         ]
     return "\n".join(lines)
@@ -215,9 +217,9 @@ def tables_of_kinds(folder: Path) -> str:
         name: [abs(one.error) for one in found if one.table == "published" and one.kind["family"] == name]
         for name in ("dense", "moe")
     }
-    said = [f"{len(one)} {name} steps {100 * fmean(one):.1f} %" for name, one in by_family.items() if one]
-    lines += ["", f"Mean absolute error over all published steps: {', '.join(said)}.", ""]
-    lines += [f"Published steps whose prediction is off by more than {100 * FAR:.0f} %:", ""]
+    said = [f"{100 * fmean(one):.1f} % for {len(one)} {name} steps" for name, one in by_family.items() if one]
+    lines += ["", f"Over all published steps, the mean absolute error is {', '.join(said)}.", ""]
+    lines += [f"These published steps have a prediction that is off by more than {100 * FAR:.0f} %:", ""]
     lines += ["<!-- table: published -->", "", "| step | from | error, % |", "|---|---|---:|"]
     rows = {row["id"]: row for row in published(folder)}
     for one in found:
@@ -226,8 +228,8 @@ def tables_of_kinds(folder: Path) -> str:
             lines.append(
                 f"| {_published_step(row)}, {row['gpus']} {row['device']} | {row['source']} | {100 * one.error:+.1f} |"
             )
-    left_out = [f"{row['model']} on {row['gpus']} {row['device']}" for row in published(folder, "no")]
-    lines += ["", f"No scenario can state {', '.join(left_out)}; `published.csv` says why."]
+    left_out = len(published(folder, "no"))
+    lines += ["", f"No scenario can state {left_out} other published steps; `published.csv` says which and why."]
     lines += ["", "<!-- table: collectives -->", ""]
     lines += ["| collectives inside a node of 8 | rows | mean absolute error, % | largest |", "|---|---:|---:|---:|"]
     for row in compared.collectives():

@@ -48,7 +48,7 @@ def _sentence(result: Result, seed: int, seconds: float, processes: int, attacke
     minutes = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
     notes = "".join(f", {count:,} by {name}" for name, count in sorted(result.notes.items()))
     together = f" on {processes} processes" if processes > 1 else ""
-    return f"{attacked}, seed {seed}: {result.total:,} in {minutes}{together}{notes}; {findings}."
+    return f"{attacked}, seed {seed}: {result.total:,} attacks in {minutes}{together}{notes}; {findings}."
 
 
 def _table(kind: str, result: Result) -> list[str]:

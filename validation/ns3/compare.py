@@ -167,7 +167,12 @@ def tables() -> dict[str, str]:
                 f"| {name} | {len(found.ns3_ms)} | {case.what} | {found.ns3_ms.mean():.4f} | "
                 f"{found.error_percent:+.2f} | {found.worst_percent:.2f} | {case.percent:g} |"
             )
-    return {EQUAL: ", ".join(equal), DIFFERENT: "\n".join(different)}
+    listed = (
+        "In these cases (with their number of flows), every flow ends in the same nanosecond as in ns-3: "
+        f"{', '.join(equal)}. Where no packet is marked, connections also open and last bytes arrive in the same "
+        "nanosecond."
+    )
+    return {EQUAL: listed, DIFFERENT: "\n".join(different)}
 
 
 def main() -> None:

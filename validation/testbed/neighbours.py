@@ -449,7 +449,7 @@ def tables(answer: dict[str, Any]) -> str:
     texts = []
     for ratio, load, seeds in answer["cells"]:
         lines = [
-            f"**R = {ratio:g}, load {100 * load:.3g} %** ({seeds} schedules of {answer['duration_s']:g} s)",
+            f"**R = {ratio:g}, load {100 * load:.3g} %** ({seeds} schedules of flows, {answer['duration_s']:g} s each)",
             "",
         ]
         table = [["", "n", "same band, ms", "lower band, ms", "change, % (95 % interval)"]]
@@ -475,18 +475,18 @@ def tables(answer: dict[str, Any]) -> str:
         }
         lines += [
             "",
-            f"Packets dropped: {drops['same'][1]}→{drops['same'][0]} in the same band, "
-            f"{drops['low'][1]}→{drops['low'][0]} in the lower one.",
+            f"Packets dropped, predicted→measured: {drops['same'][1]}→{drops['same'][0]} in the same band, "
+            f"{drops['low'][1]}→{drops['low'][0]} in the lower band.",
             "",
         ]
         texts.append("\n".join(lines))
     return "\n".join(
         [
             *texts,
-            f"{answer['hosts']} hosts, Linux {answer['kernel']}, {answer['cores']} cores, load average "
-            f"{min(loads):.1f} to {max(loads):.1f}; 99 % of a run's flows began at most {min(lates):.1f} to "
-            f"{max(lates):.1f} ms late; {1e6 * answer['round_trip_s']:.0f} us to connect on the idle "
-            f"network, from which the links' delay of {1e6 * answer['delay_s']:.0f} us follows.",
+            f"The {answer['hosts']} hosts ran on Linux {answer['kernel']} with {answer['cores']} cores and a load "
+            f"average of {min(loads):.1f} to {max(loads):.1f}. In each run, 99 % of the flows began at most "
+            f"{min(lates):.1f} to {max(lates):.1f} ms late. The links' delay of {1e6 * answer['delay_s']:.0f} us "
+            f"follows from {1e6 * answer['round_trip_s']:.0f} us to connect on the idle network.",
         ]
     )
 

@@ -59,7 +59,8 @@ def main() -> None:
     made = (
         f"Means of {arguments.runs} runs of {arguments.iterations} iterations with each order, with the 95 % interval "
         f"of the runs (Student's t); predicted times are behind the measured ones. {statistics.mean(strayed):.2%} of "
-        f"the pulls were out of order. {os.cpu_count()} processors; the load was {min(loads):.1f} to {max(loads):.1f}."
+        f"the pulls arrived out of order. The machine had {os.cpu_count()} processors and a load of "
+        f"{min(loads):.1f} to {max(loads):.1f}."
     )
     table = "\n".join([*HEAD, *rows, "", made])
     if arguments.page:
