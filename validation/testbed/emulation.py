@@ -6,8 +6,8 @@
     python validation/testbed/emulation.py --only tcp
     python validation/testbed/emulation.py --only training
 
-Writes data/emulation.csv beside this file: a row for each run. It fails if a bar is missed. A loaded machine misses the
-bars of lateness: the switch needs a processor of its own.
+Writes data/emulation.csv beside this file: a row for each figure of each run. `--only` keeps the rows of other cases. It
+fails if a bar is missed. A loaded machine misses the bars of lateness: the switch needs a processor of its own.
 """
 
 import argparse
@@ -204,8 +204,12 @@ def main() -> None:
         if given.only in (None, name):
             is_met &= measure(rows, given.pairs)
     DATA.parent.mkdir(exist_ok=True)
+    # Rows of cases that were not measured now are kept.
+    measured = {case for case, *_ in rows}
+    known = list(csv.reader(DATA.open(encoding="utf-8", newline="")))[1:] if DATA.exists() else []
+    kept = [row for row in known if row[0] not in measured]
     with DATA.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *rows])
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *kept, *rows])
     sys.exit(not is_met)
 
 

@@ -44,10 +44,8 @@ class QueueSamples:
         """Return figures of a link's queue for a burst that reached the link at `first_us` and ended at `end_us`.
 
         The queue at the burst's start is taken from the last sample before `first_us`. The mean wait of a packet
-        follows from
-        Little's law: the mean queue in bytes, divided by the mean rate at which the link was sending. All figures are
-        None
-        without a sample before the burst and another one during it.
+        follows from Little's law: the mean queue in bytes, divided by the mean rate at which the link was sending. All
+        figures are None without a sample before the burst and another one during it.
         """
         before = int(np.searchsorted(self.at_us, first_us)) - 1
         during = slice(before + 1, int(np.searchsorted(self.at_us, end_us, side="right")))
