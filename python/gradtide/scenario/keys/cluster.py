@@ -163,9 +163,8 @@ class Transport(Table):
     it acknowledges, as in Linux (RFC 3465); NewReno then also grows by one segment a round trip beyond slow start.
     false: by one segment (RFC 5681). Default: false."""
     as_linux: bool | None = key(default=None, examples=[True], core=False)
-    """Whether CUBIC has Linux's differences from RFC 9438: growth is computed again only when the window has changed or
-    after 31 ms; before the first loss it is at least 5 % a round trip; HyStart allows up to 1 ms for delayed
-    acknowledgements. Default: false."""
+    """Whether CUBIC has Linux's differences from RFC 9438 (docs/models/packet.md#transports): when it grows, how much
+    before the first loss, how HyStart counts delayed acknowledgements, and ssthresh after a timeout. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment, which with 54 bytes of headers must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)

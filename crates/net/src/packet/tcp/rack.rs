@@ -36,7 +36,7 @@ pub(crate) struct Rack {
 }
 
 /// Returns whether timestamp `one` is later than `other` (RFC 7323, 5.2: timestamps wrap).
-fn is_later(one: u32, other: u32) -> bool {
+pub(crate) fn is_later(one: u32, other: u32) -> bool {
     one.wrapping_sub(other) as i32 > 0
 }
 

@@ -285,7 +285,7 @@ impl Sender {
         }
         if by_time {
             let delivered = acknowledged - before + self.board.sacked_bytes() - sacked_before;
-            self.process_by_time(config, now_ps, before, delivered);
+            self.process_by_time(config, now_ps, before, (delivered, ack.stamp()));
         } else {
             self.process(config, now_ps, before, duplicate, out);
         }
@@ -537,6 +537,10 @@ impl Sender {
             return self.on_early_alarm(config, now_ps, out);
         }
         self.timeouts += 1;
+        if config.recovery == Recovery::Rack && matches!(self.phase, CongestionState::Open | CongestionState::Disorder)
+        {
+            self.remember_window();
+        }
         self.ssthresh = self.ssthresh_after_timeout(config);
         self.dup_acks = 0;
         if config.recovery == Recovery::Rack {
@@ -653,6 +657,7 @@ impl Sender {
         let stamp = config.stamp(now_ps);
         let (start, end) = self.board.retransmit(index, bytes_max, stamp);
         self.retransmits += 1;
+        self.note_retransmission(stamp);
         // RFC 3168, 6.1.5: retransmissions are not ECN-capable.
         self.emit((now_ps, stamp), start, (end - start) as u16, 0, out);
     }

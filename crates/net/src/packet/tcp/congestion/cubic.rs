@@ -33,7 +33,9 @@ pub struct Parameters {
     pub byte_counting: bool,
     /// Whether Linux's differences from RFC 9438 apply. The growth per acknowledged segment is computed again only when
     /// the window has changed by a segment, or [`GROWTH_PS`] after the last time. Before the first loss, the window
-    /// grows by at least 5 % a round trip. HyStart allows for delayed acknowledgements.
+    /// grows by at least 5 % a round trip. In slow start, it grows while it is less than twice the largest amount of data
+    /// that was in flight in the last round trip, even if it is not full. A timeout reduces ssthresh to a share of the
+    /// window instead of the data in flight. HyStart allows for delayed acknowledgements.
     pub as_linux: bool,
 }
 
@@ -74,6 +76,9 @@ pub(crate) struct Cubic {
     climbs: bool,
     /// Whether the window was fully used after the last acknowledgement.
     full: bool,
+    /// Most bytes in flight in this round trip, and its end: the first unsent byte at its beginning.
+    used_bytes: u64,
+    round_end: u64,
     hystart: Option<Box<HyStart>>,
     /// Maximum number of segments by which an acknowledgement grows the window in slow start.
     slow_start_limit: u64,
@@ -99,6 +104,8 @@ impl CongestionControl for Cubic {
             last_ps: 0,
             climbs: false,
             full: true,
+            used_bytes: 0,
+            round_end: 0,
             hystart: parameters.hystart.then(Box::default),
             slow_start_limit: if parameters.byte_counting { u64::MAX } else { 1 },
             is_linux: parameters.as_linux,
@@ -126,6 +133,12 @@ impl CongestionControl for Cubic {
         {
             window.ssthresh = window.cwnd;
         }
+        let used_bytes = ack.high - ack.una + ack.segments * window.segment_bytes;
+        if ack.una > self.round_end {
+            (self.round_end, self.used_bytes) = (ack.high, used_bytes);
+        } else {
+            self.used_bytes = self.used_bytes.max(used_bytes);
+        }
         window.cwnd = self.grown(window, ack);
     }
 
@@ -150,7 +163,7 @@ impl CongestionControl for Cubic {
         if let Some(hystart) = &mut self.hystart {
             **hystart = HyStart::default();
         }
-        self.shrink(window, flight_size)
+        self.shrink(window, if self.is_linux { window.cwnd } else { flight_size })
     }
 }
 
@@ -160,10 +173,14 @@ impl Cubic {
         let CongestionWindow { cwnd, ssthresh, segment_bytes } = *window;
         let since_ps = ack.now_ps - self.last_ps;
         self.last_ps = ack.now_ps;
-        if !self.full || ack.segments == 0 {
+        let is_limit = match self.is_linux && cwnd < ssthresh {
+            true => cwnd < 2 * self.used_bytes,
+            false => self.full,
+        };
+        if !is_limit || ack.segments == 0 {
             // RFC 9438, 5.8: a window that does not limit the sender does not grow, and the time in that state does not
             // count.
-            self.stage_ps = self.stage_ps.map(|stage_ps| stage_ps + if self.full { since_ps } else { 0 });
+            self.stage_ps = self.stage_ps.map(|stage_ps| stage_ps + if is_limit { since_ps } else { 0 });
             return cwnd;
         }
         if cwnd < ssthresh {

@@ -80,6 +80,16 @@ impl Scoreboard {
         self.rack = Some(rack);
     }
 
+    /// Counts the lost segments as in flight again.
+    pub fn unmark_lost(&mut self) {
+        self.lost_bytes = 0;
+        for segment in &mut self.segments {
+            segment.flags &= !LOST;
+        }
+        self.lost_hint = self.front;
+        self.hole_hint = self.front;
+    }
+
     /// Marks a segment in flight as lost and as not retransmitted.
     fn lose(&mut self, index: usize) {
         let serial = self.front + index as u64;

@@ -4,9 +4,12 @@
 //! that could reveal their loss, so a tail loss probe is sent before the retransmission timeout. During recovery, PRR
 //! spreads the reduction of the window over a round trip.
 //!
-//! Not modelled: undoing unnecessary reductions (RFC 3522, RFC 5682), and DSACK.
+//! A reduction is undone if the first acknowledgement after a retransmission echoes an earlier timestamp, so that the
+//! original segment has arrived (Eifel: RFC 3522 and 4015). Not modelled: F-RTO (RFC 5682), which needs no timestamps, and
+//! DSACK.
 
 use super::{Alarm, CongestionState, NEVER, Sender};
+use crate::packet::tcp::rack::is_later;
 use crate::packet::tcp::{Recovery, TcpConfig};
 use crate::packet::wire::Wire;
 
@@ -32,6 +35,16 @@ pub(super) struct State {
     /// `SND.NXT` when the alarm was last set. If new data has been sent since, the alarm must be set again.
     armed_high: u64,
     prr: Prr,
+    undo: Option<Undo>,
+}
+
+/// The window before a reduction, while the reduction may prove unnecessary.
+#[derive(Clone, Copy, Debug)]
+struct Undo {
+    cwnd: u64,
+    ssthresh: u64,
+    /// `RetransmitTS` of RFC 3522: timestamp of the first retransmission after the reduction.
+    retransmitted: Option<u32>,
 }
 
 impl Default for State {
@@ -46,6 +59,7 @@ impl Default for State {
             probe_is_retransmission: false,
             armed_high: 0,
             prr: Prr::default(),
+            undo: None,
         }
     }
 }
@@ -62,20 +76,33 @@ struct Prr {
 }
 
 impl Sender {
-    /// Processes an acknowledgement that newly delivered `delivered` bytes. `before` is the value of SND.UNA before it.
-    pub(super) fn process_by_time(&mut self, config: &TcpConfig, now_ps: u64, before: u64, delivered: u64) {
+    /// Processes an acknowledgement that newly delivered `delivered` bytes and echoes timestamp `echo`. `before` is the
+    /// value of SND.UNA before it.
+    pub(super) fn process_by_time(
+        &mut self,
+        config: &TcpConfig,
+        now_ps: u64,
+        before: u64,
+        (delivered, echo): (u64, u32),
+    ) {
         let acknowledged = self.una - before;
+        if acknowledged > 0 {
+            self.undo_if_needless(config, echo);
+        }
         let segments = self.whole_segments(acknowledged, u64::from(config.segment_bytes));
         self.judge_probe(config, acknowledged == 0 && delivered == 0);
         let is_over = self.una >= self.recover;
         if acknowledged > 0 {
-            if is_over && matches!(self.phase, CongestionState::Recovery | CongestionState::Loss) {
-                if self.phase == CongestionState::Recovery {
-                    self.cwnd = self.ssthresh;
-                }
+            let phase = self.phase;
+            if is_over && matches!(phase, CongestionState::Recovery | CongestionState::Loss) {
                 self.phase = CongestionState::Open;
-            } else if matches!(self.phase, CongestionState::Open | CongestionState::Loss) {
-                self.grow(config, segments, now_ps);
+                self.by_time.undo = None;
+            }
+            match phase {
+                CongestionState::Recovery if is_over => self.cwnd = self.ssthresh,
+                // The acknowledgement that ends slow start after a timeout counts for the window, too (RFC 5681, 3.1).
+                CongestionState::Open | CongestionState::Loss => self.grow(config, segments, now_ps),
+                _ => {}
             }
             self.by_time.alarm = Alarm::Timeout;
             self.restart_timer(config, now_ps);
@@ -100,6 +127,7 @@ impl Sender {
         let (is_new, next) = self.board.detect_losses(config.stamp(now_ps), wait);
         self.by_time.reordering = next;
         if is_new && matches!(self.phase, CongestionState::Open | CongestionState::Disorder) {
+            self.remember_window();
             self.reduce_for_loss(config);
             self.recover = self.high;
             self.phase = CongestionState::Recovery;
@@ -130,6 +158,37 @@ impl Sender {
             count = count.max(segment);
         }
         self.cwnd = pipe + count;
+    }
+
+    /// Keeps the window for [`Self::undo_if_needless`], before a reduction for a loss.
+    pub(super) fn remember_window(&mut self) {
+        self.by_time.undo = Some(Undo { cwnd: self.cwnd, ssthresh: self.ssthresh, retransmitted: None });
+    }
+
+    /// Notes the timestamp of a retransmission.
+    pub(super) fn note_retransmission(&mut self, stamp: u32) {
+        if let Some(undo) = &mut self.by_time.undo {
+            undo.retransmitted.get_or_insert(stamp);
+        }
+    }
+
+    /// Undoes the last reduction if an acknowledgement of new data that echoes `echo` shows that no segment was lost. The
+    /// first acknowledgement after the retransmission decides.
+    fn undo_if_needless(&mut self, config: &TcpConfig, echo: u32) {
+        let Some((undo, retransmitted)) = self.by_time.undo.and_then(|undo| Some((undo, undo.retransmitted?))) else {
+            return;
+        };
+        self.by_time.undo = None;
+        if !is_later(retransmitted, echo) {
+            return;
+        }
+        self.cwnd = self.cwnd.max(undo.cwnd);
+        self.ssthresh = self.ssthresh.max(undo.ssthresh);
+        self.board.unmark_lost();
+        self.flight = self.board.flight_bytes();
+        self.phase = CongestionState::Open;
+        self.sample_from = self.una;
+        self.rto_ps = self.timeout_ps(config);
     }
 
     fn reordering_window(&self, config: &TcpConfig) -> u32 {
@@ -279,7 +338,8 @@ mod tests {
         /// Opens a connection whose handshake takes `rtt_ms` milliseconds.
         fn new(rtt_ms: u64) -> Self {
             let base = TcpConfig::over(4, Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(1_000_000));
-            let algorithm = CongestionAlgorithm::Cubic(cubic::Parameters { byte_counting: true, ..Default::default() });
+            let rules = cubic::Parameters { byte_counting: true, as_linux: true, ..Default::default() };
+            let algorithm = CongestionAlgorithm::Cubic(rules);
             let recovery = Recovery::Rack;
             let stamp_tick = recovery.stamp_tick().unwrap();
             let config =
@@ -410,6 +470,90 @@ mod tests {
         // The minimum retransmission timeout of 200 ms counts from the probe.
         assert_eq!(script.expire(), (270_000, vec![0]));
         assert_eq!((script.sender.timeouts, script.sender.phase), (1, CongestionState::Loss));
+    }
+
+    /// The timeout was too early: the acknowledgement of the original segments arrives after the retransmission of the
+    /// first one. Its timestamp tells it from the acknowledgement of the retransmission.
+    #[test]
+    fn a_reduction_for_delayed_acknowledgements_is_undone() {
+        for (echo_ms, is_undone) in [(10, true), (230, false)] {
+            let mut script = Script::new(10);
+            script.write(10, 10);
+            let (cwnd, ssthresh) = (script.sender.cwnd, script.sender.ssthresh);
+            // The first alarm is the tail loss probe, the second one the timeout.
+            assert_eq!(script.expire().1, [9]);
+            assert_eq!(script.expire().1, [0]);
+            assert_eq!((script.sender.phase, script.sender.cwnd), (CongestionState::Loss, SEGMENT));
+            script.ack((300, echo_ms), 5, &[]);
+            assert_eq!(script.sender.phase == CongestionState::Open, is_undone, "echo {echo_ms}");
+            assert_eq!(script.sender.cwnd >= cwnd && script.sender.ssthresh == ssthresh, is_undone, "echo {echo_ms}");
+            assert_eq!(script.sender.board.lost_bytes() == 0, is_undone, "echo {echo_ms}");
+        }
+    }
+
+    /// Reordered segments look lost, and arrive right after the retransmission.
+    #[test]
+    fn a_reduction_for_reordered_segments_is_undone() {
+        for (echo_ms, is_undone) in [(10, true), (20, false)] {
+            let mut script = Script::new(10);
+            script.write(10, 10);
+            let cwnd = script.sender.cwnd;
+            assert_eq!(script.ack((20, 10), 0, &[(1, 4)]), [0]);
+            assert_eq!(script.sender.phase, CongestionState::Recovery);
+            script.ack((21, echo_ms), 4, &[]);
+            assert_eq!(script.sender.cwnd >= cwnd, is_undone, "echo {echo_ms}");
+            assert_eq!(script.sender.phase == CongestionState::Open, is_undone, "echo {echo_ms}");
+        }
+    }
+
+    /// Returns the window in segments.
+    fn window(script: &Script) -> u64 {
+        script.sender.cwnd / SEGMENT
+    }
+
+    /// A window that was full grows in slow start while its data are acknowledged, although nothing follows; one that was
+    /// used by 9 of 10 segments grows to twice 9. The steps are those of packetdrill's slow-start-app-limited and
+    /// slow-start-app-limited-9-packets-out.
+    #[test]
+    fn slow_start_grows_to_twice_what_was_in_flight() {
+        for (written, windows) in [(10, [12, 14, 16, 18, 20]), (9, [12, 14, 16, 18, 18])] {
+            let mut script = Script::new(100);
+            script.write(100, written);
+            for (step, expected) in windows.into_iter().enumerate() {
+                let next = (2 * (step as u64 + 1)).min(written);
+                script.ack((205 + 5 * step as u64, 100), next, &[]);
+                assert_eq!(window(&script), expected, "{written} segments, {next} acknowledged");
+            }
+        }
+    }
+
+    /// After a timeout of one segment at a window of ten, slow start begins at one segment and ends at seven, 0.7 of the
+    /// window. The steps are those of packetdrill's cubic-rto-ss-ca-cwnd-bump.
+    #[test]
+    fn a_timeout_leaves_seven_tenths_of_the_window_as_ssthresh() {
+        let mut script = Script::new(100);
+        script.write(100, 1);
+        assert_eq!(script.ack((200, 100), 1, &[]), []);
+        assert_eq!(script.write(200, 1), [1]);
+        while script.sender.phase != CongestionState::Loss {
+            assert_eq!(script.expire().1, [1]);
+        }
+        assert_eq!((window(&script), script.sender.ssthresh), (1, 7 * SEGMENT));
+        let sent_ms = script.sender.by_time.sent_ps / MS;
+        script.ack((sent_ms + 100, sent_ms), 2, &[]);
+        assert_eq!((window(&script), script.write(sent_ms + 100, 200)), (2, vec![2, 3]));
+        let mut at_ms = sent_ms + 200;
+        for (next, expected) in
+            [(3, vec![4, 5]), (4, vec![6, 7]), (5, vec![8, 9]), (6, vec![10, 11]), (7, vec![12, 13])]
+        {
+            assert_eq!(script.ack((at_ms, at_ms - 100), next, &[]), expected, "{next}");
+            at_ms += 2;
+        }
+        assert_eq!(window(&script), 7);
+        for (next, expected) in [(8, 14), (9, 15), (10, 16), (11, 17), (12, 18)] {
+            assert_eq!(script.ack((at_ms, at_ms - 100), next, &[]), [expected], "{next}");
+            at_ms += 2;
+        }
     }
 
     /// A lost retransmission is detected by the delivery of data that was sent after it.
