@@ -6,8 +6,8 @@
     python validation/testbed/emulation.py --only tcp
     python validation/testbed/emulation.py --only training
 
-Writes data/emulation.csv beside this file: a row for each figure of each run. `--only` keeps the rows of other cases. It
-fails if a bar is missed. A loaded machine misses the bars of lateness: the switch needs a processor of its own.
+Writes data/emulation.csv beside this file: a row for each figure of each run. `--only` keeps the rows of other cases.
+It fails if a bar is missed. A loaded machine misses the bars of lateness: the switch needs a processor of its own.
 """
 
 import argparse
