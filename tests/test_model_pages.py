@@ -84,7 +84,7 @@ def test_the_numbers_of_the_tutorials_prose():
     compute_ms = sum(Fraction(row["forward_us"]) + Fraction(row["backward_us"]) for row in rows) / 1000
     megabytes = Fraction(sum(int(row["parameter_bytes"]) for row in rows), 10**6)
     sending_ms = megabytes * Fraction(3, 2) * 8 / 100
-    assert f"about {int(compute_ms)} ms, and its gradients to about {round(float(megabytes))} MB" in prose
+    assert f"about {int(compute_ms)} ms, and the gradients to about {round(float(megabytes))} MB" in prose
     assert f"1.5 times {round(float(megabytes))} MB = {round(float(megabytes * 3 / 2))} MB" in prose
     assert f"about {round(float(sending_ms))} ms at 100 Gbit/s" in prose
     assert 2 * compute_ms < sending_ms
@@ -93,7 +93,7 @@ def test_the_numbers_of_the_tutorials_prose():
     assert f"here {delays_us} us" in prose
     chunks = sum(-(-bucket // 4_000_000) for bucket in bucket_bytes())
     assert chunks > 80
-    assert "more than 80, which add about 10 ms" in prose
+    assert "more than 80 chunks, which add about 10 ms" in prose
     assert round(chunks * delays_us / 1000) == 10
 
 

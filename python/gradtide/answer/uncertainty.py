@@ -101,7 +101,7 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
         question: the command: run, compare, plan, sweep, tenants, buy, collectives, order or reproduce.
             The command determines the figure of the answer: iteration time, flow completion times or exchange times.
     """
-    if question == "tenants" and scenario.jobs:
+    if question == "tenants":
         return _flows(scenario)
     if question == "collectives":
         return _collectives(scenario)

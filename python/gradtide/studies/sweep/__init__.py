@@ -362,7 +362,7 @@ class SweepResult(StudyRows):
             more=self._more(),
             scenario=BEST if has_best else None,
         )
-        if (self.figure or "").startswith("traffic."):
+        if (self.figure or "").startswith("traffic.") and scenarios[0].jobs:
             # Completion times of flows have other errors than iteration times.
             answer = replace(answer, uncertainty=errors_of(scenarios, "tenants"))
         # The command runs the whole study, even if this process executed only a shard or merged stores.
