@@ -31,8 +31,8 @@ fn engine(kind: usize) -> Box<dyn ForkNetwork> {
     let mut config = PacketConfig::basic_sim(&star());
     config.switch_queue.capacity = Capacity::Packets(20);
     config.tcp.algorithm = match kind {
-        1 => CongestionAlgorithm::NewReno(newreno::Parameters { byte_counting: false }),
-        2 => CongestionAlgorithm::Cubic(cubic::Parameters { hystart: true, byte_counting: true, as_linux: false }),
+        1 => CongestionAlgorithm::NewReno(newreno::Parameters { byte_counting: true }),
+        2 => CongestionAlgorithm::Cubic(cubic::Parameters { hystart: true, byte_counting: true, as_linux: true }),
         _ => CongestionAlgorithm::Dctcp(dctcp::Parameters::default()),
     };
     if kind == 3 {

@@ -133,11 +133,8 @@ impl CongestionControl for Cubic {
         {
             window.ssthresh = window.cwnd;
         }
-        let used_bytes = ack.high - ack.una + ack.segments * window.segment_bytes;
-        if ack.una > self.round_end {
-            (self.round_end, self.used_bytes) = (ack.high, used_bytes);
-        } else {
-            self.used_bytes = self.used_bytes.max(used_bytes);
+        if self.is_linux {
+            self.note_use(window.segment_bytes, ack);
         }
         window.cwnd = self.grown(window, ack);
     }
@@ -168,6 +165,17 @@ impl CongestionControl for Cubic {
 }
 
 impl Cubic {
+    /// Notes the bytes that were in flight before an acknowledgement.
+    fn note_use(&mut self, segment_bytes: u64, ack: &Ack) {
+        // The acknowledgement of a FIN is above the data.
+        let used_bytes = ack.high.saturating_sub(ack.una) + ack.segments * segment_bytes;
+        if ack.una > self.round_end {
+            (self.round_end, self.used_bytes) = (ack.high, used_bytes);
+        } else {
+            self.used_bytes = self.used_bytes.max(used_bytes);
+        }
+    }
+
     /// Returns the window after an acknowledgement.
     fn grown(&mut self, window: &CongestionWindow, ack: &Ack) -> u64 {
         let CongestionWindow { cwnd, ssthresh, segment_bytes } = *window;
