@@ -491,7 +491,6 @@ mod tests {
         }
     }
 
-    /// Reordered segments look lost, and arrive right after the retransmission.
     #[test]
     fn a_reduction_for_reordered_segments_is_undone() {
         for (echo_ms, is_undone) in [(10, true), (20, false)] {
@@ -506,7 +505,6 @@ mod tests {
         }
     }
 
-    /// Returns the window in segments.
     fn window(script: &Script) -> u64 {
         script.sender.cwnd / SEGMENT
     }
