@@ -48,8 +48,8 @@ WORK = {
 }
 """A command line of each command that can do its work here alone, and quickly."""
 
-HELP_ONLY = {"calibrate", "check", "profile", "bursts", "bursts receive"}
-"""Commands that need a recording of several ranks, ns-3, PyTorch or another process."""
+HELP_ONLY = {"calibrate", "check", "emulate", "profile", "bursts", "bursts receive"}
+"""Commands that need a recording of several ranks, ns-3, the right to create namespaces, PyTorch or another process."""
 
 STREAMS = {
     "a full stdout": "> /dev/full",
