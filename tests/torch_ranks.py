@@ -94,7 +94,8 @@ def run(size, task, folder, *arguments, timeout_s=60, start="forkserver"):
 def values(size, task, folder, *arguments, **options):
     """Run `task` as `run` does, on ranks that must not fail; return what each of them returned."""
     outcomes = run(size, task, folder, *arguments, **options)
-    assert [outcome.error for outcome in outcomes] == [""] * len(outcomes)
+    errors = "\n".join(filter(None, (outcome.error for outcome in outcomes)))
+    assert not errors, errors
     return [outcome.value for outcome in outcomes]
 
 
