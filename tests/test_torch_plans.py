@@ -260,7 +260,9 @@ def refuse_plans(rank):
 
 def test_what_a_plan_asks_for_and_gloo_cannot_do_is_refused(tmp_path):
     for value in torch_ranks.values(2, refuse_plans, tmp_path):
-        for said, words in zip(value, ("by tree, which cannot be selected on CPUs", "order 'random'", "only level crossiter"), strict=True):
+        for said, words in zip(
+            value, ("by tree, which cannot be selected on CPUs", "order 'random'", "only level crossiter"), strict=True
+        ):
             assert words in said
 
 
