@@ -236,7 +236,7 @@ fn clock_offset_ns() -> i64 {
 }
 
 impl Switch {
-    /// Creates the switch. Its run starts at the time of the call.
+    /// Creates the switch. The times of its run count from this call.
     pub fn new(config: SwitchConfig, forwarder: Forwarder, ring: Ring, sender: Sender, interfaces: Vec<u32>) -> Self {
         let hosts = (0..).zip(&interfaces).map(|(host, &interface)| (interface, host)).collect();
         let start_ns = sys::clock_ns(libc::CLOCK_REALTIME);

@@ -112,7 +112,8 @@ pub struct Flow {
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
-    /// Stream of the flow. It is returned in the flow's [`Completion`].
+    /// Number by which the caller groups flows, such as the buckets of a job. The network only returns it in the flow's
+    /// [`Completion`].
     pub stream: u32,
     /// Connection that carries the flow.
     pub connection: Connection,

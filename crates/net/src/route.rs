@@ -86,7 +86,7 @@ pub struct Routes {
 #[derive(Clone, Copy, Debug)]
 struct Column {
     number: u32,
-    /// Table entry for the host on its own switch.
+    /// Entry for the host in the table of the switch to which the host is attached.
     last_hop: u32,
 }
 

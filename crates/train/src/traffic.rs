@@ -75,7 +75,7 @@ impl<'a> Background<'a> {
     }
 }
 
-/// Returns the stream of the flows of the tenant with index `index`.
+/// Returns [`Flow::stream`] of all flows of the tenant with index `index`.
 pub fn stream(index: usize) -> u32 {
     FIRST_STREAM + index as u32
 }

@@ -41,8 +41,8 @@ _VOCABULARIES: dict[tuple[str | int, ...], str] = {
     ("parallel", "context"): "parallel",
     ("run", "engine"): "engine",
 }
-"""Kind of a key's unsupported values in `known.LACKING`, by the last two parts of the key's path. For other keys, all
-kinds are searched."""
+"""Group of `known.LACKING` in which an unsupported value of a key is looked up. A key is given by the last two parts of
+its path. Values of other keys are looked up in all groups."""
 _UNITS = ("gbps", "mbps", "tbps", "bps", "ps", "ns", "us", "ms", "s", "b", "kb", "mb", "gb", "bytes", "packets", "pkt")
 """Units that other programs append to keys, as in `rate_gbps`. In a scenario, the unit is part of the value."""
 _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}

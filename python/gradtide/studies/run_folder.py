@@ -99,7 +99,7 @@ def write_summary(summary: dict[str, Any], folder: Path) -> None:
 
 
 def summary(result: "RunResult") -> dict[str, Any]:
-    """Return the result's summary with its answer, whose headline also has the savings of other schedules."""
+    """Return the summary of a result and its answer. The headline also says what other schedules would save."""
     headline = " ".join([result.summary["headline"], *_what_if_sentences(result)])
     return {**result.summary, **replace(result.answer, headline=headline).to_dict()}
 

@@ -441,7 +441,7 @@ def check_transport(ctx: Context, cluster: Cluster) -> None:
 
 
 def with_ecn(keys: Transport) -> Transport:
-    """Return a transport with `kind` split into its congestion control, as `kind`, and `ecn`, as in `newreno+ecn`."""
+    """Return a transport in which a `kind` such as `newreno+ecn` is split into `kind = "newreno"` and `ecn = true`."""
     congestion, plus, _ = keys.kind.partition("+ecn")
     return keys.with_values(
         kind=congestion, ecn=bool(plus) or (ECN[congestion] == "scalable" if keys.ecn is None else keys.ecn)
