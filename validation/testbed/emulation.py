@@ -47,7 +47,7 @@ PAPER = {"start_queue_packets": (35.0, 5.0), "longest_queue_packets": (54.8, 44.
 """Figure 9a of Kang et al. (2021): without and with announcements."""
 
 
-def lateness(rows: list[tuple[str, int, str, float]]) -> bool:
+def lateness(rows: list[tuple[str, int, str, float]], _pairs: int) -> bool:
     """Measure how late packets leave at each rate; return whether the bars are met."""
     is_met = True
     for (rate, count), bars in BARS_US.items():
@@ -66,7 +66,7 @@ def lateness(rows: list[tuple[str, int, str, float]]) -> bool:
     return is_met
 
 
-def pcn(pairs: int, rows: list[tuple[str, int, str, float]]) -> bool:
+def pcn(rows: list[tuple[str, int, str, float]], pairs: int) -> bool:
     """Run `paper/pcn` with and without announcements; return whether every figure falls, as in the paper."""
     figures = ("start_queue_packets", "longest_queue_packets", "burst_ms", "retransmits")
     means: dict[tuple[str, bool], list[float]] = {}
@@ -118,7 +118,7 @@ COMPLETION, COUNTS = 0.03, 1.5
 """Bars: relative difference of completion times, and ratio of drops or marks."""
 
 
-def tcp(rows: list[tuple[str, int, str, float]]) -> bool:
+def tcp(rows: list[tuple[str, int, str, float]], _pairs: int) -> bool:
     """Compare two flows into one host: Linux's TCP through the emulated queue, and the engine's through the same."""
     is_met = True
     for name, queue in QUEUES.items():
@@ -171,7 +171,7 @@ duration = "40s"
 """
 
 
-def training(rows: list[tuple[str, int, str, float]]) -> bool:
+def training(rows: list[tuple[str, int, str, float]], _pairs: int) -> bool:
     """Train beside a flow, in its band and in the low band; return whether the low band leaves the flow its rate."""
     base = gt.Scenario.from_toml(TRAINING)
     alone = gt.emulate(base.set({"job.train.iterations": 1}), max_late=MAX_LATE).flows.to_dicts()[0]["mean_rate_bps"]
@@ -213,12 +213,7 @@ def main() -> None:
     sys.exit(not is_met)
 
 
-CASES = {
-    "lateness": lambda rows, _pairs: lateness(rows),
-    "pcn": lambda rows, pairs: pcn(pairs, rows),
-    "tcp": lambda rows, _pairs: tcp(rows),
-    "training": lambda rows, _pairs: training(rows),
-}
+CASES = {one.__name__: one for one in (lateness, pcn, tcp, training)}
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from gradtide.papers.harness import (
     value,
 )
 from gradtide.scenario import Scenario
+from gradtide.studies.bursts import QueueSamples
 from gradtide.studies.result import RunResult
 
 PAPER = published(__name__)
@@ -229,11 +230,9 @@ class Seen:
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.case = case
-        queues = result.queues
-        self.at_s: Floats = np.asarray(queues["time_us"], dtype=np.float64) / 1e6
-        self.queue: Floats = np.asarray(queues["queue_packets"], dtype=np.float64)
-        self.drops: Floats = np.asarray(queues["drops"], dtype=np.float64)
-        self.busy: Floats = np.asarray(queues["utilisation"], dtype=np.float64)
+        self.samples = QueueSamples.of_link(result.queues, LINK)
+        self.at_s: Floats = self.samples.at_us / 1e6
+        self.queue, self.busy = self.samples.packets, self.samples.utilisation
         flows, windows = result.flows, result.cwnd
         flying = (np.asarray(windows["src"]) == WORKER) & (np.asarray(windows["flight_bytes"]) > 0)
         sent_at_s: Floats = np.asarray(windows["time_us"], dtype=np.float64)[flying] / 1e6
@@ -276,17 +275,18 @@ class Seen:
     def _burst(self, at_s: float, end_s: float, sent_at_s: Floats) -> Burst:
         # `first_s` is the time of the last sample before packets of the burst are in flight.
         first_s = float(sent_at_s[(sent_at_s > at_s) & (sent_at_s < end_s)].min()) - self.step_s
-        before = int(np.searchsorted(self.at_s, first_s + self.step_s / 2)) - 1
-        during = (self.at_s > first_s) & (self.at_s <= end_s)
+        # Half a step later, this sample is the last one before the burst.
+        found = self.samples.met((first_s + self.step_s / 2) * 1e6, end_s * 1e6, LINK_BPS)
+        met = {name: value for name, value in found.items() if value is not None}
         return Burst(
             at_s=at_s,
             waited_s=first_s - at_s,
             sent_s=end_s - first_s,
-            start=float(self.queue[before]),
-            longest=float(self.queue[during].max()),
+            start=met["start_queue_packets"],
+            longest=met["longest_queue_packets"],
             latency_s=self._latency_s(first_s, end_s),
             whole_latency_s=self._latency_s(at_s, end_s),
-            drops=float(self.drops[during].sum()),
+            drops=met["queue_drops"],
             later_bps=self._long_bps(at_s, at_s + LATER_S),
             meanwhile_bps=self._long_bps(at_s, end_s),
         )

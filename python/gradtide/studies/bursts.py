@@ -77,7 +77,7 @@ def bursts_of_run(scenario: Scenario, flows: Table, queues: Table) -> Table:
     sampled: dict[int, QueueSamples] = {}
     rows = []
     of_tenant = np.asarray(flows["traffic"]).astype(str) if len(flows) else np.array([], dtype=str)
-    columns = {name: np.asarray(flows[name])[:] for name in ("flow", "start_us", "fct_us", "src", "dst")}
+    columns = {name: flows[name] for name in ("flow", "start_us", "fct_us", "src", "dst")}
     for tenant, ways in zip(scenario.traffic, network["flows"], strict=True):
         if tenant.idle_ps is None:
             continue
@@ -101,5 +101,10 @@ def bursts_of_run(scenario: Scenario, flows: Table, queues: Table) -> Table:
                     "completion_ms": lasted_us / 1e3 if is_complete else None,
                 }
             )
-    rows.sort(key=lambda row: row["at_us"])
+    return in_order(rows)
+
+
+def in_order(rows: list[dict[str, Any]]) -> Table:
+    """Return the table of bursts from its rows, ordered by `at_us`."""
+    rows.sort(key=lambda row: float(row["at_us"]))
     return Table.of_dicts(rows) if rows else Table.of({"traffic": []})

@@ -18,7 +18,7 @@ from gradtide.marking import check_k, thresholds
 from gradtide.results import Series, Table
 from gradtide.scenario import Scenario
 from gradtide.studies import run_folder, what_ifs
-from gradtide.studies.bursts import bursts_of_run
+from gradtide.studies.bursts import bursts_of_run, in_order
 from gradtide.summary import run_summary
 
 Flow = tuple[str, int, int, int]
@@ -118,7 +118,7 @@ class RunResult:
     def bursts(self) -> Table:
         """One row per burst, with the queue that it met if `run.probe` samples the slowest link of its path."""
         if not any(tenant.idle_ps is not None for tenant in self.scenario.traffic):
-            return Table.of({"traffic": []})
+            return in_order([])
         return bursts_of_run(self.scenario, self.flows, self.queues)
 
     @property

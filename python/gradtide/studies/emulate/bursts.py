@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradtide.results import Table
-from gradtide.studies.bursts import QueueSamples, slowest_link
+from gradtide.studies.bursts import QueueSamples, in_order, slowest_link
 
 if TYPE_CHECKING:
     from gradtide.studies.emulate.study import _Run
@@ -37,8 +37,7 @@ def bursts_of(run: "_Run", core: Mapping[str, Any], network: Mapping[str, Any], 
                     "retransmits": burst["retransmits"],
                 }
             )
-    rows.sort(key=lambda row: row["at_us"])
-    return Table.of_dicts(rows) if rows else Table.of({"traffic": []})
+    return in_order(rows)
 
 
 def _paths(run: "_Run", network: Mapping[str, Any]) -> dict[int, tuple[str, int, list[int], list[dict[str, Any]]]]:

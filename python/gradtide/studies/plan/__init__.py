@@ -23,7 +23,7 @@ from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan.confirm import on_fluid
-from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, modes_of, most_work
+from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, keeps_layers, modes_of, most_work
 from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.plan.sharding import plan_sharding
 from gradtide.studies.plan.sharding_result import ShardingResult
@@ -184,8 +184,7 @@ def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, P
     """
     plans = {"ddp": ddp(base, layers)}
     own = base.jobs[0].schedule
-    is_recorded = own.fusion_bytes == 0
-    if is_named or is_recorded or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
+    if is_named or keeps_layers(base) or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
         # A plan without buckets keeps the scenario's schedule.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     return plans

@@ -201,6 +201,11 @@ def ddp(base: Scenario, layers: Layers) -> Plan:
     return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
 
 
+def keeps_layers(base: Scenario) -> bool:
+    """Return whether each layer of the scenario's job is a bucket, as in a recorded step."""
+    return base.jobs[0].schedule.fusion_bytes == 0
+
+
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
     """Return the buckets between `cuts` in the order in which they become ready, from the model's output side."""
     rows, count = layers.job.layers, len(cuts) + 1

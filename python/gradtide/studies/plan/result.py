@@ -17,7 +17,7 @@ from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_text, write_versions
 from gradtide.studies.plan import confirm
-from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
+from gradtide.studies.plan.found import Found, Gain, keeps_layers, mean_ms, plan_of
 from gradtide.studies.rows import StudyRows
 from gradtide.studies.run import head, total_cost
 from gradtide.studies.run_folder import write_runs, write_summary
@@ -330,8 +330,8 @@ def _baseline(found: Found) -> str:
     """Return what gains are relative to, in words."""
     if found.baseline == "ddp":
         return "DDP"
-    job = found.base.jobs[0]
-    is_recorded = job.schedule.fusion_bytes == 0 and not found.base.is_stated(f"job.{job.name}.schedule.fusion")
+    stated = found.base.is_stated(f"job.{found.base.jobs[0].name}.schedule.fusion")
+    is_recorded = keeps_layers(found.base) and not stated
     return "the recorded buckets" if is_recorded else "the scenario's schedule"
 
 

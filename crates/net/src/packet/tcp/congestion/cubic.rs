@@ -121,16 +121,12 @@ impl CongestionControl for Cubic {
 
     #[inline(never)]
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
-        let segments = window.cwnd / window.segment_bytes;
-        // Linux's pacing rate in slow start is two windows in a round trip.
-        let allowance_ns = match self.is_linux {
-            true => (4 * OFFLOAD_BYTES * ack.srtt_ns / (2 * window.cwnd)).min(ALLOWANCE_NS),
-            false => 0,
+        let is_linux = self.is_linux;
+        let ends = |hystart: &mut Box<HyStart>| {
+            let allowance_ns = if is_linux { allowance_ns(window.cwnd, ack) } else { 0 };
+            hystart.ends_slow_start(ack, window.cwnd / window.segment_bytes, allowance_ns)
         };
-        if window.cwnd < window.ssthresh
-            && ack.segments > 0
-            && self.hystart.as_mut().is_some_and(|hystart| hystart.ends_slow_start(ack, segments, allowance_ns))
-        {
+        if window.cwnd < window.ssthresh && ack.segments > 0 && self.hystart.as_mut().is_some_and(ends) {
             window.ssthresh = window.cwnd;
         }
         if self.is_linux {
@@ -272,6 +268,12 @@ impl Cubic {
         self.residue_bytes = 0.0;
         (flight_bytes * 7 / 10).max(2 * window.segment_bytes)
     }
+}
+
+/// Returns the delay of acknowledgements for which Linux's HyStart allows at a window of `cwnd` bytes. Its pacing rate in
+/// slow start is two windows in a round trip.
+fn allowance_ns(cwnd: u64, ack: &Ack) -> u64 {
+    (4 * OFFLOAD_BYTES * ack.srtt_ns / (2 * cwnd)).min(ALLOWANCE_NS)
 }
 
 /// Returns the cube root of a positive number. Newton's method gives the same bits on every machine, whereas `cbrt` of
