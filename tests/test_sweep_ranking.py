@@ -11,6 +11,12 @@ import gradtide as gt
 from gradtide.studies.sweep import Study, analysis
 from sweep_studies import GRID, ZIP, rows, simulated, study
 
+INCAST = (
+    '[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
+    '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
+)
+"""Background flows on a network of three hosts."""
+
 # The ranking
 
 
@@ -71,9 +77,7 @@ def test_a_figure_that_no_point_changes_is_not_what_the_study_is_about(place: Pa
     """A job that computes and sends nothing, beside flows: their completion times are ranked."""
     Path("base.toml").write_text(
         '[job.clock]\nmodel = { layers = [{ name = "a", forward = "1ms", backward = "1ms", parameters = "0B" }] }\n'
-        'workers = 1\n[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
-        '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
-        '[run]\nengine = "packet"\nduration = "9ms"\n'
+        "workers = 1\n" + INCAST + '[run]\nengine = "packet"\nduration = "9ms"\n'
     )
     study(GRID)
     result = gt.sweep("s.toml")
@@ -187,11 +191,7 @@ def test_charts_have_the_mean_of_the_seeds_in_the_order_of_the_axis(gradtide: An
 
 
 def test_a_study_without_jobs_is_about_the_completion_times_of_its_flows(place: Path) -> None:
-    Path("base.toml").write_text(
-        '[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
-        '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
-        '[run]\nengine = "fluid"\nduration = "9ms"\n'
-    )
+    Path("base.toml").write_text(INCAST + '[run]\nengine = "fluid"\nduration = "9ms"\n')
     study(GRID)
     result = gt.sweep("s.toml")
     assert result.summary["figure"] == "traffic.web.all.mean_fct_ms"
@@ -201,10 +201,7 @@ def test_a_study_without_jobs_is_about_the_completion_times_of_its_flows(place: 
 
 def test_the_errors_of_an_answer_are_those_of_its_figure(place: Path) -> None:
     Path("base.toml").write_text(
-        '[job.train]\nmodel = "alexnet"\nworkers = 2\n'
-        '[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
-        '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
-        '[run]\nengine = "fluid"\nduration = "900ms"\n'
+        '[job.train]\nmodel = "alexnet"\nworkers = 2\n' + INCAST + '[run]\nengine = "fluid"\nduration = "900ms"\n'
     )
     kinds = {}
     for figure in ("jobs.train.iteration_time_ms.mean", "traffic.web.all.mean_fct_ms"):
